@@ -1,0 +1,41 @@
+# Everything starts from here: `make demo` shows what raxss does, `make test` checks that it does.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= demo
+
+.PHONY: help install demo test test-slow test-gpu lint bench clean
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) --version || { echo "Python 3.11 is needed: install it, or say PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/installed  ## create .venv and install raxss with what its tests need
+
+demo: install  ## train on the embedded sample, evaluate, explain
+	$(BIN)/raxss demo --out $(OUT) --overwrite
+
+lint: install  ## style, types, import order
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint  ## lint, types and the tests (under 15 minutes on two cores)
+	$(BIN)/python -m pytest
+
+test-slow: install  ## what takes longer: kill loops, long series
+	$(BIN)/python -m pytest -m "slow and not gpu" --timeout 2400
+
+test-gpu: install  ## what needs a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+bench: install  ## speed of retrieval against blocked torch, in one run
+	$(BIN)/python -m benchmarks.retrieval
+
+clean:  ## remove the environment and everything generated
+	rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,294 @@
+"""How do the windows of a series decide together?
+
+    support (n_windows,)               -> weights (n_windows,)          Eq. (2)
+    weights, posteriors (n_windows, C) -> contributions (n_windows, C)
+                                       -> series_probability (C,)       Eq. (3)
+
+With equal weights this is plain Stochastic Sparse Sampling (SSS). In training the windows of many series
+come in one batch; ``series`` then says which window belongs to which, and one vectorised pass serves all.
+Next: evidence/ takes a prediction apart again; training.py puts these into the loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from raxss.errors import ConfigError, SignalError
+
+Weighting = Literal["support", "uniform", "inverse", "shuffled", "random"]
+WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
+CONTROLS = ("inverse", "shuffled", "random")  # weightings that must do worse if support means anything
+
+#: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
+CLAMP = 1e-6
+
+
+def log_posteriors(logits: Tensor) -> Tensor:
+    """Logarithms of the window posteriors, from one logit or from C.
+
+    One logit z means two classes, (1 - sigma(z), sigma(z)); C logits mean softmax. Shapes: ``(n, 1)`` or
+    ``(n, C)`` in, ``(n, 2)`` or ``(n, C)`` out.
+
+    Examples
+    --------
+    >>> log_posteriors(torch.tensor([[0.0]])).exp()
+    tensor([[0.5000, 0.5000]])
+    """
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if logits.shape[-1] == 1:
+        return torch.cat([F.logsigmoid(-logits), F.logsigmoid(logits)], dim=-1)
+    return F.log_softmax(logits, dim=-1)
+
+
+def posteriors_of(logits: Tensor) -> Tensor:
+    """p_k, the class probabilities of each window: ``(n, 1)`` or ``(n, C)`` logits -> ``(n, C)``.
+
+    Examples
+    --------
+    >>> posteriors_of(torch.tensor([[0.0, 0.0, 0.0]]))
+    tensor([[0.3333, 0.3333, 0.3333]])
+    """
+    return log_posteriors(logits).exp()
+
+
+def window_weights(
+    support: Tensor,  # (n_windows,)
+    *,
+    temperature: float | Tensor,
+    series: Tensor | None = None,  # (n_windows,) index of each window's series
+    n_series: int = 1,
+) -> Tensor:  # (n_windows,)
+    r"""Turn each window's support into its share of the series decision.
+
+    Eq. (2):  alpha_k = exp(s_k / tau) / sum_t exp(s_t / tau), the sum over the windows of the same series
+
+    Parameters
+    ----------
+    support
+        Mean similarity to the top neighbors (s-bar_k), in [-1, 1]. NaN marks a window that cannot be
+        used; it gets weight 0.
+    temperature
+        tau > 0. Small: a few windows decide. Large: approaches the SSS mean.
+    series, n_series
+        For a batch: the series of each window, 0 to n_series - 1. Without it all windows are of one.
+
+    Returns
+    -------
+    Nonnegative weights that sum to 1 within each series.
+
+    Notes
+    -----
+    Alg. 2 exponentiates directly, which overflows in float32 below tau = 0.0113. The largest support of
+    each series is subtracted first, which is equal on paper. A series with no usable window gets zeros.
+
+    Examples
+    --------
+    >>> window_weights(torch.tensor([0.9, 0.9, 0.7]), temperature=0.1)
+    tensor([0.4683, 0.4683, 0.0634])
+    >>> two_series = torch.tensor([0, 1, 1])
+    >>> window_weights(torch.tensor([0.9, 0.9, 0.7]), temperature=0.1, series=two_series, n_series=2)
+    tensor([1.0000, 0.8808, 0.1192])
+    """
+    if series is None:
+        series = torch.zeros(len(support), dtype=torch.long, device=support.device)
+    usable = ~torch.isnan(support)
+    scores = torch.where(usable, support, 0.0) / temperature
+    lowest = torch.full((n_series,), -torch.inf, dtype=scores.dtype, device=scores.device)
+    masked = scores.detach().masked_fill(~usable, -torch.inf)
+    largest = lowest.scatter_reduce(0, series, masked, "amax")
+    # The difference is at most 0 for usable windows; elsewhere -inf - -inf must not become NaN.
+    shifted = torch.where(usable, scores - torch.nan_to_num(largest, neginf=0.0)[series], -torch.inf)
+    powers = torch.exp(shifted)
+    totals = torch.zeros(n_series, dtype=powers.dtype, device=powers.device).index_add(0, series, powers)
+    return powers / totals.clamp_min(torch.finfo(powers.dtype).tiny)[series]
+
+
+def series_probability(
+    posteriors: Tensor,  # (n_windows, C)
+    weights: Tensor,  # (n_windows,)
+    *,
+    series: Tensor | None = None,
+    n_series: int = 1,
+) -> Tensor:  # (C,), or (n_series, C) where ``series`` is given
+    """Add up the weighted window posteriors.
+
+    Eq. (3):  p-hat = sum_k alpha_k p_k, a convex combination
+
+    Examples
+    --------
+    >>> series_probability(torch.tensor([[0.2, 0.8], [0.6, 0.4]]), torch.tensor([0.75, 0.25]))
+    tensor([0.3000, 0.7000])
+    """
+    contributions = weights[:, None] * posteriors
+    if series is None:
+        return contributions.sum(dim=0)
+    total = torch.zeros(n_series, posteriors.shape[1], dtype=contributions.dtype, device=posteriors.device)
+    return total.index_add(0, series, contributions)
+
+
+def negative_log_likelihood(
+    probability: Tensor,  # (n, C)
+    targets: Tensor,  # (n,) class index
+) -> Tensor:  # (n,)
+    """Loss of a probability that is an average, so no logit stands behind it.
+
+    -log p_y, with p clamped in float32. For two classes this is the binary cross-entropy of the paper.
+
+    Examples
+    --------
+    >>> negative_log_likelihood(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), torch.tensor([1, 0]))
+    tensor([6.9315e-01, 1.0133e-06])
+    """
+    picked = probability.float().gather(1, targets[:, None])[:, 0]
+    return -torch.log(picked.clamp(CLAMP, 1 - CLAMP))
+
+
+def effective_windows(weights: ArrayLike) -> float:
+    """How many windows decide, as if they had equal shares: 1 / sum(alpha^2).
+
+    Examples
+    --------
+    >>> effective_windows([0.5, 0.5, 0.0])
+    2.0
+    """
+    squared = float(np.square(np.asarray(weights, dtype=np.float64)).sum())
+    return 1.0 / squared if squared > 0 else 0.0
+
+
+def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int = 0) -> NDArray[np.float64]:
+    """What goes into the softmax in place of the support: the support itself, or a control.
+
+    ``uniform`` puts every window on a par (SSS). The controls answer whether support matters: ``inverse``
+    turns it round, ``shuffled`` permutes it within the series, ``random`` draws normal values of the same
+    mean and variance. Windows that cannot be used (NaN) stay so under every weighting.
+
+    Examples
+    --------
+    >>> influence([0.9, 0.5, np.nan], "uniform")
+    array([ 0.,  0., nan])
+    >>> influence([0.9, 0.5, np.nan], "inverse")
+    array([-0.9, -0.5,  nan])
+    """
+    values = np.array(support, dtype=np.float64)
+    usable = ~np.isnan(values)
+    generator = np.random.default_rng(seed)
+    if weighting == "support":
+        return values
+    if weighting == "uniform":
+        values[usable] = 0.0
+    elif weighting == "inverse":
+        values = -values
+    elif weighting == "shuffled":
+        values[usable] = generator.permutation(values[usable])
+    elif weighting == "random":
+        mean, deviation = (values[usable].mean(), values[usable].std()) if usable.any() else (0.0, 0.0)
+        values[usable] = generator.normal(mean, deviation, size=int(usable.sum()))
+    else:
+        raise ConfigError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}.")
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation:
+    """A series probability and the parts it is made of, all float64.
+
+    Attributes
+    ----------
+    posteriors, contributions
+        ``(n_windows, C)``; contributions = weights × posteriors.
+    support, influence, weights
+        ``(n_windows,)``; weights = softmax(influence / temperature).
+    series_probability
+        ``(C,)`` the sum of the contributions.
+    """
+
+    posteriors: NDArray[np.float64]
+    support: NDArray[np.float64]
+    influence: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    contributions: NDArray[np.float64]
+    series_probability: NDArray[np.float64]
+    weighting: Weighting
+    temperature: float
+
+    @property
+    def effective_windows(self) -> float:
+        """1 / sum(alpha^2)."""
+        return effective_windows(self.weights)
+
+
+def aggregate(
+    posteriors: Tensor | ArrayLike,  # (n_windows, C)
+    support: Tensor | ArrayLike,  # (n_windows,)
+    *,
+    temperature: float = 0.1,
+    weighting: Weighting = "support",
+    seed: int = 0,
+) -> Aggregation:
+    """Predict one series from its windows (Alg. 2), keeping every part.
+
+    Parameters
+    ----------
+    posteriors, support
+        p_k and s-bar_k of the windows. NaN support: a window that cannot be used.
+    seed
+        For the ``shuffled`` and ``random`` controls.
+
+    Examples
+    --------
+    >>> prediction = aggregate([[0.2, 0.8], [0.6, 0.4]], [0.9, 0.7], temperature=0.1)
+    >>> prediction.weights.round(4), prediction.series_probability.round(4)
+    (array([0.8808, 0.1192]), array([0.2477, 0.7523]))
+    """
+    check_temperature(temperature)
+    posteriors_, support_ = _float64(posteriors), _float64(support)
+    if posteriors_.ndim != 2 or support_.shape != posteriors_.shape[:1]:
+        raise ConfigError(
+            f"posteriors of shape {posteriors_.shape} and support of shape {support_.shape} do not go "
+            "together; needed are (n_windows, n_classes) and (n_windows,)."
+        )
+    influence_ = influence(support_, weighting, seed=seed)
+    if np.isnan(influence_).all():
+        raise SignalError(
+            f"none of the {len(support_)} windows can be used: each touches samples that are not finite. "
+            "Leave this series out, or fill its gaps."
+        )
+    # Nothing that a window without weight says may reach the sum, not even as 0 × NaN.
+    posteriors_[np.isnan(influence_)] = np.nan_to_num(posteriors_[np.isnan(influence_)])
+    weights = window_weights(torch.from_numpy(influence_), temperature=temperature).numpy()
+    contributions = weights[:, None] * posteriors_
+    return Aggregation(
+        posteriors_,
+        support_,
+        influence_,
+        weights,
+        contributions,
+        contributions.sum(axis=0),
+        weighting,
+        float(temperature),
+    )
+
+
+def check_temperature(temperature: Any) -> None:
+    """Refuse a temperature that is not above 0."""
+    if not (
+        isinstance(temperature, int | float | np.number) and np.isfinite(temperature) and temperature > 0
+    ):
+        raise ConfigError(
+            f"temperature must be a number > 0, got {temperature!r}. For the plain SSS mean, set "
+            "weighting='uniform'."
+        )
+
+
+def _float64(values: Tensor | ArrayLike) -> NDArray[np.float64]:
+    """A float64 copy on the host."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    return np.array(values, dtype=np.float64)

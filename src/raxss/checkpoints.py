@@ -1,0 +1,110 @@
+"""Where did a run stop, so that it can go on as if it had not?
+
+    Progress (weights, best weights, optimiser, history) <-> one safetensors file
+
+One file, written whole, after every epoch. It carries the fingerprint of settings and data, and a run with
+another fingerprint refuses it. Sampling and dropout need no saved generator: they are drawn afresh from
+seed and epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from raxss.errors import ModelError
+from raxss.storage import whole_file
+
+FORMAT = "raxss-checkpoint-1"
+
+
+@dataclass
+class Progress:
+    """How far training has come.
+
+    Attributes
+    ----------
+    epoch, step
+        Epochs and optimiser steps done.
+    best
+        State of the best epoch so far, by validation.
+    best_epoch, best_accuracy, best_loss
+        Which one it was, and how good.
+    history
+        One row an epoch.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_epoch: int = -1
+    best_accuracy: float = -1.0
+    best_loss: float = float("inf")
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+_PLAIN = ("epoch", "step", "best_epoch", "best_accuracy", "best_loss", "history")
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of a module's parameters and buffers, on the CPU."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in module.state_dict().items()}
+
+
+def save_checkpoint(
+    path: Path, progress: Progress, module: nn.Module, optimizer: torch.optim.Optimizer, *, fingerprint: str
+) -> None:
+    """Write everything that the next epoch depends on."""
+    tensors = {f"module/{name}": value for name, value in state_of(module).items()}
+    tensors |= {f"best/{name}": value for name, value in progress.best.items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer/{index}/{name}": value.detach().cpu() for name, value in state.items()}
+    facts = {name: getattr(progress, name) for name in _PLAIN}
+    metadata = {"format": FORMAT, "fingerprint": fingerprint, "progress": json.dumps(facts)}
+    with whole_file(path) as temporary:
+        save_file({name: value.contiguous() for name, value in tensors.items()}, temporary, metadata)
+
+
+def load_checkpoint(
+    path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, fingerprint: str
+) -> Progress:
+    """Put module and optimiser back to where the checkpoint left them."""
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ModelError(
+            f"the checkpoint {path.name!r} cannot be read ({error}); start again without resuming."
+        ) from error
+    if metadata.get("format") != FORMAT:
+        raise ModelError(
+            f"{path.name!r} is not a checkpoint of this version: its format is "
+            f"{metadata.get('format')!r}, needed is {FORMAT!r}. Start again without resuming."
+        )
+    if metadata.get("fingerprint") != fingerprint:
+        raise ModelError(
+            f"the checkpoint {path.name!r} belongs to another run: its settings, data or seed have the "
+            f"fingerprint {metadata.get('fingerprint')!r}, this run has {fingerprint!r}. Resume with what "
+            "the first run was given, or start again without resuming."
+        )
+    progress = Progress(**json.loads(metadata["progress"]))
+    progress.best = _under(tensors, "best/")
+    module.load_state_dict(_under(tensors, "module/"))
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in _under(tensors, "optimizer/").items():
+        index, key = name.split("/")
+        state.setdefault(int(index), {})[key] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    return progress
+
+
+def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

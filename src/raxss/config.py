@@ -1,0 +1,310 @@
+"""Which settings make up a run, where do they come from, and how are they written down?
+
+    preset (paper, sss, recommended) or TOML -> Config -> TOML with every setting that was used
+
+One frozen dataclass a stage, composed in `Config`. Field names are unique over the stages, so that the
+estimator can have them as plain parameters. A preset is about the method; window length and stride belong
+to the data, so presets leave them at their defaults.
+Next: estimator.py takes these as parameters; training.py reads the stages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from raxss.aggregation import WEIGHTINGS, Weighting, check_temperature
+from raxss.errors import ConfigError, nearest
+from raxss.storage import write_text
+
+PRESETS = ("paper", "sss", "recommended")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparationConfig:
+    """What happens to the samples before windows are cut."""
+
+    scaling: Literal["train", "series", "none"] = "train"  # one mean and deviation a variate; z-score; as is
+
+    def __post_init__(self) -> None:
+        _one_of("preparation.scaling", self.scaling, ("train", "series", "none"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowConfig:
+    """How a series is cut into windows."""
+
+    window_length: int = 1024  # L
+    stride: int = 128  # the paper's 5 goes with its pooled iEEG; belongs to the data, not to the method
+
+    def __post_init__(self) -> None:
+        _at_least("windows.window_length", self.window_length, 1)
+        _at_least("windows.stride", self.stride, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """Which network scores a window (f_theta)."""
+
+    backbone: Any = "convnet"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
+    backbone_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalConfig:
+    """Which windows count as neighbours, and how alike they are (Eq. 1)."""
+
+    space: Literal["signal", "features"] = "signal"  # "signal" is the paper's
+    measure: Literal["pearson", "cosine"] = "pearson"  # phi
+    n_neighbors: int = 10  # m
+    exclusion: int | float = 0.5  # samples if an integer, a share of L if a float; the paper has 0
+    spread: int | float = 0  # likewise, between listed neighbours
+    bank: Literal["series", "batch"] = "series"  # in training: the whole series, or what the batch has of it
+
+    def __post_init__(self) -> None:
+        _one_of("retrieval.space", self.space, ("signal", "features"))
+        _one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
+        _one_of("retrieval.bank", self.bank, ("series", "batch"))
+        _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
+        _at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
+        _at_least("retrieval.spread", self.spread, 0, whole=False)
+
+    def samples_of(self, name: Literal["exclusion", "spread"], window_length: int) -> int:
+        """`exclusion` or `spread` in samples.
+
+        >>> RetrievalConfig(exclusion=0.5).samples_of("exclusion", 1024)
+        512
+        """
+        value = getattr(self, name)
+        return round(value * window_length) if isinstance(value, float) else int(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregationConfig:
+    """How windows share the series decision (Eqs. 2-3)."""
+
+    weighting: Weighting = "support"  # "uniform" is plain SSS
+    temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
+
+    def __post_init__(self) -> None:
+        _one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
+        if self.temperature != "learned":
+            check_temperature(self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How theta is found: loss, optimiser, schedule, early stopping."""
+
+    window_loss_weight: float = 1.0  # the paper's alpha: 0 there
+    series_loss_weight: float = 0.0  # the paper's beta: 1 there
+    batch_size: int = 64
+    max_epochs: int = 20
+    patience: int = 5  # epochs without a better validation part; 0: never stop early
+    lr: float = 1e-3  # the largest learning rate
+    start_lr: float = 0.0
+    final_lr: float = 1e-6
+    warmup_steps: int = 100
+    schedule_steps: int = 0  # step at which the cosine reaches final_lr; 0: the last step of max_epochs
+    weight_decay: float = 1e-6
+    validation_fraction: float = 0.125  # of what fit is given: an eighth of 80 % is the paper's 10 %
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where a GPU has it
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_epochs"):
+            _at_least(f"training.{name}", getattr(self, name), 1)
+        for name in ("patience", "warmup_steps", "schedule_steps"):
+            _at_least(f"training.{name}", getattr(self, name), 0)
+        for name in (
+            "window_loss_weight",
+            "series_loss_weight",
+            "lr",
+            "start_lr",
+            "final_lr",
+            "weight_decay",
+        ):
+            _at_least(f"training.{name}", getattr(self, name), 0, whole=False)
+        if self.window_loss_weight + self.series_loss_weight == 0:
+            raise ConfigError(
+                "training.window_loss_weight and training.series_loss_weight are both 0, so nothing would be "
+                "learned. Set one of them above 0."
+            )
+        if not 0 <= self.validation_fraction < 1:
+            raise ConfigError(
+                "training.validation_fraction must be at least 0 and below 1, got "
+                f"{self.validation_fraction}."
+            )
+        _one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Every setting of the method.
+
+    Examples
+    --------
+    >>> config = Config.preset("paper")
+    >>> config.backbone.backbone, config.retrieval.exclusion, config.training.series_loss_weight
+    ('patchtst', 0, 1.0)
+    >>> Config.from_toml(config.to_toml()) == config
+    True
+    >>> Config.from_toml("[retrieval]\\nmesure = 'cosine'")
+    Traceback (most recent call last):
+    ...
+    raxss.errors.ConfigError: unknown setting 'retrieval.mesure'; did you mean 'measure'? ...
+    """
+
+    preparation: PreparationConfig = field(default_factory=PreparationConfig)
+    windows: WindowConfig = field(default_factory=WindowConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    aggregation: AggregationConfig = field(default_factory=AggregationConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        if self.retrieval.bank == "batch":
+            if self.aggregation.weighting in ("shuffled", "random"):
+                raise ConfigError(
+                    f"retrieval.bank = 'batch' does not go with aggregation.weighting = "
+                    f"{self.aggregation.weighting!r}, whose weights belong to a whole series. Set "
+                    "retrieval.bank = 'series'."
+                )
+            if self.retrieval.spread > 0 or self.retrieval.space == "features":
+                raise ConfigError(
+                    f"retrieval.bank = 'batch' goes with spread = 0 and space = 'signal', got spread = "
+                    f"{self.retrieval.spread} and space = {self.retrieval.space!r}. Set retrieval.bank = 'series'."
+                )
+
+    @classmethod
+    def preset(cls, name: str) -> Config:
+        """One of the named methods: `paper`, `sss`, `recommended`."""
+        if name not in PRESETS:
+            raise ConfigError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
+        return cls.from_toml((resources.files("raxss") / "presets" / f"{name}.toml").read_text("utf-8"))
+
+    @classmethod
+    def from_file(cls, path: Path | str) -> Config:
+        """Read a TOML file; see `from_toml`."""
+        try:
+            return cls.from_toml(Path(path).read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the settings file {Path(path).name!r}: {error.strerror}. "
+                f"Give a TOML file, or one of the presets: {', '.join(PRESETS)}."
+            ) from error
+
+    @classmethod
+    def from_toml(cls, text: str) -> Config:
+        """Read settings; what is not mentioned keeps its default, what is not known is refused.
+
+        A line ``preset = "paper"`` at the top starts from that preset instead of the defaults.
+        """
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"the settings are not valid TOML: {error}.") from error
+        start = cls.preset(tables.pop("preset")) if "preset" in tables else cls()
+        return start.updated(tables)
+
+    def updated(self, tables: Mapping[str, Any]) -> Config:
+        """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
+        stages = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        for stage, settings in tables.items():
+            if stage not in stages:
+                raise ConfigError(f"unknown section {stage!r}{nearest(stage, stages)}")
+            if not isinstance(settings, Mapping):
+                raise ConfigError(f"{stage!r} must be a section with settings, [{stage}], got {settings!r}.")
+            known = {one.name for one in dataclasses.fields(stages[stage])}
+            for name in settings:
+                if name not in known:
+                    raise ConfigError(f"unknown setting '{stage}.{name}'{nearest(name, known)}")
+            stages[stage] = dataclasses.replace(stages[stage], **settings)
+        return Config(**stages)
+
+    @classmethod
+    def from_parameters(cls, parameters: Mapping[str, Any]) -> Config:
+        """Sort plain parameters (``measure="cosine"``) into their stages."""
+        stages: dict[str, dict[str, Any]] = {}
+        homes = setting_homes()
+        for name, value in parameters.items():
+            if name not in homes:
+                raise ConfigError(f"unknown setting {name!r}{nearest(name, homes)}")
+            stages.setdefault(homes[name], {})[name] = value
+        return cls().updated(stages)
+
+    def parameters(self) -> dict[str, Any]:
+        """Every setting as one flat mapping, as the estimator takes them."""
+        return {name: getattr(getattr(self, stage), name) for name, stage in setting_homes().items()}
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Every setting by stage, in plain types."""
+        tables = {}
+        for stage in dataclasses.fields(self):
+            one = getattr(self, stage.name)
+            tables[stage.name] = {item.name: getattr(one, item.name) for item in dataclasses.fields(one)}
+        network = tables["backbone"]
+        if not isinstance(network["backbone"], str):
+            network["backbone"] = f"{network['backbone'].__module__}:{network['backbone'].__qualname__}"
+        network["backbone_options"] = dict(network["backbone_options"])
+        return tables
+
+    def to_toml(self) -> str:
+        """Every setting, also those that were left at their defaults."""
+        blocks = []
+        for stage, settings in self.tables().items():
+            lines = [f"{name} = {_toml_value(value)}" for name, value in settings.items()]
+            blocks.append("\n".join([f"[{stage}]", *lines]))
+        return "\n\n".join(blocks) + "\n"
+
+    def save(self, path: Path | str) -> None:
+        """Write `to_toml` to a file."""
+        write_text(path, self.to_toml())
+
+    @property
+    def hash(self) -> str:
+        """Twelve hex digits that are the same for the same settings."""
+        return hashlib.sha256(json.dumps(self.tables(), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def setting_homes() -> dict[str, str]:
+    """Which stage each setting belongs to.
+
+    >>> setting_homes()["temperature"]
+    'aggregation'
+    """
+    return {
+        setting.name: stage.name
+        for stage in dataclasses.fields(Config)
+        for setting in dataclasses.fields(getattr(Config(), stage.name))
+    }
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}{nearest(str(value), allowed)}")
+
+
+def _at_least(name: str, value: object, least: int, *, whole: bool = True) -> None:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
+        raise ConfigError(
+            f"{name} must be {'a whole number' if whole else 'a number'} of at least {least}, got {value!r}."
+        )
+
+
+def _toml_value(value: Any) -> str:
+    """A value as TOML spells it; JSON's spelling is the same for strings, numbers, booleans and lists."""
+    if isinstance(value, Mapping):
+        return (
+            "{ " + ", ".join(f"{key} = {_toml_value(one)}" for key, one in value.items()) + " }"
+            if value
+            else "{}"
+        )
+    return json.dumps(value)

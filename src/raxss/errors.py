@@ -1,0 +1,91 @@
+"""What can go wrong, as a tree of typed errors.
+
+    RAxSSError
+    ├── DataError (ValueError)          the series themselves
+    │   ├── EmptyDataError              no series, or a series without samples
+    │   ├── LabelError                  labels missing, of another length, or of one class
+    │   ├── SignalError                 NaN or infinite samples, nothing usable
+    │   ├── VariateMismatchError        series that do not have the same variates
+    │   └── RecordingError              a file or manifest that is missing or cannot be read
+    ├── ConfigError (ValueError)        a setting that is unknown or out of range
+    ├── BackboneError (TypeError)       a network that does not meet the protocol
+    ├── ModelError (ValueError)         a model folder or checkpoint that is corrupt or foreign
+    ├── OutputError (OSError)           a place that cannot be written
+    └── MissingExtraError (ImportError) an optional dependency that is not installed
+
+    RAxSSWarning (UserWarning)
+    └── SignalWarning                   work goes on, but a reader should know
+
+Each message names the thing, what was found, what was needed and what to do.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class RAxSSError(Exception):
+    """Root of every error that raxss raises on purpose."""
+
+
+class DataError(RAxSSError, ValueError):
+    """The series given cannot be used as they are."""
+
+
+class EmptyDataError(DataError):
+    """No series, or a series without samples."""
+
+
+class LabelError(DataError):
+    """Labels are missing, of another length than the series, or of one class only."""
+
+
+class SignalError(DataError):
+    """Samples are not finite, or nothing usable is left."""
+
+
+class VariateMismatchError(DataError):
+    """Series do not have the number of variates that was expected."""
+
+
+class RecordingError(DataError):
+    """A recording or manifest is missing, unreadable or inconsistent."""
+
+
+class ConfigError(RAxSSError, ValueError):
+    """A setting is unknown or out of range."""
+
+
+class BackboneError(RAxSSError, TypeError):
+    """A network does not meet the backbone protocol."""
+
+
+class ModelError(RAxSSError, ValueError):
+    """A model folder or checkpoint is missing, corrupt or made by something else."""
+
+
+class OutputError(RAxSSError, OSError):
+    """A file or folder cannot be written."""
+
+
+class MissingExtraError(RAxSSError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+
+class RAxSSWarning(UserWarning):
+    """Root of every warning that raxss gives."""
+
+
+class SignalWarning(RAxSSWarning):
+    """Work goes on, but the signal has a property that a reader should know."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name.
+
+    >>> nearest("papr", ["paper", "sss"])
+    "; did you mean 'paper'? Known: paper, sss."
+    """
+    names = list(known)
+    matches = difflib.get_close_matches(str(name), names, n=1)
+    guess = f"; did you mean {matches[0]!r}?" if matches else "."
+    return f"{guess} Known: {', '.join(names)}."

@@ -1,0 +1,566 @@
+"""The whole chain behind scikit-learn's contract.
+
+    series, labels -> fit -> predict_proba (n_series, C), predict, explain -> SeriesEvidence
+
+`fit` prepares, retrieves, trains; `predict_proba` and `explain` share one path, so what is explained is what
+was predicted. Models are kept by model_folder.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
+from raxss.backbones import build_backbone, describe, features_of
+from raxss.config import Config, RetrievalConfig
+from raxss.errors import DataError, LabelError
+from raxss.evidence import SeriesEvidence, trace
+from raxss.model_folder import load_model, save_model
+from raxss.prediction import exact_arithmetic, pick_device, score_windows
+from raxss.preparation import Scaling, check_series
+from raxss.progress import ProgressBar
+from raxss.recordings.series import Series, SeriesCollection
+from raxss.retrieval import Retrieval, cached_retrieve
+from raxss.retrieval.batch import batch_support
+from raxss.splits import hold_out
+from raxss.training import (
+    BatchSupport,
+    Callback,
+    Learner,
+    WindowPool,
+    fit_temperature,
+    pool_posteriors,
+    train,
+)
+from raxss.windows import Windows, windows_of
+
+logger = logging.getLogger("raxss")
+
+
+@dataclass(frozen=True, eq=False)
+class _Prediction:
+    """One series on its way from samples to score."""
+
+    series: Series
+    windows: Windows
+    retrieval: Retrieval
+    aggregation: Aggregation
+
+
+class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classify series of any length from sparsely sampled windows, weighted by within-series retrieval.
+
+    Series may be given as a `SeriesCollection`, a list of arrays of differing lengths, each
+    ``(n_samples,)`` or ``(n_variates, n_samples)``, a 3-D array ``(n_series, n_variates, n_samples)``, or a
+    2-D array of series of one length (then ``n_features_in_`` is enforced).
+
+    Parameters
+    ----------
+    backbone, backbone_options
+        The network that scores a window: ``"convnet"``, ``"patchtst"``, or a callable
+        ``(n_variates, window_length, n_outputs, **options) -> torch module``.
+    window_length, stride
+        L, and the step from one window to the next, in samples.
+    scaling
+        ``"train"``: one mean and deviation a variate, fitted on the training set. ``"series"``: z-score of
+        each series. ``"none"``.
+    weighting, temperature
+        Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
+        are controls. tau > 0, or ``"learned"``.
+    space, measure, n_neighbors, exclusion, spread, bank
+        Eq. (1): compare windows of the signal or their features; ``"pearson"`` or ``"cosine"``; m; how far
+        neighbors must start from the query, and from one another, in samples (int) or window lengths
+        (float); in training, neighbors from the whole series or from the batch. With
+        ``space="features"`` training uses equal weights, and retrieval begins at prediction.
+    window_loss_weight, series_loss_weight
+        How much the loss of single windows and of the series probability count (the paper: 0 and 1).
+    lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
+        Adam with warm-up and a cosine; windows a batch; when to stop.
+    validation_fraction
+        Share of the series, whole groups at a time, that early stopping looks at. 0: none.
+    precision
+        ``"auto"``, ``"float32"`` or ``"bfloat16"`` in training. Prediction is always float32.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"``.
+    callbacks
+        Objects with the methods of `raxss.training.Callback`.
+    verbose
+        1 shows a progress bar on stderr.
+    random_state
+        Draws validation split, initial weights, dropout and the order of windows.
+
+    Attributes
+    ----------
+    classes_, n_variates_, window_length_, backbone_, scaling_, temperature_, history_, seed_, interrupted_
+
+    Notes
+    -----
+    Weighting, temperature, space, measure, n_neighbors, exclusion, spread and stride can be changed after
+    fitting, with `set_params`.
+
+    Examples
+    --------
+    >>> from raxss.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=3, random_state=0).fit(series)
+    >>> model.predict_proba(series[:2]).shape
+    (2, 2)
+    >>> evidence = model.explain(series[0])
+    >>> abs(evidence.windows["weight"].sum() - 1) < 1e-12
+    True
+    """
+
+    def __init__(
+        self,
+        backbone: Any = "convnet",
+        *,
+        backbone_options: Mapping[str, Any] | None = None,
+        window_length: int = 1024,
+        stride: int = 128,
+        scaling: Literal["train", "series", "none"] = "train",
+        weighting: Weighting = "support",
+        temperature: float | Literal["learned"] = 0.1,
+        space: Literal["signal", "features"] = "signal",
+        measure: Literal["pearson", "cosine"] = "pearson",
+        n_neighbors: int = 10,
+        exclusion: int | float = 0.5,
+        spread: int | float = 0,
+        bank: Literal["series", "batch"] = "series",
+        window_loss_weight: float = 1.0,
+        series_loss_weight: float = 0.0,
+        lr: float = 1e-3,
+        start_lr: float = 0.0,
+        final_lr: float = 1e-6,
+        warmup_steps: int = 100,
+        schedule_steps: int = 0,
+        weight_decay: float = 1e-6,
+        batch_size: int = 64,
+        max_epochs: int = 20,
+        patience: int = 5,
+        validation_fraction: float = 0.125,
+        precision: Literal["auto", "float32", "bfloat16"] = "auto",
+        device: str = "auto",
+        callbacks: Sequence[Callback] | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.backbone = backbone
+        self.backbone_options = backbone_options
+        self.window_length = window_length
+        self.stride = stride
+        self.scaling = scaling
+        self.weighting = weighting
+        self.temperature = temperature
+        self.space = space
+        self.measure = measure
+        self.n_neighbors = n_neighbors
+        self.exclusion = exclusion
+        self.spread = spread
+        self.bank = bank
+        self.window_loss_weight = window_loss_weight
+        self.series_loss_weight = series_loss_weight
+        self.lr = lr
+        self.start_lr = start_lr
+        self.final_lr = final_lr
+        self.warmup_steps = warmup_steps
+        self.schedule_steps = schedule_steps
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.precision = precision
+        self.device = device
+        self.callbacks = callbacks
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # Settings ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_config(cls, config: Config, **parameters: Any) -> Self:
+        """An unfitted estimator with these settings; ``parameters`` override them."""
+        return cls(**(config.parameters() | parameters))
+
+    @classmethod
+    def from_preset(cls, name: str, **parameters: Any) -> Self:
+        """An unfitted estimator with the settings of `paper`, `sss` or `recommended`.
+
+        >>> RAxSSClassifier.from_preset("paper").backbone
+        'patchtst'
+        """
+        return cls.from_config(Config.preset(name), **parameters)
+
+    @property
+    def config(self) -> Config:
+        """The settings as they stand, checked."""
+        given = self.get_params(deep=False)
+        settings = {name: given[name] for name in Config().parameters()}
+        settings["backbone_options"] = settings["backbone_options"] or {}
+        return Config.from_parameters({name: _plain(value) for name, value in settings.items()})
+
+    # Fitting ----------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        checkpoint: Path | str | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Learn from labelled series.
+
+        Parameters
+        ----------
+        X, y
+            Series and one label each. Labels may also be in the series themselves.
+        groups
+            What must not sit in training and validation at once. May also be in the series.
+        checkpoint, resume
+            File to write after every epoch, and whether to go on from it.
+        """
+        config = self.config
+        device = pick_device(self.device)
+        series = self._as_series(X, reset=True)
+        labels = self._as_labels(y, series)
+        check_series(series)
+        groups = SeriesCollection(series).groups if groups is None else np.asarray(groups)
+        self.classes_, targets = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise LabelError(
+                f"all {len(labels)} labels are {self.classes_[0]!r}, which is one class; at least two classes "
+                "are needed to fit a classifier. Add series of another class."
+            )
+        self.seed_ = self._draw_seed()
+        self.n_variates_ = series[0].n_variates
+        self.window_length_ = min(config.windows.window_length, max(one.n_samples for one in series))
+        kept, held = self._validation_split(labels, groups, config)
+
+        self.scaling_ = Scaling.fit([series[index] for index in kept], config.preparation.scaling)
+        pools = [self._pool(series, targets, part, config, device) for part in (kept, held) if len(part)]
+        pool, validation = pools[0], pools[1] if len(pools) == 2 else None
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed_)
+            self.backbone_ = build_backbone(
+                config.backbone.backbone,
+                n_variates=self.n_variates_,
+                window_length=self.window_length_,
+                n_outputs=1 if len(self.classes_) == 2 else len(self.classes_),
+                options=config.backbone.backbone_options,
+            ).to(device)
+        learned = config.aggregation.temperature == "learned"
+        learner = Learner(
+            self.backbone_,
+            temperature=0.1 if learned else float(config.aggregation.temperature),
+            learned=learned and config.training.series_loss_weight > 0,
+        ).to(device)
+        logger.info("training %s on %d windows of %d series", describe(self.backbone_), len(pool), len(kept))
+        trained = train(
+            learner,
+            pool,
+            validation,
+            config=config.training,
+            seed=self.seed_,
+            fingerprint=self._fingerprint(series, targets, groups, config),
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            resume=resume,
+            batch_support=self._batch_support(config),
+            callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
+        )
+        self.history_ = pd.DataFrame(trained.history)
+        self.best_epoch_ = trained.best_epoch
+        self.interrupted_ = trained.interrupted
+        self.temperature_ = float(learner.temperature)
+        if learned and config.training.series_loss_weight == 0 and validation is not None:
+            self.temperature_ = fit_temperature(pool_posteriors(self.backbone_, validation), validation)
+        self._measure_features(pool)
+        self.training_data_ = self._describe_data(series, labels, groups, held)
+        return self
+
+    def _as_series(self, X: Any, *, reset: bool) -> list[Series]:
+        """Every way of giving series, as a list of them."""
+        if isinstance(X, Series):
+            raise DataError(
+                f"a single series, {X.name!r}, was given where several are expected. Put it into a list: [series]."
+            )
+        if isinstance(X, SeriesCollection):
+            return list(X)
+        if isinstance(X, np.ndarray) and (X.ndim == 3 or (X.ndim == 1 and X.dtype == object)):
+            X = list(X)
+        if isinstance(X, list | tuple) and _is_ragged(X):
+            return [
+                one if isinstance(one, Series) else Series(one, name=f"series {i}") for i, one in enumerate(X)
+            ]
+        rows = validate_data(self, X, reset=reset, ensure_all_finite=False)
+        return [Series(row, name=f"row {index}") for index, row in enumerate(rows)]
+
+    def _as_labels(self, y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
+        """One label a series, from ``y`` or from the series."""
+        if y is None:
+            if series and all(one.label is not None for one in series):
+                return SeriesCollection(series).labels
+            raise LabelError(
+                "this RAxSSClassifier estimator requires y to be passed, but the target y is None. Pass one label "
+                "a series, or series that carry labels: Series(..., label=...)."
+            )
+        labels: NDArray[Any] = column_or_1d(y, warn=True)
+        if len(labels) != len(series):
+            raise LabelError(
+                f"{len(labels)} labels were given for {len(series)} series; one label a series is needed, in the "
+                "same order."
+            )
+        if labels.dtype.kind == "f":
+            assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        return labels
+
+    def _draw_seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _validation_split(
+        self, labels: NDArray[Any], groups: NDArray[Any] | None, config: Config
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Series to learn from, and series that early stopping looks at."""
+        everything = np.arange(len(labels)), np.arange(0)
+        if config.training.validation_fraction == 0:
+            return everything
+        fraction = config.training.validation_fraction
+        kept, held = hold_out(labels, groups=groups, fraction=fraction, seed=self.seed_)
+        missing = set(np.unique(labels).tolist()) - set(np.unique(labels[kept]).tolist())
+        if len(held) == 0 or missing:
+            logger.warning(
+                "no validation part could be set aside (%d series in %s groups); the last epoch is kept",
+                len(labels),
+                "no" if groups is None else len(np.unique(groups)),
+            )
+            return everything
+        return kept, held
+
+    def _pool(
+        self,
+        series: list[Series],
+        targets: NDArray[np.int64],
+        part: NDArray[np.int64],
+        config: Config,
+        device: torch.device,
+    ) -> WindowPool:
+        """Scaled series and their supports, ready for Alg. 1."""
+        scaled = [self.scaling_.apply(series[index]) for index in part]
+        n_short = sum(one.n_samples < self.window_length_ for one in scaled)
+        if n_short:
+            logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
+        retrievals = [self._retrieve(one, config.retrieval, None, str(device)) for one in scaled]
+        # Feature-space support needs a trained network, so training goes with equal weights there.
+        weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
+        return WindowPool(
+            scaled,
+            targets[part],
+            [influence(one.support, weighting, seed=self.seed_ + i) for i, one in enumerate(retrievals)],
+            [one.flat for one in retrievals],
+            window_length=self.window_length_,
+            stride=config.windows.stride,
+            device=device,
+        )
+
+    def _batch_support(self, config: Config) -> BatchSupport | None:
+        """Retrieval among the windows of a batch, where the bank is the batch."""
+        if config.retrieval.bank == "series" or config.aggregation.weighting == "uniform":
+            return None
+        retrieval, sign = config.retrieval, -1 if config.aggregation.weighting == "inverse" else 1
+
+        def support(windows: Tensor, series: Tensor, starts: Tensor, flat: Tensor) -> Tensor:
+            return sign * batch_support(
+                windows,
+                series,
+                starts,
+                flat,
+                measure=retrieval.measure,
+                n_neighbors=retrieval.n_neighbors,
+                exclusion=retrieval.samples_of("exclusion", self.window_length_),
+            )
+
+        return support
+
+    def _measure_features(self, pool: WindowPool) -> None:
+        """Mean and deviation of each feature over the training windows, for retrieval in feature space."""
+        self.feature_mean_: NDArray[np.float64] = np.zeros(0)
+        self.feature_scale_: NDArray[np.float64] = np.ones(0)
+        if not callable(getattr(self.backbone_, "features", None)):
+            return
+        self.backbone_.eval()
+        parts = []
+        with torch.inference_mode(), exact_arithmetic():
+            for indices in torch.arange(len(pool), device=pool.strip.device).split(4096):
+                parts.append(features_of(self.backbone_, pool.gather(indices)).double().cpu())
+        features = torch.cat(parts).numpy()
+        scale = features.std(axis=0)
+        self.feature_mean_, self.feature_scale_ = features.mean(axis=0), np.where(scale > 0, scale, 1.0)
+
+    def _fingerprint(
+        self,
+        series: list[Series],
+        targets: NDArray[np.int64],
+        groups: NDArray[Any] | None,
+        config: Config,
+    ) -> str:
+        """The same for the same settings, data and seed; names and paths do not enter."""
+        digest = hashlib.sha256(f"{config.hash} {self.seed_}".encode())
+        for one in series:
+            digest.update(f"{one.samples.shape} {one.samples.dtype}".encode())
+            digest.update(np.ascontiguousarray(one.samples).data)
+        digest.update(np.ascontiguousarray(targets).data)
+        digest.update(repr(None if groups is None else groups.tolist()).encode())
+        return digest.hexdigest()[:16]
+
+    def _describe_data(
+        self,
+        series: list[Series],
+        labels: NDArray[Any],
+        groups: NDArray[Any] | None,
+        held: NDArray[np.int64],
+    ) -> dict[str, Any]:
+        """What a model card says about the training data: counts and ranges, never names."""
+        names, counts = np.unique(labels, return_counts=True)
+        lengths = [one.n_samples for one in series]
+        return {
+            "n_series": len(series),
+            "n_validation": len(held),
+            "n_groups": None if groups is None else len(np.unique(groups)),
+            "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
+            "rates": sorted({one.rate for one in series}),
+            "n_samples": [min(lengths), max(lengths)],
+        }
+
+    # Predicting -------------------------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
+        check_is_fitted(self, "backbone_")
+        series = self._as_series(X, reset=False)
+        check_series(series, n_variates=self.n_variates_)
+        return np.stack([self._predict_one(one).aggregation.series_probability for one in series])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each series, from ``classes_``."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def explain(self, X: Any) -> Any:
+        """Take the prediction of a series apart into windows, weights and neighbors.
+
+        Parameters
+        ----------
+        X
+            One `Series` or array ``(n_samples,)`` or ``(n_variates, n_samples)``; or a list of them, then a
+            list comes back.
+
+        Returns
+        -------
+        `SeriesEvidence`, whose contributions sum to what `predict_proba` says.
+        """
+        check_is_fitted(self, "backbone_")
+        if isinstance(X, list | tuple | SeriesCollection):
+            return [self.explain(one) for one in self._as_series(X, reset=False)]
+        series = X if isinstance(X, Series) else Series(X)
+        check_series([series], n_variates=self.n_variates_)
+        return self._trace(self._predict_one(series))
+
+    def _predict_one(self, series: Series) -> _Prediction:
+        """Samples -> windows -> posteriors and support -> series probability, for one series."""
+        config, device = self.config, pick_device(self.device)
+        scaled = self.scaling_.apply(series)
+        windows = windows_of(scaled, window_length=self.window_length_, stride=config.windows.stride)
+        in_features = config.retrieval.space == "features"
+        logits, features = score_windows(
+            self.backbone_.to(device), windows.samples, device=device, with_features=in_features
+        )
+        if features is not None:
+            features = (features - self.feature_mean_) / self.feature_scale_
+        retrieval = self._retrieve(scaled, config.retrieval, features, str(device))
+        aggregation = aggregate(
+            posteriors_of(logits.double()),
+            retrieval.support,
+            temperature=self.temperature_ if self.temperature == "learned" else self.temperature,
+            weighting=self.weighting,
+            seed=self.seed_ + zlib.crc32(np.ascontiguousarray(series.samples).data),
+        )
+        return _Prediction(series, windows, retrieval, aggregation)
+
+    def _retrieve(
+        self, scaled: Series, settings: RetrievalConfig, features: NDArray[np.float64] | None, device: str
+    ) -> Retrieval:
+        """Neighbors of every window within the series (Eq. 1), computed once and remembered."""
+        return cached_retrieve(
+            scaled.samples,
+            window_length=self.window_length_,
+            stride=self.stride,
+            measure="cosine" if features is not None else settings.measure,
+            n_neighbors=settings.n_neighbors,
+            exclusion=settings.samples_of("exclusion", self.window_length_),
+            spread=settings.samples_of("spread", self.window_length_),
+            features=features,
+            device=device,
+        )
+
+    def _trace(self, prediction: _Prediction) -> SeriesEvidence:
+        return trace(
+            prediction.series,
+            prediction.windows,
+            prediction.retrieval,
+            prediction.aggregation,
+            classes=self.classes_,
+            settings={"config_hash": self.config.hash},
+        )
+
+    # Keeping ----------------------------------------------------------------------------------------------
+
+    def save_pretrained(self, folder: Path | str, *, overwrite: bool = False) -> Path:
+        """Write a model folder: weights, settings, history, model card. It appears whole or not at all."""
+        check_is_fitted(self, "backbone_")
+        return save_model(self, Path(folder), overwrite=overwrite)
+
+    @classmethod
+    def from_pretrained(cls, folder: Path | str, *, backbone: Any = None, device: str = "auto") -> Self:
+        """Read a model folder.
+
+        Parameters
+        ----------
+        backbone
+            The callable that built the network, where it was one of your own.
+        """
+        return load_model(cls, Path(folder), backbone=backbone, device=device)
+
+
+def _is_ragged(X: Sequence[Any]) -> bool:
+    """A list of series, as opposed to a table given as a list of rows."""
+    if not X or any(isinstance(one, Series) or (isinstance(one, np.ndarray) and one.ndim) for one in X):
+        return True
+    if not all(isinstance(one, list | tuple) for one in X):
+        return False
+    nested = any(isinstance(value, list | tuple | np.ndarray) for one in X for value in one[:1])
+    return nested or len({len(one) for one in X}) > 1
+
+
+def _plain(value: Any) -> Any:
+    """Numpy scalars, as a grid search gives them, as Python's."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,197 @@
+"""How is a fitted model kept?
+
+    RAxSSClassifier <-> folder: model.safetensors, config.json, settings.toml, history.csv, README.md
+
+The folder appears whole or not at all. Reading it runs no code from it: weights are safetensors, the rest is
+text, and config.json carries the hash of the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata, resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jinja2
+import numpy as np
+import pandas as pd
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from raxss.backbones import build_backbone, describe
+from raxss.checkpoints import state_of
+from raxss.config import Config
+from raxss.errors import BackboneError, ConfigError, ModelError
+from raxss.preparation import Scaling
+from raxss.storage import sha256_of, whole_folder, write_json, write_text
+
+if TYPE_CHECKING:
+    from raxss.estimator import RAxSSClassifier
+
+FORMAT = "raxss-model-1"
+WEIGHTS, FACTS, CARD, SETTINGS, HISTORY = (
+    "model.safetensors",
+    "config.json",
+    "README.md",
+    "settings.toml",
+    "history.csv",
+)
+_ARRAYS = ("feature_mean_", "feature_scale_")
+
+Model = TypeVar("Model", bound="RAxSSClassifier")
+
+
+def versions() -> dict[str, str]:
+    """What a number depends on besides the settings."""
+    return {
+        "raxss": metadata.version("raxss") if _installed() else "source",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _installed() -> bool:
+    try:
+        metadata.version("raxss")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path:
+    """Write the model folder."""
+    tensors = {f"backbone/{name}": value.contiguous() for name, value in state_of(model.backbone_).items()}
+    tensors |= {name: torch.from_numpy(np.ascontiguousarray(getattr(model, name))) for name in _ARRAYS}
+    tensors["scaling/mean"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.mean))
+    tensors["scaling/deviation"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.deviation))
+    config = model.config
+    with whole_folder(folder, overwrite=overwrite) as place:
+        save_file(tensors, place / WEIGHTS, {"format": FORMAT})
+        facts = {
+            "format": FORMAT,
+            "weights_sha256": sha256_of(place / WEIGHTS),
+            "config_hash": config.hash,
+            "settings": config.tables(),
+            "classes": model.classes_.tolist(),
+            "classes_dtype": model.classes_.dtype.str,
+            "n_variates": model.n_variates_,
+            "n_features_in": getattr(model, "n_features_in_", None),
+            "window_length": model.window_length_,
+            "temperature": model.temperature_,
+            "seed": model.seed_,
+            "best_epoch": model.best_epoch_,
+            "interrupted": model.interrupted_,
+            "network": describe(model.backbone_),
+            "training_data": model.training_data_,
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+        }
+        write_json(place / FACTS, facts)
+        config.save(place / SETTINGS)
+        write_text(place / HISTORY, model.history_.to_csv(index=False))
+        write_text(place / CARD, _card(facts))
+    return folder
+
+
+def _card(facts: dict[str, Any]) -> str:
+    """The model card. Class names are the user's: they are escaped, since cards get shown as HTML."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = (resources.files("raxss") / "model_card.md.j2").read_text("utf-8")
+    return environment.from_string(template).render(facts=facts)
+
+
+def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -> Model:
+    """Read a model folder, refusing whatever does not fit together."""
+    facts = _read_facts(folder)
+    try:
+        if sha256_of(folder / WEIGHTS) != facts["weights_sha256"]:
+            raise ModelError(
+                f"{WEIGHTS} in model {folder.name!r} is not the file that {FACTS} was written with (its SHA-256 "
+                "differs); the model is damaged or was mixed with another. Copy it again or refit."
+            )
+        tensors = load_file(folder / WEIGHTS)
+        settings = facts["settings"]
+        if backbone is not None:
+            settings = settings | {"backbone": settings["backbone"] | {"backbone": backbone}}
+        elif ":" in settings["backbone"]["backbone"]:
+            raise ModelError(
+                f"model {folder.name!r} was fitted with a network of your own, "
+                f"{settings['backbone']['backbone']}, which is not loaded by name for safety. Pass it: "
+                "from_pretrained(folder, backbone=YourNetwork)."
+            )
+        model = kind.from_config(Config().updated(settings), device=device)
+        model.classes_ = np.array(facts["classes"], dtype=np.dtype(facts["classes_dtype"]))
+        model.n_variates_, model.window_length_ = int(facts["n_variates"]), int(facts["window_length"])
+        if facts["n_features_in"] is not None:
+            model.n_features_in_ = int(facts["n_features_in"])
+        model.temperature_, model.seed_ = float(facts["temperature"]), int(facts["seed"])
+        model.random_state = model.seed_
+        model.best_epoch_, model.interrupted_ = int(facts["best_epoch"]), bool(facts["interrupted"])
+        model.training_data_ = facts["training_data"]
+        model.history_ = pd.read_csv(folder / HISTORY)
+        for name in _ARRAYS:
+            setattr(model, name, tensors.pop(name).numpy())
+        model.scaling_ = Scaling(
+            model.scaling, tensors.pop("scaling/mean").numpy(), tensors.pop("scaling/deviation").numpy()
+        )
+        model.backbone_ = build_backbone(
+            model.backbone,
+            n_variates=model.n_variates_,
+            window_length=model.window_length_,
+            n_outputs=1 if len(model.classes_) == 2 else len(model.classes_),
+            options=model.backbone_options,
+        )
+        model.backbone_.load_state_dict(
+            {name.removeprefix("backbone/"): one for name, one in tensors.items()}
+        )
+    except ModelError:
+        raise
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RuntimeError,
+        SafetensorError,
+        ConfigError,
+        BackboneError,
+    ) as error:
+        raise ModelError(
+            f"the model {folder.name!r} cannot be read: {type(error).__name__}: {error}. A folder written by "
+            "save_pretrained is needed, with all its files as they were. Copy it again or refit."
+        ) from error
+    return model
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    """config.json, if this is a model folder at all."""
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise ModelError(
+            f"there is no model folder {folder.name!r}: {found} was found there. Give the folder that `raxss fit` "
+            "or save_pretrained wrote."
+        )
+    missing = [name for name in (FACTS, WEIGHTS, HISTORY) if not (folder / name).is_file()]
+    if missing:
+        raise ModelError(
+            f"the folder {folder.name!r} is not a whole raxss model: {', '.join(missing)} is missing. Give the "
+            "folder that `raxss fit` or save_pretrained wrote."
+        )
+    try:
+        facts = json.loads((folder / FACTS).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{FACTS} in model {folder.name!r} cannot be read: {error}. Copy the model again or refit."
+        ) from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        found = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
+        raise ModelError(
+            f"the folder {folder.name!r} is not a model of this version: its format is {found!r}, needed is "
+            f"{FORMAT!r}. It may belong to another program or to a newer raxss."
+        )
+    return facts

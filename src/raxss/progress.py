@@ -1,0 +1,60 @@
+"""How far has training come? A bar on stderr, quiet where stderr is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+def progress_bar(*, unit: str) -> Progress:
+    """A rich progress bar on stderr; shows nothing where stderr is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+    )
+
+
+class ProgressBar:
+    """A `raxss.training.Callback` that draws one bar over all steps.
+
+    Where stderr is not a terminal it prints one plain line an epoch instead.
+    """
+
+    def __init__(self) -> None:
+        self._bar = progress_bar(unit="steps")
+        self._task: TaskID | None = None
+        self._n_steps = 0
+
+    def on_train_begin(self, n_epochs: int, n_steps: int) -> None:
+        """Start the bar."""
+        self._n_steps = n_steps
+        self._n_epochs = n_epochs
+        self._bar.start()
+        self._task = self._bar.add_task("training", total=n_epochs * n_steps)
+
+    def on_step(self, epoch: int, step: int) -> None:
+        """Move it."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=epoch * self._n_steps + step)
+
+    def on_epoch_end(self, record: dict[str, Any]) -> None:
+        """Say how good the epoch was."""
+        figures = f"epoch {record['epoch']}/{self._n_epochs} loss {record['train_loss']:.3f}"
+        if "validation_accuracy" in record:
+            figures += f", validation accuracy {record['validation_accuracy']:.3f}"
+        if self._task is not None:
+            self._bar.update(self._task, description=figures)
+        if self._bar.disable:
+            print(figures, file=sys.stderr, flush=True)
+
+    def on_train_end(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()

@@ -1,0 +1,85 @@
+"""In which order does training visit the windows?
+
+    n_windows (n_series,), n_samples (n_series,), seed, epoch -> batches of window indices
+
+Implements the sampling of Alg. 1. The windows of all series are numbered through, series after series:
+window k of series i has the index ``sum(n_windows[:i]) + k``.
+Next: training.py gathers each batch and takes one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def draw_probabilities(n_samples: ArrayLike) -> NDArray[np.float64]:
+    """How likely each series is to be drawn next, while all have windows left.
+
+    Alg. 1:  Pr(series i) = T_i / sum_j T_j
+
+    Examples
+    --------
+    >>> draw_probabilities([100, 300])
+    array([0.25, 0.75])
+    """
+    lengths = np.asarray(n_samples, dtype=np.float64)
+    return lengths / lengths.sum()
+
+
+def epoch_order(n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Every window once, in the order in which Alg. 1 draws them.
+
+    Each draw picks a series with probability T_i / sum T among the series that have windows left, then one
+    of its remaining windows at random. Drawing one by one would be a long Python loop; a race of Poisson
+    clocks gives the same law at once. Series i rings at rate T_i until its windows are used up. Because the
+    clocks have no memory, the next to ring is series i with probability T_i over the sum of those that
+    still run. Sorting all the rings by time is therefore the epoch.
+
+    The order depends on seed and epoch alone, so a run that is resumed, or fed by any number of workers,
+    sees the same windows.
+
+    Parameters
+    ----------
+    n_windows, n_samples
+        ``(n_series,)`` windows of each series, and its length T_i.
+
+    Returns
+    -------
+    ``(sum(n_windows),)`` a permutation of the window indices.
+
+    Examples
+    --------
+    >>> epoch_order([2, 3], [10, 15], seed=1, epoch=0)
+    array([1, 0, 3, 2, 4])
+    """
+    counts = np.asarray(n_windows, dtype=np.int64)
+    generator = np.random.default_rng([seed, epoch])
+    series = np.repeat(np.arange(len(counts)), counts)
+    first = np.cumsum(counts) - counts
+
+    waits = generator.exponential(size=len(series))
+    rings = np.cumsum(waits)
+    rings -= np.repeat(np.where(counts > 0, (rings - waits)[np.minimum(first, len(rings) - 1)], 0), counts)
+    rings /= np.repeat(np.asarray(n_samples, dtype=np.float64), counts)
+
+    # Which of its windows a series hands out at its k-th ring: a random order within each series.
+    shuffled = np.lexsort((generator.random(len(series)), series))
+    return shuffled[np.argsort(rings, kind="stable")]
+
+
+def epoch_batches(
+    n_windows: ArrayLike, n_samples: ArrayLike, *, batch_size: int, seed: int, epoch: int
+) -> Iterator[NDArray[np.int64]]:
+    """Cut the epoch into batches of ``batch_size`` windows; the last one may be smaller.
+
+    Examples
+    --------
+    >>> [batch.tolist() for batch in epoch_batches([2, 3], [10, 15], batch_size=2, seed=1, epoch=0)]
+    [[1, 0], [3, 2], [4]]
+    """
+    order = epoch_order(n_windows, n_samples, seed=seed, epoch=epoch)
+    for first in range(0, len(order), batch_size):
+        yield order[first : first + batch_size]

@@ -1,0 +1,178 @@
+"""Files that appear whole or not at all.
+
+A file is written beside its place, flushed to the disk and renamed over it; a folder likewise. A run that
+dies in between leaves the old content as it was. Nothing here, and nothing that reads what this wrote,
+uses pickle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from raxss.errors import OutputError
+
+
+def write_bytes(path: Path | str, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part of it."""
+    with whole_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """`write_bytes` for text, as UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    """`write_bytes` for JSON; NaN becomes null, because JSON has none."""
+    write_text(path, json.dumps(_json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def whole_file(path: Path | str) -> Iterator[Path]:
+    """Give a temporary path to write to, and move it into place if the block succeeds.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with whole_file(folder / "a.txt") as temporary:
+    ...     _ = temporary.write_text("all of it")
+    >>> [file.name for file in folder.iterdir()]
+    ['a.txt']
+    """
+    path = Path(path)
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with _named_output(path):
+            yield temporary
+            _flush(temporary)
+            os.replace(temporary, path)
+            _flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary folder to fill, and move it into place if the block succeeds.
+
+    An existing folder is replaced in one step where the system can exchange two names (Linux), and only
+    with ``overwrite``.
+    """
+    path = Path(path)
+    refuse_existing(path, overwrite=overwrite)
+    make_folder(path.parent)
+    with _named_output(path):
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    try:
+        with _named_output(path):
+            temporary.chmod(0o755)  # mkdtemp's 0700 is for secrets; this is a result like any other
+            yield temporary
+            for file in temporary.rglob("*"):
+                _flush(file)
+            _flush(temporary)
+            if path.exists():
+                _exchange(temporary, path)
+            else:
+                os.rename(temporary, path)
+            _flush(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
+    """Say before any work is done that a result would be in the way of an older one."""
+    path = Path(path)
+    if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
+        raise OutputError(
+            errno.EEXIST,
+            f"{path.name!r} exists already and was left as it is; choose another place, or overwrite it "
+            "(--overwrite on the command line, overwrite=True in Python)",
+        )
+
+
+def make_folder(path: Path | str) -> Path:
+    """Create a folder and its parents, or say why that cannot be."""
+    path = Path(path)
+    with _named_output(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def check_writable(path: Path | str) -> None:
+    """Fail now rather than after an hour of work if nothing can be written at ``path``."""
+    path = Path(path)
+    folder = make_folder(path.parent)
+    with _named_output(path), tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def sha256_of(path: Path | str) -> str:
+    """Hex digest of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _named_output(path: Path) -> Iterator[None]:
+    """Turn an OSError about writing into one that says what to do."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            error.errno or errno.EIO,
+            f"cannot write {path.name!r} in the folder {str(path.parent)!r}: {error.strerror or error}. "
+            "Nothing was left half-written. Choose a folder that can be written and has room",
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    """Ask the system to put a file or folder on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Swap two folders by name, at once on Linux, by two renames elsewhere."""
+    at_fdcwd, rename_exchange = -100, 2
+    library = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+    if library is not None and hasattr(library, "renameat2"):
+        names = os.fsencode(first), os.fsencode(second)
+        if library.renameat2(at_fdcwd, names[0], at_fdcwd, names[1], rename_exchange) == 0:
+            return
+    aside = second.with_name(f".{second.name}.{os.getpid()}.previous")
+    os.rename(second, aside)
+    os.rename(first, second)
+    os.rename(aside, first)
+
+
+def _json_ready(value: Any) -> Any:
+    """Numpy numbers and arrays as plain ones; values that are not finite as null."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _json_ready(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_ready(one) for one in value]
+    return value
