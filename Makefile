@@ -1,5 +1,5 @@
 # Everything starts from here: `make demo` shows what raxss does, `make test` checks that it does.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= demo

@@ -16,11 +16,11 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from raxss.errors import ModelError
-from raxss.storage import whole_file
+from raxss.storage import write_bytes
 
 FORMAT = "raxss-checkpoint-1"
 
@@ -68,8 +68,8 @@ def save_checkpoint(
         tensors |= {f"optimizer/{index}/{name}": value.detach().cpu() for name, value in state.items()}
     facts = {name: getattr(progress, name) for name in _PLAIN}
     metadata = {"format": FORMAT, "fingerprint": fingerprint, "progress": json.dumps(facts)}
-    with whole_file(path) as temporary:
-        save_file({name: value.contiguous() for name, value in tensors.items()}, temporary, metadata)
+    # Written by us, not by safetensors, whose error for a full disk is no OSError.
+    write_bytes(path, save({name: value.contiguous() for name, value in tensors.items()}, metadata))
 
 
 def load_checkpoint(

@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from raxss.aggregation import WEIGHTINGS, Weighting, check_temperature
+from raxss.aggregation import WEIGHTINGS, Weighting
 from raxss.errors import ConfigError, nearest
 from raxss.storage import write_text
 
@@ -55,6 +57,13 @@ class BackboneConfig:
 
     backbone: Any = "convnet"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.backbone_options, Mapping):
+            raise ConfigError(
+                f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."
+            )
+        _toml_value(self.backbone_options)  # better now than when the fitted model is saved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +104,11 @@ class AggregationConfig:
 
     def __post_init__(self) -> None:
         _one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
-        if self.temperature != "learned":
-            check_temperature(self.temperature)
+        if self.temperature != "learned" and not (_is_number(self.temperature) and self.temperature > 0):
+            raise ConfigError(
+                f"aggregation.temperature must be a number > 0 or 'learned', got {self.temperature!r}. For the "
+                "plain SSS mean, set aggregation.weighting = 'uniform'."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +148,10 @@ class TrainingConfig:
                 "training.window_loss_weight and training.series_loss_weight are both 0, so nothing would be "
                 "learned. Set one of them above 0."
             )
-        if not 0 <= self.validation_fraction < 1:
+        if not (_is_number(self.validation_fraction) and 0 <= self.validation_fraction < 1):
             raise ConfigError(
                 "training.validation_fraction must be at least 0 and below 1, got "
-                f"{self.validation_fraction}."
+                f"{self.validation_fraction!r}."
             )
         _one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
 
@@ -190,28 +202,32 @@ class Config:
         return cls.from_toml((resources.files("raxss") / "presets" / f"{name}.toml").read_text("utf-8"))
 
     @classmethod
-    def from_file(cls, path: Path | str) -> Config:
+    def from_file(cls, path: Path | str, *, start: Config | None = None) -> Config:
         """Read a TOML file; see `from_toml`."""
         try:
-            return cls.from_toml(Path(path).read_text("utf-8"))
-        except OSError as error:
+            return cls.from_toml(Path(path).read_text("utf-8"), start=start)
+        except ConfigError as error:
+            raise ConfigError(f"in the settings file {Path(path).name!r}: {error}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
             raise ConfigError(
-                f"cannot read the settings file {Path(path).name!r}: {error.strerror}. "
+                f"cannot read the settings file {Path(path).name!r}: {reason}. "
                 f"Give a TOML file, or one of the presets: {', '.join(PRESETS)}."
             ) from error
 
     @classmethod
-    def from_toml(cls, text: str) -> Config:
-        """Read settings; what is not mentioned keeps its default, what is not known is refused.
+    def from_toml(cls, text: str, *, start: Config | None = None) -> Config:
+        """Read settings; what is not mentioned is as in ``start``, what is not known is refused.
 
-        A line ``preset = "paper"`` at the top starts from that preset instead of the defaults.
+        A line ``preset = "paper"`` at the top starts from that preset. Without either, from the defaults.
         """
         try:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"the settings are not valid TOML: {error}.") from error
-        start = cls.preset(tables.pop("preset")) if "preset" in tables else cls()
-        return start.updated(tables)
+        if "preset" in tables:
+            start = cls.preset(tables.pop("preset"))
+        return (start or cls()).updated(tables)
 
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
@@ -221,7 +237,7 @@ class Config:
                 raise ConfigError(f"unknown section {stage!r}{nearest(stage, stages)}")
             if not isinstance(settings, Mapping):
                 raise ConfigError(f"{stage!r} must be a section with settings, [{stage}], got {settings!r}.")
-            known = {one.name for one in dataclasses.fields(stages[stage])}
+            known = [one.name for one in dataclasses.fields(stages[stage])]
             for name in settings:
                 if name not in known:
                     raise ConfigError(f"unknown setting '{stage}.{name}'{nearest(name, known)}")
@@ -251,7 +267,9 @@ class Config:
             tables[stage.name] = {item.name: getattr(one, item.name) for item in dataclasses.fields(one)}
         network = tables["backbone"]
         if not isinstance(network["backbone"], str):
-            network["backbone"] = f"{network['backbone'].__module__}:{network['backbone'].__qualname__}"
+            factory = getattr(network["backbone"], "func", network["backbone"])  # what a partial calls
+            name = getattr(factory, "__qualname__", type(factory).__qualname__)
+            network["backbone"] = f"{factory.__module__}:{name}"
         network["backbone_options"] = dict(network["backbone_options"])
         return tables
 
@@ -291,9 +309,12 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"{name} is {value!r}{nearest(str(value), allowed)}")
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _at_least(name: str, value: object, least: int, *, whole: bool = True) -> None:
-    kinds = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
+    if not (_is_number(value) and isinstance(value, int if whole else int | float) and value >= least):
         raise ConfigError(
             f"{name} must be {'a whole number' if whole else 'a number'} of at least {least}, got {value!r}."
         )
@@ -303,8 +324,23 @@ def _toml_value(value: Any) -> str:
     """A value as TOML spells it; JSON's spelling is the same for strings, numbers, booleans and lists."""
     if isinstance(value, Mapping):
         return (
-            "{ " + ", ".join(f"{key} = {_toml_value(one)}" for key, one in value.items()) + " }"
+            "{ "
+            + ", ".join(f"{_toml_key(str(key))} = {_toml_value(one)}" for key, one in value.items())
+            + " }"
             if value
             else "{}"
         )
-    return json.dumps(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if not isinstance(value, str | bool | int | float):
+        raise ConfigError(
+            f"backbone.backbone_options holds {value!r}, which a settings file cannot; needed is text, a number, "
+            "true or false, or a list or mapping of these. Leave it out, or give the backbone as a callable."
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # inf, nan: as TOML spells them
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)

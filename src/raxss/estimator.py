@@ -246,8 +246,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, targets = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise LabelError(
-                f"all {len(labels)} labels are {self.classes_[0]!r}, which is one class; at least two classes "
-                "are needed to fit a classifier. Add series of another class."
+                f"all {len(labels)} labels are {self.classes_.tolist()[0]!r}, which is one class; at least two "
+                "classes are needed to fit a classifier. Add series of another class."
             )
         self.seed_ = self._draw_seed()
         self.n_variates_ = series[0].n_variates
@@ -289,7 +289,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = pd.DataFrame(trained.history)
         self.best_epoch_ = trained.best_epoch
         self.interrupted_ = trained.interrupted
-        self.temperature_ = float(learner.temperature)
+        self.temperature_ = learner.temperature.item()
         if learned and config.training.series_loss_weight == 0 and validation is not None:
             self.temperature_ = fit_temperature(pool_posteriors(self.backbone_, validation), validation)
         self._measure_features(pool)
@@ -463,7 +463,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        probability = self.predict_proba(X)
+        return self.classes_[probability.argmax(axis=1)]
 
     def explain(self, X: Any) -> Any:
         """Take the prediction of a series apart into windows, weights and neighbors.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
 from raxss.errors import LabelError
 
@@ -21,7 +21,7 @@ def score(
     """F1, AUC and accuracy of series probabilities.
 
     Two classes: F1 and AUC of ``positive`` (the last class where it is not given), threshold .5. More:
-    macro averages, AUC one against the rest.
+    macro averages, AUC one against the rest; a class without a series has no AUC and is left out.
 
     Examples
     --------
@@ -29,16 +29,17 @@ def score(
     {'auc': 1.0, 'f1': 0.6666666666666666, 'accuracy': 0.6666666666666666}
     """
     labels, probabilities, classes = np.asarray(labels), np.asarray(probabilities), np.asarray(classes)
+    _check_labels(labels, classes, positive)
     predicted = classes[probabilities.argmax(axis=1)]
     if len(classes) == 2:
         which = 1 if positive is None else int(np.flatnonzero(classes == positive)[0])
         truth = labels == classes[which]
-        auc = roc_auc_score(truth, probabilities[:, which])
-        f1 = f1_score(truth, predicted == classes[which], zero_division=0.0)
+        auc, f1 = _auc(truth, probabilities[:, which]), _f1(truth, predicted == classes[which])
     else:
-        auc = roc_auc_score(labels, probabilities, multi_class="ovr", labels=classes)
-        f1 = f1_score(labels, predicted, average="macro", zero_division=0.0)
-    return {"auc": float(auc), "f1": float(f1), "accuracy": float(accuracy_score(labels, predicted))}
+        present = [k for k, one in enumerate(classes) if (labels == one).any()]
+        auc = float(np.mean([_auc(labels == classes[k], probabilities[:, k]) for k in present]))
+        f1 = float(np.mean([_f1(labels == one, predicted == one) for one in np.union1d(labels, predicted)]))
+    return {"auc": auc, "f1": f1, "accuracy": float((labels == predicted).mean())}
 
 
 def score_with_intervals(
@@ -64,10 +65,7 @@ def score_with_intervals(
     {'value': 1.0, 'low': 1.0, 'high': 1.0}
     """
     labels, probabilities = np.asarray(labels), np.asarray(probabilities)
-    if len(np.unique(labels)) < 2:
-        raise LabelError(
-            f"all {len(labels)} labels are {labels[0]!r}; at least two classes are needed to score a model."
-        )
+    _check_labels(labels, np.asarray(classes), positive)
     keys = np.arange(len(labels)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     members = [np.flatnonzero(keys == key) for key in range(keys.max() + 1)]
     n_classes = len(np.unique(labels))
@@ -82,6 +80,31 @@ def score_with_intervals(
     return _with_percentiles(
         score(labels, probabilities, classes=classes, positive=positive), one_draw, n_resamples, seed
     )
+
+
+def _auc(truth: NDArray[np.bool_], probability: NDArray[Any]) -> float:
+    """Share of pairs in which the true one has the higher probability; ties count half.
+
+    Counted by ranks: a bootstrap asks for this thousands of times.
+    """
+    n_true, n_false = int(truth.sum()), int((~truth).sum())
+    return float((rankdata(probability)[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
+
+
+def _f1(truth: NDArray[np.bool_], guess: NDArray[np.bool_]) -> float:
+    return float(2 * (truth & guess).sum() / (truth.sum() + guess.sum()))
+
+
+def _check_labels(labels: NDArray[Any], classes: NDArray[Any], positive: Any) -> None:
+    """Refuse labels for which a figure does not exist."""
+    found = np.unique(labels).tolist()
+    if len(found) < 2:
+        raise LabelError(
+            f"the {len(labels)} labels are of {len(found)} class ({', '.join(map(repr, found)) or 'none'}); at "
+            "least two classes are needed to score a model."
+        )
+    if positive is not None and positive not in classes:
+        raise LabelError(f"the positive class {positive!r} is not among the classes: {classes.tolist()}.")
 
 
 def _with_percentiles(

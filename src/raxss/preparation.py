@@ -21,6 +21,10 @@ from raxss.recordings.series import Series
 
 logger = logging.getLogger("raxss")
 
+SHORTEST_SIGNAL = 8  # fewer samples are a row of numbers, where being equal is no fault
+
+CONSTANT_SHARE = 1e-12  # of the mean: the mean of equal float64 values is off by less than this
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -59,7 +63,7 @@ class Scaling:
         for one in series:
             centred = one.samples.astype(np.float64) - mean[:, None]
             squares += np.square(centred).sum(axis=1, where=np.isfinite(centred))
-        return cls(mode, mean, _nonzero(np.sqrt(squares / np.maximum(count, 1))))
+        return cls(mode, mean, _nonzero(np.sqrt(squares / np.maximum(count, 1)), mean))
 
     def apply(self, series: Series) -> Series:
         """The scaled series, float64."""
@@ -74,12 +78,12 @@ class Scaling:
         mean = masked.sum(axis=1, keepdims=True) / count
         centred = np.where(gaps, 0.0, samples - mean)
         deviation = np.sqrt(np.square(centred).sum(axis=1, keepdims=True) / count)
-        return series.with_samples((samples - mean) / _nonzero(deviation))
+        return series.with_samples((samples - mean) / _nonzero(deviation, mean))
 
 
-def _nonzero(deviation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A constant variate is centred and left at that."""
-    return np.where(deviation > 0, deviation, 1.0)
+def _nonzero(deviation: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A constant variate is centred and left at that; what rounding leaves of it is no deviation."""
+    return np.where(deviation > CONSTANT_SHARE * np.abs(mean), deviation, 1.0)
 
 
 def check_series(series: Sequence[Series], *, n_variates: int | None = None) -> None:
@@ -121,7 +125,9 @@ def _check_signal(series: Series) -> None:
             raise SignalError(
                 f"series {series.name!r} has no finite sample among {samples.size}. Leave it out."
             )
-    if series.n_samples > 1 and np.nanmax(np.ptp(np.where(finite, samples, np.nan), axis=1)) == 0:
+    highest = np.where(finite, samples, -np.inf).max(axis=1)
+    lowest = np.where(finite, samples, np.inf).min(axis=1)
+    if series.n_samples > 1 and not (highest > lowest).any():
         warnings.warn(
             f"series {series.name!r} is constant over all its {series.n_samples} samples; its score says "
             "nothing about the signal. Check the electrode or leave the series out.",

@@ -62,7 +62,7 @@ def epoch_order(n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epoch:
 
     waits = generator.exponential(size=len(series))
     rings = np.cumsum(waits)
-    rings -= np.repeat(np.where(counts > 0, (rings - waits)[np.minimum(first, len(rings) - 1)], 0), counts)
+    rings -= np.repeat(np.concatenate([[0.0], rings])[first], counts)  # every clock starts at 0
     rings /= np.repeat(np.asarray(n_samples, dtype=np.float64), counts)
 
     # Which of its windows a series hands out at its k-th ring: a random order within each series.

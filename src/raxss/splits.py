@@ -32,7 +32,7 @@ def hold_out(
     Examples
     --------
     >>> hold_out(["a", "a", "b", "b"], fraction=0.5, seed=0)
-    (array([1, 2]), array([0, 3]))
+    (array([1, 3]), array([0, 2]))
     """
     labels = np.asarray(labels)
     groups = np.arange(len(labels)) if groups is None else np.asarray(groups)

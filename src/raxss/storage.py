@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
             os.replace(temporary, path)
             _flush(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
                 os.rename(temporary, path)
             _flush(path.parent)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
 
 
 def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
@@ -98,8 +98,8 @@ def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
     if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
         raise OutputError(
             errno.EEXIST,
-            f"{path.name!r} exists already and was left as it is; choose another place, or overwrite it "
-            "(--overwrite on the command line, overwrite=True in Python)",
+            f"{path.name or str(path)!r} exists already and was left as it is; choose another place, or overwrite "
+            "it (--overwrite on the command line, overwrite=True in Python)",
         )
 
 
@@ -107,7 +107,10 @@ def make_folder(path: Path | str) -> Path:
     """Create a folder and its parents, or say why that cannot be."""
     path = Path(path)
     with _named_output(path):
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, "there is a file of that name, not a folder") from error
     return path
 
 
@@ -149,6 +152,15 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Clear up what is left, whatever it is; a failure to do so must not hide the error before it."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _exchange(first: Path, second: Path) -> None:

@@ -414,7 +414,7 @@ def _one_epoch(
         progress.best_accuracy, progress.best_loss = accuracy, record.get("validation_loss", 0.0)
     record |= {
         "best": better,
-        "temperature": float(learner.temperature),
+        "temperature": learner.temperature.item(),
         "lr": optimizer.param_groups[0]["lr"],
         "windows": len(pool),
         "seconds": time.perf_counter() - began,

@@ -68,7 +68,13 @@ class Series:
         start_seconds: float = 0.0,
         gaps_marked: bool = False,
     ) -> None:
-        array = np.asarray(samples)
+        try:
+            array = np.asarray(samples)
+        except ValueError as error:
+            raise DataError(
+                f"series {name!r} is no array ({error}); needed is (n_samples,) or (n_variates, n_samples), every "
+                "variate with as many samples. Pass one series at a time."
+            ) from error
         if array.ndim == 1:
             array = array[np.newaxis, :]
         if array.ndim != 2:
@@ -175,7 +181,8 @@ class SeriesCollection(Sequence[Series]):
             return self._series[key]
         if isinstance(key, slice):
             return SeriesCollection(self._series[key])
-        positions = np.arange(len(self))[np.asarray(key)]  # masks and indices alike
+        chosen = np.asarray(key)
+        positions = np.arange(len(self))[chosen if chosen.size else []]  # masks and indices alike
         return SeriesCollection(self._series[position] for position in positions)
 
     @property
@@ -193,7 +200,13 @@ class SeriesCollection(Sequence[Series]):
     def groups(self) -> NDArray[Any] | None:
         """One group a series, or None where any series has none."""
         groups = [one.group for one in self]
-        return None if any(group is None for group in groups) else np.asarray(groups)
+        if any(group is None for group in groups):
+            return None
+        if not any(isinstance(group, tuple) for group in groups):
+            return np.asarray(groups)
+        array = np.empty(len(groups), dtype=object)  # (patient, run) stays one group, not a row of two
+        array[:] = groups
+        return array
 
     @property
     def names(self) -> list[str]:

@@ -27,7 +27,7 @@ def batch_support(
     """Mean similarity of each window to its top neighbors among the batch's windows of the same series.
 
     Eq. (1) with the batch as the bank. A window that has no neighbor there borrows the mean support of its
-    series' other windows in the batch, 0 if there are none.
+    series' other windows in the batch, 0 if there are none. A flat window keeps support 0 even then.
 
     Examples
     --------
@@ -57,4 +57,4 @@ def batch_support(
     known = torch.zeros(n_series, device=support.device).index_add(
         0, series[~lonely], torch.ones_like(support[~lonely])
     )
-    return torch.where(lonely, (totals / known.clamp_min(1))[series], support)
+    return torch.where(lonely & ~flat, (totals / known.clamp_min(1))[series], support)

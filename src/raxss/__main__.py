@@ -1,0 +1,5 @@
+"""``python -m raxss`` is ``raxss``."""
+
+from raxss.cli import main
+
+main()

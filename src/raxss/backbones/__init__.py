@@ -1,0 +1,33 @@
+"""How likely is each class, seen from one window?
+
+    windows (batch, n_variates, length) -> logits (batch, n_outputs)
+
+One file per network. Any torch module that maps these shapes serves as well: see `protocol`, which also says
+how to register one. Next: aggregation.py makes one decision of many windows.
+"""
+
+from raxss.backbones.convnet import ConvNet
+from raxss.backbones.patchtst import PatchTST
+from raxss.backbones.protocol import (
+    BACKBONES,
+    Backbone,
+    build_backbone,
+    describe,
+    features_of,
+    n_parameters,
+    register_backbone,
+)
+from raxss.backbones.revin import RevIN
+
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "ConvNet",
+    "PatchTST",
+    "RevIN",
+    "build_backbone",
+    "describe",
+    "features_of",
+    "n_parameters",
+    "register_backbone",
+]

@@ -1,0 +1,103 @@
+"""How does a small convolutional network read a window? Coarser and coarser, then all places at once.
+
+    windows (batch, n_variates, length) -> five strided convolutions -> maps (batch, 128, length / 64)
+        -> features: mean and maximum over time (batch, 256) -> logits (batch, n_outputs)
+
+Five layers suffice for a few seconds of ECG or EEG, and train fast on two cores.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raxss.backbones.protocol import register_backbone
+from raxss.backbones.revin import RevIN
+from raxss.errors import ConfigError
+
+LAYERS = ((1, 15, 4), (2, 7, 2), (2, 5, 2), (4, 5, 2), (4, 5, 2))  # (width, kernel, stride); width in units
+ROW_LENGTH = 16  # up to here a window is a row of features, whose places mean different things
+SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a mean of
+
+
+@register_backbone("convnet")
+class ConvNet(nn.Module):
+    """Five convolutions, each with batch normalisation and ReLU, then mean and maximum over time.
+
+    With the defaults, one variate and one output: 159,265 parameters. For windows from 1 sample up: strides are
+    left out once little is left, and windows of at most 16 samples are treated as rows of features, whose every
+    place reaches the head (a mean over places would erase which feature was large).
+
+    Parameters
+    ----------
+    width
+        Channels of the first layer; the last has four times as many.
+    dropout
+        On the features, before the head.
+    revin
+        Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
+
+    Examples
+    --------
+    >>> network = ConvNet(1, 1024, 3)
+    >>> network.features(torch.zeros(2, 1, 1024)).shape
+    torch.Size([2, 256])
+    >>> network(torch.zeros(2, 1, 1024)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        width: int = 32,
+        dropout: float = 0.2,
+        revin: bool = False,
+    ) -> None:
+        super().__init__()
+        if width < 1:
+            raise ConfigError(f"width must be at least 1, got {width}.")
+        self.keeps_places = window_length <= ROW_LENGTH
+        self.revin = RevIN(n_variates) if revin else nn.Identity()
+        layers: list[nn.Module] = []
+        channels, length = n_variates, window_length
+        for units, kernel, stride in LAYERS:
+            if self.keeps_places or length // stride < SHORTEST_MAP:
+                stride = 1
+            # no bias: the normalisation that follows has its own
+            convolution = nn.Conv1d(channels, width * units, kernel, stride, padding=kernel // 2, bias=False)
+            layers += [convolution, SteadyBatchNorm(width * units), nn.ReLU()]
+            channels, length = width * units, (length - 1) // stride + 1
+        self.layers = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(channels * (length if self.keeps_places else 2), n_outputs)
+
+    def features(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, 8 * width)``, or all places of a short window."""
+        maps: Tensor = self.layers(self.revin(windows))
+        if self.keeps_places:
+            return maps.flatten(1)
+        return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(self.features(windows)))
+        return logits
+
+
+class SteadyBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that uses its running statistics where a batch holds a single value per channel.
+
+    The last batch of an epoch may be one window of one sample, of which there is no deviation to take.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """``(batch, channels, length)`` -> the same."""
+        if maps.shape[0] * maps.shape[2] > 1:
+            return super().forward(maps)
+        return functional.batch_norm(
+            maps, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )

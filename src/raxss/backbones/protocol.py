@@ -1,0 +1,244 @@
+"""What must a network do to serve as f_theta, and how is one built?
+
+    a name or a callable, shapes, options -> a module
+    the module: windows (batch, n_variates, length) -> logits (batch, n_outputs)
+
+n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits
+for two classes. A module may have ``features(windows) -> (batch, d)``, the input of its head; retrieval in feature
+space asks for it. Next: convnet.py and patchtst.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from raxss.errors import BackboneError, ConfigError
+
+N_PROBES = 2  # windows in the batch that a new network is tried on
+
+
+class Backbone(Protocol):
+    """Any torch module with this call: windows ``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``.
+
+    Networks that also have ``features(windows) -> (batch, d)`` can retrieve in feature space.
+    """
+
+    def __call__(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, n_outputs)``."""
+        ...
+
+
+BackboneMaker = Callable[..., nn.Module]  # (n_variates, window_length, n_outputs, **options); a class counts
+BACKBONES: dict[str, BackboneMaker] = {}
+"""Name -> class or function that builds the network."""
+
+Maker = TypeVar("Maker", bound=BackboneMaker)
+
+
+def register_backbone(name: str) -> Callable[[Maker], Maker]:
+    """Make a network of your own known by name, to configuration files and the command line alike.
+
+    Examples
+    --------
+    >>> @register_backbone("last-value")
+    ... class LastValue(nn.Module):
+    ...     def __init__(self, n_variates, window_length, n_outputs):
+    ...         super().__init__()
+    ...         self.head = nn.Linear(n_variates, n_outputs)
+    ...     def features(self, windows):
+    ...         return windows[:, :, -1]
+    ...     def forward(self, windows):
+    ...         return self.head(self.features(windows))
+    >>> build_backbone("last-value", n_variates=2, window_length=9, n_outputs=1)
+    LastValue(
+      (head): Linear(in_features=2, out_features=1, bias=True)
+    )
+    >>> del BACKBONES["last-value"]
+    """
+
+    def register(maker: Maker) -> Maker:
+        taken = BACKBONES.get(name)
+        if taken is not None and _place(taken) != _place(maker):
+            raise ConfigError(
+                f"the backbone name {name!r} belongs to {_place(taken)} already and cannot also mean "
+                f"{_place(maker)}. Register it under another name."
+            )
+        BACKBONES[name] = maker
+        return maker
+
+    return register
+
+
+def build_backbone(
+    backbone: str | BackboneMaker,
+    *,
+    n_variates: int,
+    window_length: int,
+    n_outputs: int,
+    options: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Build the network and try it on a batch of two windows, before any training.
+
+    Parameters
+    ----------
+    backbone
+        A registered name, or a callable ``(n_variates, window_length, n_outputs, **options) -> nn.Module``.
+    n_outputs
+        1 for two classes, C for C > 2.
+    options
+        What the network itself can be asked for, e.g. ``{"dropout": 0.1}``.
+
+    Examples
+    --------
+    >>> network = build_backbone("patchtst", n_variates=1, window_length=1024, n_outputs=1)
+    >>> describe(network)
+    'PatchTST, 34,019 parameters'
+    >>> network(torch.zeros(5, 1, 1024)).shape
+    torch.Size([5, 1])
+    """
+    maker, label = _resolve(backbone)
+    options = dict(options or {})
+    _check_options(maker, label, options)
+    network = maker(n_variates, window_length, n_outputs, **options)
+    if not isinstance(network, nn.Module):
+        raise BackboneError(
+            f"backbone {label} returned {type(network).__name__}; a torch.nn.Module is needed. "
+            "Let the callable return the network it builds."
+        )
+    _probe(network, label, (n_variates, window_length), n_outputs)
+    return network
+
+
+def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
+    """One vector per window, the input of the backbone's head: ``(batch, d)``.
+
+    Examples
+    --------
+    >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
+    >>> features_of(network, torch.zeros(3, 1, 64)).shape[0]
+    3
+    """
+    features = getattr(backbone, "features", None)
+    if not callable(features):
+        raise BackboneError(
+            f"backbone {type(backbone).__name__} has no method features(windows) -> (batch, d), which retrieval in "
+            "feature space needs. Add it (the input of the network's last layer), or set space='signal'."
+        )
+    vectors = features(windows)
+    if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != len(windows):
+        raise BackboneError(
+            f"features(windows) of backbone {type(backbone).__name__} returned {_shape_of(vectors)} for "
+            f"{len(windows)} windows; ({len(windows)}, d) is needed, one vector per window. Flatten the rest."
+        )
+    return vectors
+
+
+def n_parameters(backbone: nn.Module) -> int:
+    """How many numbers training can change.
+
+    Examples
+    --------
+    >>> n_parameters(nn.Linear(3, 2))
+    8
+    """
+    return sum(one.numel() for one in backbone.parameters() if one.requires_grad)
+
+
+def describe(backbone: nn.Module) -> str:
+    """The network in a few words, for logs and model cards.
+
+    Examples
+    --------
+    >>> describe(nn.Linear(3, 2))
+    'Linear, 8 parameters'
+    """
+    return f"{type(backbone).__name__}, {n_parameters(backbone):,} parameters"
+
+
+def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
+    """What builds the network, and how errors call it."""
+    if isinstance(backbone, str):
+        if backbone not in BACKBONES:
+            nearest = difflib.get_close_matches(backbone, BACKBONES, n=1)
+            raise ConfigError(
+                f"there is no backbone {backbone!r}; known are {', '.join(map(repr, sorted(BACKBONES)))}."
+                + (f" Did you mean {nearest[0]!r}?" if nearest else "")
+                + " For a network of your own, pass its class or see register_backbone."
+            )
+        return BACKBONES[backbone], repr(backbone)
+    if isinstance(backbone, nn.Module):
+        raise BackboneError(
+            f"backbone is a {type(backbone).__name__} that is built already; a name or a callable that builds one "
+            "is needed, because each fit starts from fresh weights. Pass the class, or a function "
+            "(n_variates, window_length, n_outputs) -> nn.Module."
+        )
+    if not callable(backbone):
+        raise BackboneError(
+            f"backbone is {backbone!r} of type {type(backbone).__name__}; needed is a name "
+            f"({', '.join(map(repr, sorted(BACKBONES)))}) or a callable that builds a torch.nn.Module."
+        )
+    return backbone, repr(getattr(backbone, "__name__", type(backbone).__name__))
+
+
+def _check_options(maker: BackboneMaker, label: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that the network does not have, with the nearest one that it has."""
+    try:
+        parameters = list(inspect.signature(maker).parameters.values())
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    known = [one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY][3:]
+    for name in options:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"backbone {label} has no option {name!r}; it has {', '.join(map(repr, known)) or 'none'}."
+                + (f" Did you mean {nearest[0]!r}?" if nearest else "")
+            )
+
+
+def _probe(network: nn.Module, label: str, window_shape: tuple[int, int], n_outputs: int) -> None:
+    """Call the network once, without dropout or gradients, and look at the shape that comes out."""
+    modes = [(module, module.training) for module in network.modules()]
+    example = next(network.parameters(), torch.zeros(0))
+    windows = torch.zeros((N_PROBES, *window_shape), device=example.device, dtype=example.dtype)
+    needed = f"({N_PROBES}, {n_outputs})" + (f" or ({N_PROBES}, 2)" if n_outputs == 1 else "")
+    network.eval()
+    try:
+        with torch.no_grad():
+            logits = network(windows)
+    except Exception as error:
+        raise BackboneError(
+            f"backbone {label} failed on windows of shape {tuple(windows.shape)} (batch, variates, length): "
+            f"{error}. It must take these and return logits of shape {needed}."
+        ) from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    widths = (1, 2) if n_outputs == 1 else (n_outputs,)
+    if (
+        not isinstance(logits, Tensor)
+        or logits.ndim != 2
+        or tuple(logits.shape) not in {(N_PROBES, width) for width in widths}
+    ):
+        raise BackboneError(
+            f"backbone {label} returned {_shape_of(logits)} for windows of shape {tuple(windows.shape)} (batch, "
+            f"variates, length); logits of shape {needed} are needed. Change its last layer to n_outputs values "
+            "per window."
+        )
+
+
+def _place(maker: BackboneMaker) -> str:
+    """Module and name of a class or function; the same again when a notebook cell runs twice."""
+    return f"{getattr(maker, '__module__', '?')}.{getattr(maker, '__qualname__', type(maker).__qualname__)}"
+
+
+def _shape_of(value: object) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,63 @@
+"""The command line: ``raxss demo``, ``raxss fit``, ``raxss predict``, ``raxss explain``. One file a command.
+
+torch is imported inside the commands, so that ``raxss --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import typer
+
+from raxss import __version__
+from raxss.cli import demo, explain, fit, predict
+from raxss.errors import RAxSSError
+
+app = typer.Typer(
+    name="raxss",
+    help="Classify medical time series of any length, and show why. Research use only.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.command("fit")(fit.fit)
+app.command("predict")(predict.predict)
+app.command("explain")(explain.explain)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"raxss {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version and stop."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line: exit code 0 if all went well, 1 for an error with its message, 2 for wrong usage."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        app()
+    except RAxSSError as error:
+        sys.exit(f"raxss: {printable(error)}")
+    except KeyboardInterrupt:
+        sys.exit("raxss: interrupted; nothing half-written was left behind")
+
+
+def printable(error: BaseException) -> str:
+    """An error's text without control characters, which names from files may carry into a terminal.
+
+    >>> printable(ValueError("channel \\x1b[31mC3"))
+    'channel ?[31mC3'
+    """
+    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)

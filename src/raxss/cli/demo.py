@@ -1,0 +1,138 @@
+"""``raxss demo --out DIR``"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raxss.cli.predict import Device, Overwrite
+
+if TYPE_CHECKING:
+    from raxss.estimator import RAxSSClassifier
+    from raxss.recordings.series import SeriesCollection
+
+OutFolder = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
+Seed = Annotated[int, typer.Option(help="Draws split, weights and order of windows.")]
+Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Epochs at most.")]
+
+POSITIVE = "AF"
+WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, every 0.9 s
+
+
+def demo(
+    out: OutFolder,
+    preset: Preset = "recommended",
+    seed: Seed = 69421,
+    max_epochs: Epochs = None,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Train on the embedded ECG sample, score it on held-out records, and explain some of them.
+
+    Writes metrics.json, the folder model, and the folder evidence with figures.
+    """
+    from raxss.cli.fit import settings_from
+    from raxss.datasets import load_sample
+    from raxss.estimator import RAxSSClassifier
+    from raxss.splits import hold_out
+    from raxss.storage import whole_folder, write_json
+
+    began = time.perf_counter()
+    settings = settings_from(
+        preset, None, window_length=WINDOW_LENGTH, stride=STRIDE, max_epochs=max_epochs
+    )
+    with whole_folder(out, overwrite=overwrite) as folder:
+        sample = load_sample()
+        kept, held = hold_out(sample.labels, groups=sample.groups, fraction=0.2, seed=seed)
+        print(f"Training on {len(kept)} ECG records, atrial fibrillation against normal rhythm…", flush=True)
+        model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
+        model.fit(sample[kept])
+        model.save_pretrained(folder / "model")
+        print(f"Scoring {len(held)} records that training never saw…", flush=True)
+        metrics = _metrics(model, sample[held])
+        metrics |= {"n_train": len(kept), "n_test": len(held), "seconds": time.perf_counter() - began}
+        metrics |= _circumstances(model, seed, preset)
+        write_json(folder / "metrics.json", metrics)
+        print("Explaining three of them…", flush=True)
+        evidence = [one.save(folder / "evidence").name for one in _telling_cases(model, sample[held])]
+    _print_results(out, metrics, evidence)
+
+
+def _metrics(model: RAxSSClassifier, test: SeriesCollection) -> dict[str, Any]:
+    """AUC, F1 and accuracy with intervals, by the model's own weights and by uniform ones."""
+    from raxss.metrics import score_with_intervals
+
+    def figures() -> dict[str, Any]:
+        return dict(
+            score_with_intervals(
+                test.labels,
+                model.predict_proba(test),
+                classes=model.classes_,
+                positive=POSITIVE,
+                groups=test.groups,
+            )
+        )
+
+    own, weighting = figures(), model.weighting
+    model.set_params(weighting="uniform")
+    uniform = figures()
+    model.set_params(weighting=weighting)
+    return own | {"uniform": uniform}
+
+
+def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, Any]:
+    """What the numbers depend on."""
+    import platform
+
+    import torch
+
+    from raxss.model_folder import versions
+    from raxss.prediction import pick_device
+
+    device = pick_device(model.device)
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+    return {
+        "preset": preset,
+        "seed": seed,
+        "weighting": model.weighting,
+        "config_hash": model.config.hash,
+        "hardware": f"{hardware}, {torch.get_num_threads()} threads",
+        "versions": versions(),
+    }
+
+
+def _telling_cases(model: RAxSSClassifier, test: SeriesCollection) -> list[Any]:
+    """The surest of each class, and the least sure of all."""
+    import numpy as np
+
+    probability = model.predict_proba(test)
+    picks = [int(probability[:, column].argmax()) for column in range(len(model.classes_))]
+    picks.append(int(np.abs(probability[:, 0] - 0.5).argmin()))
+    return [model.explain(test[index]) for index in dict.fromkeys(picks)]
+
+
+def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        "", "AUC", "F1", "accuracy", title=f"{metrics['n_test']} held-out records, 95 % bootstrap intervals"
+    )
+    for name, figures in {
+        f"{metrics['weighting']} weights": metrics,
+        "uniform weights": metrics["uniform"],
+    }.items():
+        cells = (figures[key] for key in ("auc", "f1", "accuracy"))
+        table.add_row(name, *(f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})" for one in cells))
+    console = Console(width=100)
+    console.print(table)
+    print(f"Done in {metrics['seconds']:.0f} s. The results are in {out}:")
+    print(f"  {out / 'metrics.json'}  the figures above, with seed, versions and hardware")
+    print(f"  {out / 'model'}  the model; its README.md is the model card")
+    for name in evidence:
+        print(f"  {out / 'evidence' / name / 'overlay.png'}  why {name} got its score")
+    print("Research use only.")

@@ -1,0 +1,102 @@
+"""``raxss fit sample --preset recommended --out MODEL``"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from raxss.config import Config
+    from raxss.recordings.series import SeriesCollection
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="A named sample ('sample', 'synthetic') or a CSV manifest: path,label,group[,rate,channel]."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="Model folder to write.")]
+Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
+Settings = Annotated[
+    Path | None, typer.Option("--config", help="TOML file with settings, on top of the preset.")
+]
+WindowLength = Annotated[int | None, typer.Option(help="Samples in a window.")]
+Stride = Annotated[int | None, typer.Option(help="Samples from one window to the next.")]
+Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Epochs at most.")]
+Seed = Annotated[int, typer.Option(help="Draws split, weights and order of windows.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on from the checkpoint of a run that was stopped.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+
+
+def fit(
+    data: Data,
+    out: Out,
+    preset: Preset = "recommended",
+    config: Settings = None,
+    window_length: WindowLength = None,
+    stride: Stride = None,
+    max_epochs: Epochs = None,
+    seed: Seed = 69421,
+    device: Device = "auto",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train a model on labelled series.
+
+    A checkpoint lies beside the model while training goes on (MODEL.checkpoint). After a kill or Ctrl-C,
+    the same command with --resume goes on from there.
+    """
+    from raxss.estimator import RAxSSClassifier
+    from raxss.storage import check_writable, refuse_existing
+
+    settings = settings_from(
+        preset, config, window_length=window_length, stride=stride, max_epochs=max_epochs
+    )
+    refuse_existing(out, overwrite=overwrite)
+    check_writable(out)
+    series = read_data(data)
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    if checkpoint.exists() and not resume:
+        checkpoint.unlink()
+    logging.getLogger("raxss").setLevel(logging.INFO)
+    model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
+    model.fit(series, checkpoint=checkpoint, resume=resume)
+    model.save_pretrained(out, overwrite=overwrite)
+    if model.interrupted_:
+        print(
+            f"Stopped early. The best model so far (epoch {model.best_epoch_}) is in {out}; the same command "
+            "with --resume --overwrite goes on.",
+            file=sys.stderr,
+        )
+    else:
+        checkpoint.unlink(missing_ok=True)
+        print(f"The model is in {out}. Read {out / 'README.md'}; next: raxss predict {out} INPUT --out FILE")
+
+
+def settings_from(preset: str, config: Path | None, **overrides: int | None) -> Config:
+    """Preset, then the TOML file, then single options; later ones win."""
+    from raxss.config import Config, setting_homes
+
+    settings = Config.preset(preset)
+    if config is not None:
+        settings = Config.from_file(config, start=settings)
+    homes = setting_homes()
+    for name, value in overrides.items():
+        if value is not None:
+            settings = settings.updated({homes[name]: {name: value}})
+    return settings
+
+
+def read_data(data: str) -> SeriesCollection:
+    """A manifest if there is such a file, else a named sample."""
+    from raxss.datasets import load_dataset
+    from raxss.recordings.files import read_manifest
+
+    return read_manifest(data) if data.endswith(".csv") or Path(data).is_file() else load_dataset(data)

@@ -1,0 +1,6 @@
+"""Why did a series get its score? Tables in trail.py, pictures in figures.py."""
+
+from raxss.evidence.figures import plot_contributions, plot_overlay
+from raxss.evidence.trail import SeriesEvidence, safe_name, trace
+
+__all__ = ["SeriesEvidence", "trace", "safe_name", "plot_overlay", "plot_contributions"]

@@ -1,0 +1,74 @@
+"""Nearest windows by plain matrix products, a block of rows at a time.
+
+    Search -> similarity, neighbors (n_windows, n_neighbors)
+
+The path for coarse strides, where windows share little, for features and for explicit banks. Never holds the
+whole window-by-window matrix. Next: diagonal.py, the fast path where windows overlap much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.retrieval.compiled import run_on_threads
+from raxss.retrieval.kernels import NONE, select_rows
+from raxss.retrieval.search import Search
+
+_BLOCK_VALUES = 2**22  # float64 values in one block of similarities or windows: 32 MB
+_ROWS_AT_ONCE = 64  # that a thread selects from
+
+
+def nearest_by_blocks(
+    search: Search, *, block_values: int = _BLOCK_VALUES
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Exact lists by float64 matrix products."""
+    n_bank, n_values = len(search.bank), search.window_length * len(search.samples)
+    similarity = np.full((search.n_windows, search.n_neighbors), NONE)
+    neighbors = np.full((search.n_windows, search.n_neighbors), -1, np.int64)
+    if n_bank == 0:
+        return similarity, neighbors
+    columns = max(block_values // n_values, 1)
+    rows = max(min(block_values // n_bank, columns), 1)
+    held = search.unit_windows(search.bank) if n_bank <= columns else None
+    for first in range(0, search.n_windows, rows):
+        queries = np.arange(first, min(first + rows, search.n_windows))
+        vectors = search.unit_windows(slice(first, first + rows))
+        block = np.empty((len(queries), n_bank))
+        for column in range(0, n_bank, columns):
+            part = slice(column, column + columns)
+            bank = search.unit_windows(search.bank[part]) if held is None else held
+            np.matmul(vectors, bank.T, out=block[:, part])
+        _select(search, block, queries, similarity, neighbors)
+    return similarity, neighbors
+
+
+def _select(
+    search: Search,
+    block: NDArray[np.float64],
+    queries: NDArray[np.int64],
+    similarity: NDArray[np.float64],
+    neighbors: NDArray[np.int64],
+) -> None:
+    """Fill the lists of some queries, a few rows at a time on every thread."""
+    places = range(0, len(queries), _ROWS_AT_ONCE)
+    pending = iter(places)
+
+    def work() -> Iterator[None]:
+        for row in pending:
+            some = slice(row, row + _ROWS_AT_ONCE)
+            which = slice(queries[some][0], queries[some][-1] + 1)
+            select_rows(
+                block[some],
+                queries[some],
+                search.bank,
+                search.gap,
+                search.spread_gap,
+                similarity[which],
+                neighbors[which],
+            )
+            yield
+
+    run_on_threads(work, n_tasks=len(places))

@@ -1,0 +1,210 @@
+"""How far does the rest of a series agree with each window?
+
+    samples (n_variates, n_samples) -> similarity, neighbors (n_windows, n_neighbors), support (n_windows,)
+
+One series at a time; labels are never seen. Implements Eq. (1). This is the front door: it checks settings,
+picks a path and turns lists into support. Next: result.py for what comes out, search.py for what goes in.
+"""
+
+from __future__ import annotations
+
+import operator
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raxss.errors import ConfigError, DataError
+from raxss.recordings.series import Series
+from raxss.retrieval.blocked import nearest_by_blocks
+from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
+from raxss.retrieval.on_torch import nearest_on_torch
+from raxss.retrieval.result import Retrieval, WindowFlag
+from raxss.retrieval.search import Search, search_features, search_signal
+from raxss.windows import window_starts
+
+MEASURES = ("pearson", "cosine")
+
+
+def retrieve(
+    samples: ArrayLike | Series,
+    *,
+    window_length: int,
+    stride: int = 1,
+    measure: str = "pearson",
+    n_neighbors: int = 10,
+    exclusion: int = 0,
+    spread: int = 0,
+    bank: str | ArrayLike = "series",
+    features: ArrayLike | None = None,
+    device: str = "cpu",
+) -> Retrieval:
+    r"""Find the nearest windows of every window within its own series, exactly.
+
+    Eq. (1):  s̄_k = (1/m) sum_{j in N_k} phi(w_k, w_j),  N_k the m nearest windows other than w_k
+
+    Parameters
+    ----------
+    samples
+        ``(n_samples,)`` or ``(n_variates, n_samples)``, or a `Series`. NaN and infinities are accepted: a
+        window that touches one is never a neighbor, and its own list is empty.
+    window_length, stride
+        L, and the distance between window starts, in samples.
+    measure
+        phi. ``"pearson"`` takes each variate's mean off the window first, ``"cosine"`` does not. Products and
+        norms are summed over the variates.
+    n_neighbors
+        m. Where fewer windows are eligible, support is the mean over those.
+    exclusion
+        A window that starts within so many samples of the query (inclusive) is not its neighbor. 0 excludes
+        only the window itself; then nearly all neighbors are shifted copies. Half a window finds recurrences.
+    spread
+        Listed neighbors start more than so many samples apart from each other, chosen from the best down.
+    bank
+        ``"series"``: every window may be a neighbor. Or the indices of those that may, such as the windows
+        of a sampled minibatch.
+    features
+        ``(n_windows, d)``: compare these vectors instead of the windows. Times, exclusion and non-finite
+        windows still come from the samples; a vector that is not finite makes its window non-finite too.
+    device
+        ``"cpu"`` or a torch device such as ``"cuda"``. The lists are the same.
+
+    Returns
+    -------
+    Lists, support and flags, see `Retrieval`. Similarities are rounded to multiples of 2^-32, so that windows
+    equally near tie exactly; of equals the earlier start comes first.
+
+    Examples
+    --------
+    >>> found = retrieve([0, 1, 0, 5, 5, 0, 1, 0], window_length=3, n_neighbors=2, exclusion=2)
+    >>> found.neighbors[0], found.similarity[0]
+    (array([5, 3]), array([1. , 0.5]))
+    >>> found.support.round(2)
+    array([ 0.75, -0.4 ,  0.5 ,  0.5 , -0.4 ,  0.75])
+    """
+    array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    window_length = _whole("window_length", window_length, least=1)
+    stride = _whole("stride", stride, least=1)
+    n_neighbors = _whole("n_neighbors", n_neighbors, least=1)
+    exclusion = _whole("exclusion", exclusion, least=0)
+    spread = _whole("spread", spread, least=0)
+    _check_measure(measure)
+    starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
+    padded = array.shape[1] < window_length
+    search = search_signal(
+        array,
+        window_length=min(window_length, array.shape[1]),  # padding is never looked at
+        stride=stride,
+        measure=measure,
+        bank=_bank_indices(bank, len(starts)),
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+    )
+    if features is not None:
+        search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
+    similarity, neighbors = _nearest(search, device)
+    similarity[search.nonfinite] = -np.inf
+    neighbors[search.nonfinite] = -1
+    similarity[neighbors < 0] = np.nan
+    support, lonely = _support(similarity, search)
+    flags = (
+        search.flat * WindowFlag.FLAT
+        + search.nonfinite * WindowFlag.NONFINITE
+        + lonely * WindowFlag.LONELY
+        + padded * WindowFlag.PADDED
+    ).astype(np.uint8)
+    return Retrieval(
+        similarity=similarity,
+        neighbors=neighbors,
+        support=support,
+        starts=starts,
+        flags=flags,
+        window_length=window_length,
+        stride=stride,
+        measure=measure,
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+        space="signal" if features is None else "features",
+    )
+
+
+def _nearest(search: Search, device: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Send a search down the path that suits it."""
+    if device != "cpu":
+        return nearest_on_torch(search, device)
+    if suits_diagonals(search):
+        return nearest_by_diagonals(search)
+    return nearest_by_blocks(search)
+
+
+def _support(
+    similarity: NDArray[np.float64], search: Search
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Mean similarity of the listed neighbors, and who has none.
+
+    A lonely window takes the mean of the windows that are not; a flat one stays at 0 even then.
+    """
+    n_listed = np.isfinite(similarity).sum(axis=1)
+    listed = n_listed > 0
+    support = np.nansum(similarity, axis=1) / np.maximum(n_listed, 1)
+    lonely = ~listed & ~search.nonfinite
+    support[lonely & ~search.flat] = support[listed].mean() if listed.any() else 0.0
+    support[search.nonfinite] = np.nan
+    return support, lonely
+
+
+def _whole(name: str, value: Any, *, least: int) -> int:
+    """A setting that counts samples or windows."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_) or number < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return number
+
+
+def _check_measure(measure: str) -> None:
+    if measure not in MEASURES:
+        nearest = get_close_matches(str(measure).lower(), MEASURES, n=1, cutoff=0.0)[0]
+        raise ConfigError(
+            f"measure {measure!r} is unknown; known are {' and '.join(map(repr, MEASURES))}. "
+            f"Did you mean {nearest!r}?"
+        )
+
+
+def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
+    """Window indices that may be neighbors, or None for all."""
+    if isinstance(bank, str):
+        if bank != "series":
+            raise ConfigError(f"bank {bank!r} is unknown; needed is 'series' or an array of window indices.")
+        return None
+    indices = np.asarray(bank)
+    if indices.ndim != 1 or (indices.size and not np.issubdtype(indices.dtype, np.integer)):
+        raise ConfigError(
+            f"bank must be 'series' or a flat array of window indices, got an array of {indices.dtype} "
+            f"with shape {indices.shape}. For a mask, pass np.flatnonzero(mask)."
+        )
+    indices = indices.astype(np.int64)
+    outside = indices[(indices < 0) | (indices >= n_windows)]
+    if len(outside):
+        raise ConfigError(
+            f"bank names window {outside[0]}, but the series has windows 0 to {n_windows - 1}. "
+            "Index windows by their place in the series at this window_length and stride."
+        )
+    return indices
+
+
+def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
+    """One vector a window."""
+    rows = np.asarray(features)
+    if rows.ndim != 2 or rows.shape[0] != n_windows or rows.shape[1] == 0:
+        raise DataError(
+            f"features have shape {rows.shape}, but the series has {n_windows} windows; needed is "
+            f"({n_windows}, d), one vector a window at this window_length and stride."
+        )
+    return np.ascontiguousarray(rows, dtype=np.float64)

@@ -1,0 +1,212 @@
+"""What is compared with what, and which windows can be compared at all?
+
+    samples (n_variates, n_samples) or features (n_windows, d)  ->  Search: centred, scaled, means, norms, flags
+
+Every path (diagonal.py, blocked.py, on_torch.py) starts from a Search, so there is one rule for flat and
+non-finite windows. Next: blocked.py, the plainest path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from raxss.retrieval.compiled import compiled, compiled_sum
+
+FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller deviation is no shape
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """All windows of one series as queries, and the bank that may answer them.
+
+    Attributes
+    ----------
+    samples
+        ``(n_variates, n_samples)``: scaled by a power of two to at most 1 and, under Pearson, centred, so that
+        offsets and units cost no digits. 0 where not finite. With features, one "sample row" per window.
+    means
+        ``(n_variates, n_windows)`` window means that Pearson takes off; zeros under cosine.
+    norms
+        ``(n_windows,)`` of the centred windows, over all variates.
+    bank
+        ``(n_bank,)`` ascending indices of the finite windows that may be neighbors.
+    gap, spread_gap
+        Least distance, in windows, from query to neighbor and between neighbors.
+    """
+
+    samples: NDArray[np.float64]
+    window_length: int
+    stride: int
+    centred: bool
+    means: NDArray[np.float64]
+    norms: NDArray[np.float64]
+    flat: NDArray[np.bool_]
+    nonfinite: NDArray[np.bool_]
+    bank: NDArray[np.int64]
+    n_neighbors: int
+    gap: int
+    spread_gap: int
+
+    @property
+    def n_windows(self) -> int:
+        """How many queries there are."""
+        return len(self.norms)
+
+    @property
+    def windows(self) -> NDArray[np.float64]:
+        """``(n_variates, n_windows, window_length)``, a view."""
+        return sliding_window_view(self.samples, self.window_length, axis=1)[:, :: self.stride]
+
+    @property
+    def divisors(self) -> NDArray[np.float64]:
+        """``(n_windows,)`` norms, infinite where a window cannot be compared, so that zeros are left of it."""
+        return np.where(self.flat | self.nonfinite, np.inf, self.norms)
+
+    def unit_windows(self, which: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+        """Some windows as vectors of norm 1, ``(n, n_variates * window_length)``; zeros without a shape."""
+        vectors = self.windows[:, which] - self.means[:, which, np.newaxis]
+        vectors /= self.divisors[which, np.newaxis]
+        return np.ascontiguousarray(vectors.transpose(1, 0, 2)).reshape(vectors.shape[1], -1)
+
+
+def search_signal(
+    samples: NDArray[np.float64],  # (n_variates, n_samples)
+    *,
+    window_length: int,
+    stride: int,
+    measure: str,
+    bank: NDArray[np.int64] | None,
+    n_neighbors: int,
+    exclusion: int,
+    spread: int,
+) -> Search:
+    """Prepare the windows of a series for comparison with one another."""
+    finite = np.isfinite(samples)
+    nonfinite = _touches(np.logical_not(finite).any(axis=0), window_length, stride)
+    centred = measure == "pearson"
+    samples, farthest = _scaled(samples, finite, centre=centred)
+    every_mean = np.stack([sliding_means(variate, window_length) for variate in samples])
+    means = (
+        np.ascontiguousarray(every_mean[:, ::stride]) if centred else np.zeros_like(every_mean[:, ::stride])
+    )
+    norms = np.stack(
+        [window_norms(*pair, window_length, stride) for pair in zip(samples, means, strict=True)]
+    )
+    floor = FLAT_SHARE * farthest * np.sqrt(window_length) if centred else np.zeros_like(farthest)
+    flat = (norms <= floor[:, np.newaxis]).all(axis=0) & ~nonfinite
+    return Search(
+        samples=samples,
+        window_length=window_length,
+        stride=stride,
+        centred=centred,
+        means=means,
+        norms=np.hypot.reduce(norms, axis=0),
+        flat=flat,
+        nonfinite=nonfinite,
+        bank=_finite_bank(bank, nonfinite),
+        n_neighbors=n_neighbors,
+        gap=exclusion // stride + 1,
+        spread_gap=spread // stride + 1,
+    )
+
+
+def search_features(
+    features: NDArray[np.float64],  # (n_windows, d)
+    signal: Search,
+    *,
+    measure: str,
+) -> Search:
+    """Compare given vectors instead; what is non-finite, and how far apart windows lie, stays the signal's.
+
+    A vector is a window of a series that has all vectors end to end, so the same preparation serves.
+    """
+    n_windows, length = features.shape
+    as_signal = search_signal(
+        np.where(signal.nonfinite[:, np.newaxis], np.nan, features).reshape(1, -1),
+        window_length=length,
+        stride=length,
+        measure=measure,
+        bank=signal.bank,
+        n_neighbors=signal.n_neighbors,
+        exclusion=(signal.gap - 1) * length,
+        spread=(signal.spread_gap - 1) * length,
+    )
+    assert as_signal.n_windows == n_windows
+    return as_signal
+
+
+def _scaled(
+    samples: NDArray[np.float64], finite: NDArray[np.bool_], *, centre: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scale to at most 1, centre each variate by its finite mean; also the largest distance from that mean."""
+    samples = np.where(finite, samples, 0.0)
+    # A power of two changes no digits, and squares can then neither overflow nor vanish.
+    samples = np.ldexp(samples, -int(np.frexp(np.abs(samples).max())[1]))
+    counts = np.maximum(finite.sum(axis=1, keepdims=True), 1)
+    mean = samples.sum(axis=1, keepdims=True) / counts
+    distances = np.where(finite, samples - mean, 0.0)
+    return (distances if centre else samples), np.abs(distances).max(axis=1)
+
+
+def _touches(bad: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
+    """Which windows hold at least one of the bad samples."""
+    count = np.concatenate([[0], np.cumsum(bad)])
+    return (count[window_length:] - count[: len(count) - window_length])[::stride] > 0
+
+
+def _finite_bank(bank: NDArray[np.int64] | None, nonfinite: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Windows that may be neighbors, ascending."""
+    bank = np.arange(len(nonfinite)) if bank is None else np.unique(bank)
+    return bank[~nonfinite[bank]]
+
+
+@compiled
+def sliding_means(samples: NDArray[np.float64], window_length: int) -> NDArray[np.float64]:
+    """Mean of the window at every sample, ``(n_samples - window_length + 1,)``.
+
+    Differences of running sums, which are kept with the part that each addition rounds away, so the mean of a
+    quiet stretch does not suffer from what was loud before it.
+    """
+    total = np.zeros(len(samples) + 1)
+    lost = np.zeros(len(samples) + 1)
+    for place in range(len(samples)):
+        old, new = total[place], samples[place]
+        both = old + new
+        kept = both - old
+        total[place + 1] = both
+        lost[place + 1] = lost[place] + ((old - (both - kept)) + (new - kept))
+    means = np.empty(len(samples) - window_length + 1)
+    for start in range(len(means)):
+        end = start + window_length
+        means[start] = ((total[end] - total[start]) + (lost[end] - lost[start])) / window_length
+    return means
+
+
+@compiled_sum
+def window_norms(
+    samples: NDArray[np.float64], means: NDArray[np.float64], window_length: int, stride: int
+) -> NDArray[np.float64]:
+    """Norm of each centred window of one variate, ``(n_windows,)``; tiny windows do not vanish in squaring."""
+    norms = np.empty(len(means))
+    for window in range(len(means)):
+        mean = means[window]
+        one = samples[window * stride : window * stride + window_length]
+        squares = 0.0
+        for place in range(window_length):
+            squares += (one[place] - mean) ** 2
+        if squares < 1e-200:
+            largest = 0.0
+            for place in range(window_length):
+                largest = max(largest, abs(one[place] - mean))
+            if largest > 0.0:
+                squares = 0.0
+                for place in range(window_length):
+                    squares += ((one[place] - mean) / largest) ** 2
+                norms[window] = largest * np.sqrt(squares)
+                continue
+        norms[window] = np.sqrt(squares)
+    return norms

@@ -1,0 +1,21 @@
+"""What every test shares: one seeded generator, no surprises from Hypothesis, a cache folder of its own."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("raxss", derandomize=True, deadline=None)
+settings.load_profile("raxss")
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(69421)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_its_own(tmp_path_factory):
+    """Retrieval results never land in, or come from, the cache folder of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAXSS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

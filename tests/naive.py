@@ -1,0 +1,255 @@
+"""The paper's equations as plain double loops in float64: slow, obvious, and shared with nothing under test.
+
+    samples -> similarity of every pair -> lists, support -> weights -> series probability
+
+Every sum is exact (math.fsum) before it is rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+TIE = 1e-9  # similarities closer than this count as equal when lists are compared
+
+
+@dataclass
+class Lists:
+    similarity: NDArray[np.float64]  # (n_windows, n_neighbors), NaN where there is none
+    neighbors: NDArray[np.int64]  # (n_windows, n_neighbors), -1 where there is none
+    support: NDArray[np.float64]  # (n_windows,)
+    flat: NDArray[np.bool_]
+    nonfinite: NDArray[np.bool_]
+    lonely: NDArray[np.bool_]
+
+
+def starts_of(n_samples: int, window_length: int, stride: int) -> list[int]:
+    starts = [0]
+    while starts[-1] + stride + window_length <= n_samples:
+        starts.append(starts[-1] + stride)
+    return starts
+
+
+def window_vectors(
+    samples: ArrayLike, window_length: int, stride: int, measure: str
+) -> tuple[list[list[float]], list[bool], list[bool]]:
+    """Each window as one centred (Pearson) or raw (cosine) vector over all variates; flat; non-finite."""
+    variates = np.atleast_2d(np.asarray(samples, dtype=np.float64)).tolist()
+    starts = starts_of(len(variates[0]), window_length, stride)
+    vectors: list[list[float]] = [[] for _ in starts]
+    flat = [True for _ in starts]
+    nonfinite = [False for _ in starts]
+    for variate in variates:
+        finite = [value for value in variate if math.isfinite(value)]
+        series_mean = math.fsum(finite) / len(finite) if finite else 0.0
+        farthest = max((abs(value - series_mean) for value in finite), default=0.0)
+        for k, start in enumerate(starts):
+            window = variate[start : start + window_length]
+            if not all(map(math.isfinite, window)):
+                nonfinite[k] = True
+                continue
+            if measure == "pearson":
+                window = [value - series_mean for value in window]
+                mean = math.fsum(window) / len(window)
+                window = [value - mean for value in window]
+                deviation = math.sqrt(math.fsum(value * value for value in window) / len(window))
+                flat[k] = flat[k] and deviation <= 1e-6 * farthest
+            else:
+                flat[k] = flat[k] and all(value == 0 for value in window)
+            vectors[k].extend(window)
+    return vectors, [a and not b for a, b in zip(flat, nonfinite, strict=True)], nonfinite
+
+
+def _phi(first: list[float], second: list[float]) -> float:
+    product = math.fsum(a * b for a, b in zip(first, second, strict=True))
+    return product / (
+        math.sqrt(math.fsum(a * a for a in first)) * math.sqrt(math.fsum(b * b for b in second))
+    )
+
+
+def similarity(samples: ArrayLike, window_length: int, stride: int, measure: str) -> NDArray[np.float64]:
+    """phi of every pair of windows; 0 where one is flat, NaN where one is not finite."""
+    vectors, flat, nonfinite = window_vectors(samples, window_length, stride, measure)
+    return _every_pair(vectors, flat, nonfinite)
+
+
+def _every_pair(
+    vectors: list[list[float]], flat: Sequence[bool], nonfinite: Sequence[bool]
+) -> NDArray[np.float64]:
+    n = len(vectors)
+    matrix = np.empty((n, n))
+    for k in range(n):
+        for j in range(n):
+            if nonfinite[k] or nonfinite[j]:
+                matrix[k, j] = math.nan
+            elif flat[k] or flat[j]:
+                matrix[k, j] = 0.0
+            else:
+                matrix[k, j] = _phi(vectors[k], vectors[j])
+    return matrix
+
+
+def lists_of(
+    matrix: NDArray[np.float64],
+    starts: Sequence[int],
+    flat: Sequence[bool],
+    nonfinite: Sequence[bool],
+    *,
+    n_neighbors: int,
+    exclusion: int = 0,
+    spread: int = 0,
+    bank: Sequence[int] | None = None,
+) -> Lists:
+    """Greedy from the best down; similarities within TIE are equal, and then the earlier start is first."""
+    n = len(starts)
+    out = Lists(
+        np.full((n, n_neighbors), math.nan),
+        np.full((n, n_neighbors), -1),
+        np.zeros(n),
+        np.asarray(flat, dtype=bool),
+        np.asarray(nonfinite, dtype=bool),
+        np.zeros(n, dtype=bool),
+    )
+    for k in range(n):
+        eligible = [
+            j
+            for j in sorted(set(range(n) if bank is None else bank))
+            if not nonfinite[k] and not nonfinite[j] and abs(starts[j] - starts[k]) > exclusion
+        ]
+        for rank in range(n_neighbors):
+            if not eligible:
+                break
+            best = max(matrix[k, j] for j in eligible)
+            chosen = next(j for j in eligible if matrix[k, j] >= best - TIE)
+            out.similarity[k, rank] = matrix[k, chosen]
+            out.neighbors[k, rank] = chosen
+            eligible = [j for j in eligible if j != chosen and abs(starts[j] - starts[chosen]) > spread]
+    out.support, out.lonely = support_of(out.similarity, flat, nonfinite)
+    return out
+
+
+def support_of(
+    similarity: NDArray[np.float64], flat: Sequence[bool], nonfinite: Sequence[bool]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Mean of each list, and which windows are lonely: they borrow the mean of the others."""
+    listed = [[float(s) for s in row if not math.isnan(s)] for row in similarity]
+    own = [math.fsum(row) / len(row) for row in listed if row]
+    support = np.zeros(len(listed))
+    lonely = np.zeros(len(listed), dtype=bool)
+    for k, row in enumerate(listed):
+        if nonfinite[k]:
+            support[k] = math.nan
+        elif row:
+            support[k] = math.fsum(row) / len(row)
+        else:
+            lonely[k] = True
+            support[k] = math.fsum(own) / len(own) if own and not flat[k] else 0.0
+    return support, lonely
+
+
+def retrieve(
+    samples: ArrayLike,
+    window_length: int,
+    stride: int = 1,
+    *,
+    measure: str = "pearson",
+    n_neighbors: int = 10,
+    exclusion: int = 0,
+    spread: int = 0,
+    bank: Sequence[int] | None = None,
+) -> Lists:
+    """Eq. (1) for every window of a series."""
+    vectors, flat, nonfinite = window_vectors(samples, window_length, stride, measure)
+    starts = starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride)
+    return lists_of(
+        _every_pair(vectors, flat, nonfinite),
+        starts,
+        flat,
+        nonfinite,
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+        bank=bank,
+    )
+
+
+def retrieve_features(
+    features: ArrayLike,
+    starts: Sequence[int],
+    nonfinite: Sequence[bool],
+    *,
+    measure: str = "cosine",
+    n_neighbors: int = 10,
+    exclusion: int = 0,
+    spread: int = 0,
+    bank: Sequence[int] | None = None,
+) -> Lists:
+    """Eq. (1) with one given vector a window; a vector is a window of all vectors laid end to end."""
+    rows = np.asarray(features, dtype=np.float64).copy()
+    rows[np.asarray(nonfinite, dtype=bool)] = math.nan
+    length = rows.shape[1]
+    vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
+    return lists_of(
+        _every_pair(vectors, flat, nonfinite),
+        starts,
+        flat,
+        nonfinite,
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+        bank=bank,
+    )
+
+
+def support(samples: ArrayLike, window_length: int, stride: int, **settings: Any) -> NDArray[np.float64]:
+    """s̄_k of every window."""
+    return retrieve(samples, window_length, stride, **settings).support
+
+
+def window_weights(support: Sequence[float], temperature: float) -> list[float]:
+    """Eq. (2): alpha_k = exp(s̄_k / tau) / sum_t exp(s̄_t / tau); exactly 0 where the support is NaN."""
+    finite = [s for s in support if not math.isnan(s)]
+    if not finite:
+        return [0.0 for _ in support]
+    top = max(finite)
+    powers = [0.0 if math.isnan(s) else math.exp((s - top) / temperature) for s in support]
+    total = math.fsum(powers)
+    return [power / total for power in powers]
+
+
+def series_probability(weights: Sequence[float], posteriors: Sequence[Sequence[float]]) -> list[float]:
+    """Eq. (3): p̂_c = sum_k alpha_k p_{k,c}."""
+    n_classes = len(posteriors[0])
+    return [
+        math.fsum(weight * posterior[c] for weight, posterior in zip(weights, posteriors, strict=True))
+        for c in range(n_classes)
+    ]
+
+
+def weight_without(
+    similarity: Sequence[Sequence[float]],
+    k: int,
+    j: int,
+    temperature: float,
+    nonfinite: Sequence[bool] | None = None,
+) -> float:
+    """Weight of window k when its j-th listed neighbor is left out and nothing takes its place.
+
+    ``similarity`` holds every window's listed similarities (NaN where there is none). A window whose only
+    neighbor is left out takes the mean support of those that have some, as any lonely window does; one that
+    is not finite has no support and no weight.
+    """
+    listed = [[s for s in row if not math.isnan(s)] for row in similarity]
+    listed[k] = [s for place, s in enumerate(listed[k]) if place != j]
+    own = [math.fsum(row) / len(row) for row in listed if row]
+    borrowed = math.fsum(own) / len(own) if own else 0.0
+    supports = [math.fsum(row) / len(row) if row else borrowed for row in listed]
+    for t, gone in enumerate(nonfinite or []):
+        if gone:
+            supports[t] = math.nan
+    return window_weights(supports, temperature)[k]

@@ -1,0 +1,408 @@
+"""Eqs. (2)-(4): weights, the series probability, its derivative, the controls, and the loss."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import naive
+from raxss.aggregation import (
+    CLAMP,
+    CONTROLS,
+    WEIGHTINGS,
+    aggregate,
+    effective_windows,
+    influence,
+    log_posteriors,
+    negative_log_likelihood,
+    posteriors_of,
+    series_probability,
+    window_weights,
+)
+from raxss.errors import ConfigError, SignalError
+
+
+@st.composite
+def series_of_windows(draw):
+    """Supports (some NaN, never all), posteriors and a temperature, over all the sizes that occur."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n_windows = int(10 ** draw(st.floats(0, 4)))
+    spread = 10 ** draw(st.floats(-8, 0))  # supports of one series may be very alike
+    support = np.clip(draw(st.floats(-1, 1)) + spread * rng.uniform(-1, 1, n_windows), -1, 1)
+    support[rng.random(n_windows) < draw(st.sampled_from([0.0, 0.1, 0.9]))] = np.nan
+    support[rng.integers(n_windows)] = draw(st.floats(-1, 1))
+    posteriors = rng.dirichlet(np.full(draw(st.integers(2, 5)), 0.3), size=n_windows)
+    return support, posteriors, 10 ** draw(st.floats(-6, 6))
+
+
+# Eq. (2): weights ---------------------------------------------------------------------------------------------
+
+
+@given(case=series_of_windows())
+def test_weights_match_the_naive_loop_in_float64(case):
+    support, _, temperature = case
+    weights = window_weights(torch.from_numpy(support), temperature=temperature).numpy()
+    assert_allclose(weights, naive.window_weights(support.tolist(), temperature), rtol=1e-10, atol=1e-300)
+    assert (weights >= 0).all()
+    assert abs(weights.sum() - 1) <= 1e-12
+
+
+@given(case=series_of_windows())
+def test_weights_match_the_naive_loop_in_float32(case):
+    support, _, temperature = case
+    support = support.astype(np.float32)
+    weights = window_weights(torch.from_numpy(support), temperature=temperature).double().numpy()
+    assert_allclose(weights, naive.window_weights(support.tolist(), temperature), rtol=3e-5, atol=1e-30)
+    assert abs(weights.sum() - 1) <= 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-30, 1e30])
+def test_extreme_temperatures_give_the_best_window_or_the_mean(temperature, dtype):
+    weights = window_weights(torch.tensor([0.2, 0.9, -1.0], dtype=dtype), temperature=temperature)
+    expected = [0.0, 1.0, 0.0] if temperature < 1 else [1 / 3] * 3
+    assert_allclose(weights, expected, rtol=1e-6)
+
+
+def test_a_series_without_usable_windows_gets_zeros_and_harms_no_other():
+    support = torch.tensor([torch.nan, 0.3, torch.nan, 0.5])
+    weights = window_weights(support, temperature=0.1, series=torch.tensor([0, 1, 0, 1]), n_series=2)
+    assert weights[[0, 2]].tolist() == [0.0, 0.0]
+    assert_allclose(weights[[1, 3]], naive.window_weights([0.3, 0.5], 0.1), rtol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 2**32), n_series=st.integers(1, 12), temperature=st.sampled_from([1e-3, 0.1, 10.0])
+)
+def test_one_pass_over_a_batch_equals_one_series_at_a_time(seed, n_series, temperature):
+    rng = np.random.default_rng(seed)
+    series = torch.from_numpy(rng.integers(n_series, size=200))  # some series may have no window at all
+    support = torch.from_numpy(np.where(rng.random(200) < 0.1, np.nan, rng.uniform(-1, 1, 200)))
+    posteriors = torch.from_numpy(rng.dirichlet(np.ones(3), size=200))
+    weights = window_weights(support, temperature=temperature, series=series, n_series=n_series)
+    probability = series_probability(posteriors, weights, series=series, n_series=n_series)
+    assert probability.shape == (n_series, 3)
+    for i in range(n_series):
+        alone = series == i
+        own = naive.window_weights(support[alone].tolist(), temperature)
+        assert_allclose(weights[alone], own, rtol=1e-11, atol=1e-300)
+        expected = naive.series_probability(own, posteriors[alone].tolist()) if alone.any() else np.zeros(3)
+        assert_allclose(probability[i], expected, atol=1e-12)
+
+
+# Eq. (3): the series probability ------------------------------------------------------------------------------
+
+
+@given(case=series_of_windows())
+def test_the_series_probability_matches_the_naive_sum(case):
+    support, posteriors, temperature = case
+    found = aggregate(posteriors, support, temperature=temperature)
+    weights = naive.window_weights(support.tolist(), temperature)
+    expected = naive.series_probability(weights, posteriors.tolist())
+    assert_allclose(found.series_probability, expected, atol=1e-12)
+    assert abs(found.series_probability.sum() - 1) <= 1e-12
+
+
+@given(case=series_of_windows(), weighting=st.sampled_from(WEIGHTINGS))
+def test_the_series_probability_lies_between_those_of_its_windows(case, weighting):
+    support, posteriors, temperature = case
+    found = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
+    usable = posteriors[~np.isnan(support)]
+    assert (found.series_probability >= usable.min(axis=0) - 1e-12).all()
+    assert (found.series_probability <= usable.max(axis=0) + 1e-12).all()
+
+
+@given(case=series_of_windows(), weighting=st.sampled_from(WEIGHTINGS))
+def test_contributions_sum_to_the_series_probability(case, weighting):
+    support, posteriors, temperature = case
+    found = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
+    assert_array_equal(found.contributions, found.weights[:, None] * posteriors)
+    assert_allclose(found.contributions.sum(axis=0), found.series_probability, rtol=0, atol=1e-15)
+    assert_allclose(
+        naive.series_probability(found.weights.tolist(), posteriors.tolist()),
+        found.series_probability,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("level", [-1.0, 0.0, 0.3, 0.8734, 1.0])
+@pytest.mark.parametrize("temperature", [1e-6, 0.1, 1e6])
+@pytest.mark.parametrize("n_windows", [1, 3, 7, 1000])
+def test_equal_support_is_bit_for_bit_the_sss_mean(rng, level, temperature, n_windows):
+    posteriors = rng.dirichlet([1, 1], size=n_windows)
+    support = np.full(n_windows, level)
+    support[n_windows // 2 :: 5] = np.nan if n_windows > 3 else level
+    ours = aggregate(posteriors, support, temperature=temperature)
+    sss = aggregate(posteriors, support, temperature=temperature, weighting="uniform")
+    usable = ~np.isnan(support)
+    assert_array_equal(ours.weights, sss.weights)
+    assert_array_equal(ours.series_probability, sss.series_probability)
+    assert_array_equal(ours.weights[usable], 1 / usable.sum())
+    assert_allclose(sss.series_probability, posteriors[usable].mean(axis=0), rtol=1e-13)
+
+
+def test_uniform_weights_ignore_support_and_temperature(rng):
+    posteriors, support = rng.dirichlet([1, 1], size=50), rng.uniform(-1, 1, 50)
+    scores = {
+        tuple(aggregate(posteriors, values, temperature=tau, weighting="uniform").series_probability)
+        for values in (support, -support, support**2)
+        for tau in (1e-3, 0.1, 10)
+    }
+    assert len(scores) == 1
+
+
+# Windows that cannot be used ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("temperature", [1e-6, 0.1, 1e6])
+def test_a_window_that_touches_a_gap_has_weight_exactly_0(rng, weighting, temperature):
+    posteriors, support = rng.dirichlet([1, 1], size=30), rng.uniform(-1, 1, 30)
+    support[[0, 11, 29]] = np.nan
+    found = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
+    assert found.weights[[0, 11, 29]].tolist() == [0.0, 0.0, 0.0]
+    assert np.isnan(found.influence).nonzero()[0].tolist() == [0, 11, 29]
+    assert abs(found.weights.sum() - 1) <= 1e-12
+    posteriors[[0, 11, 29]] = [[np.nan, np.nan], [np.inf, 0.0], [1.0, 0.0]]
+    other = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
+    assert_array_equal(other.series_probability, found.series_probability)
+
+
+def test_aggregating_changes_nothing_that_was_passed_in():
+    posteriors, support = np.array([[np.nan, np.nan], [0.2, 0.8]]), np.array([np.nan, 0.4])
+    aggregate(posteriors, support, weighting="uniform")
+    assert np.isnan(posteriors[0]).all()
+    assert support[1] == 0.4
+
+
+# Controls -----------------------------------------------------------------------------------------------------
+
+
+def test_inverse_weights_turn_the_support_round(rng):
+    support = rng.uniform(-1, 1, 40)
+    found = aggregate(rng.dirichlet([1, 1], 40), support, weighting="inverse")
+    assert_allclose(found.weights, naive.window_weights((-support).tolist(), 0.1), rtol=1e-12)
+    assert (np.argsort(found.weights) == np.argsort(-support)).all()
+
+
+def test_shuffled_supports_are_a_permutation_of_the_usable_ones(rng):
+    support = rng.uniform(-1, 1, 60)
+    support[::7] = np.nan
+    shuffled = influence(support, "shuffled", seed=4)
+    assert_array_equal(np.isnan(shuffled), np.isnan(support))
+    assert_array_equal(np.sort(shuffled), np.sort(support))
+    assert (shuffled[~np.isnan(support)] != support[~np.isnan(support)]).any()
+
+
+def test_random_supports_have_the_same_mean_and_variance(rng):
+    support = rng.beta(8, 2, size=100_000)
+    support[::10] = np.nan
+    drawn, own = influence(support, "random", seed=4), support[~np.isnan(support)]
+    assert_array_equal(np.isnan(drawn), np.isnan(support))
+    drawn = drawn[~np.isnan(drawn)]
+    n = len(own)
+    assert drawn.mean() == pytest.approx(own.mean(), abs=5 * own.std() / n**0.5)
+    assert drawn.std() == pytest.approx(own.std(), rel=5 / (2 * n) ** 0.5)
+    assert abs(np.corrcoef(drawn, own)[0, 1]) < 5 / n**0.5
+
+
+@pytest.mark.parametrize("weighting", ["shuffled", "random"])
+def test_drawn_controls_are_fixed_by_their_seed(rng, weighting):
+    support = rng.uniform(-1, 1, 30)
+    assert_array_equal(influence(support, weighting, seed=1), influence(support, weighting, seed=1))
+    assert (influence(support, weighting, seed=1) != influence(support, weighting, seed=2)).any()
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_no_weighting_changes_the_support_it_was_given(rng, weighting):
+    support = rng.uniform(-1, 1, 30)
+    before = support.copy()
+    influence(support, weighting)
+    assert_array_equal(support, before)
+
+
+def test_the_controls_are_weightings():
+    assert set(CONTROLS) < set(WEIGHTINGS)
+
+
+# Eq. (4): the derivative --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
+@pytest.mark.parametrize("m", [1, 4])
+def test_the_derivative_with_other_supports_fixed(rng, temperature, m):
+    """d alpha_k / d s_k^(j) = alpha_k (1 - alpha_k) / (m tau)."""
+    similarity = torch.from_numpy(rng.uniform(0.5, 1, size=(9, m))).requires_grad_()
+    weights = window_weights(similarity.mean(dim=1), temperature=temperature)
+    for k in range(9):
+        (slope,) = torch.autograd.grad(weights[k], similarity, retain_graph=True)
+        alpha = weights[k].item()
+        assert_allclose(slope[k], np.full(m, alpha * (1 - alpha) / (m * temperature)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_the_derivative_where_windows_are_each_others_neighbours(rng, temperature):
+    """d alpha_k / d phi(w_k, w_j) = alpha_k (1 - alpha_k - alpha_j [k in N_j]) / (m tau) >= 0."""
+    m = 3
+    lists = naive.retrieve(rng.normal(size=60), 12, 4, n_neighbors=m)
+    n_windows = len(lists.neighbors)
+    pairs, values = {}, []
+    for k, j in zip(np.repeat(np.arange(n_windows), m), lists.neighbors.ravel(), strict=True):
+        if frozenset((k, j)) not in pairs:
+            pairs[frozenset((k, j))] = len(values)
+            values.append(lists.similarity[k, lists.neighbors[k].tolist().index(j)])
+    phi = torch.tensor(values, dtype=torch.float64, requires_grad=True)  # one value for both directions
+    support = torch.stack(
+        [phi[[pairs[frozenset((k, j))] for j in row]].mean() for k, row in enumerate(lists.neighbors)]
+    )
+    assert_allclose(support.detach(), lists.support, rtol=1e-12)
+    weights = window_weights(support, temperature=temperature)
+    seen = set()
+    for k, row in enumerate(lists.neighbors):
+        (slopes,) = torch.autograd.grad(weights[k], phi, retain_graph=True)
+        for j in row:
+            mutual = k in lists.neighbors[j]
+            expected = weights[k] * (1 - weights[k] - weights[j] * mutual) / (m * temperature)
+            slope = slopes[pairs[frozenset((k, j))]]
+            assert slope.item() == pytest.approx(expected.item(), rel=1e-10, abs=1e-15)
+            assert slope >= 0
+            seen.add(mutual)
+    assert seen == {True, False}
+
+
+@given(seed=st.integers(0, 2**32), temperature=st.sampled_from([0.05, 0.1, 1.0]), m=st.integers(1, 10))
+def test_raising_one_similarity_raises_that_windows_weight(seed, temperature, m):
+    rng = np.random.default_rng(seed)
+    similarity = rng.uniform(0, 0.9, size=(12, m))
+    k, j = rng.integers(12), rng.integers(m)
+    before = window_weights(torch.from_numpy(similarity.mean(axis=1)), temperature=temperature)
+    similarity[k, j] += 0.1
+    after = window_weights(torch.from_numpy(similarity.mean(axis=1)), temperature=temperature)
+    others = np.arange(12) != k
+    assert after[k] > before[k]
+    assert (after[others] < before[others]).all()
+
+
+def test_gradients_through_weights_and_probability_match_finite_differences(rng):
+    series = torch.tensor([0, 1, 0, 1, 1, 0, 3])  # series 2 has no window in this batch
+    support = torch.from_numpy(rng.uniform(0, 1, 7)).requires_grad_()
+    log_temperature = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    logits = torch.from_numpy(rng.normal(size=(7, 3))).requires_grad_()
+
+    def probability(support, log_temperature, logits):
+        weights = window_weights(support, temperature=log_temperature.exp(), series=series, n_series=4)
+        return series_probability(posteriors_of(logits), weights, series=series, n_series=4)
+
+    assert torch.autograd.gradcheck(probability, (support, log_temperature, logits))
+
+
+def test_gradients_are_finite_where_a_window_cannot_be_used():
+    support = torch.tensor([0.5, torch.nan, 0.7, torch.nan], requires_grad=True)
+    temperature = torch.tensor(0.1, requires_grad=True)
+    series = torch.tensor([0, 0, 0, 1])
+    weights = window_weights(support, temperature=temperature, series=series, n_series=2)
+    weights[2].backward()
+    assert torch.isfinite(temperature.grad)
+    assert support.grad[[1, 3]].tolist() == [0.0, 0.0]
+    assert support.grad[2] > 0
+
+
+# Posteriors and loss ------------------------------------------------------------------------------------------
+
+
+def test_one_logit_says_the_same_as_two(rng):
+    z = torch.from_numpy(rng.normal(scale=20, size=(100, 1)))
+    two = torch.cat([torch.zeros_like(z), z], dim=1)
+    assert_allclose(posteriors_of(z), posteriors_of(two), rtol=1e-12)
+    assert_allclose(log_posteriors(z), log_posteriors(two), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2, 5])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_posteriors_of_mixed_precision_logits_are_float32(rng, n_outputs, dtype):
+    logits = torch.from_numpy(rng.normal(scale=5, size=(64, n_outputs))).to(dtype)
+    posteriors = posteriors_of(logits)
+    assert posteriors.dtype == torch.float32
+    assert_allclose(posteriors.sum(dim=1), np.ones(64), atol=1e-6)
+
+
+def test_log_posteriors_stay_finite_where_posteriors_do_not_tell_0():
+    assert torch.isfinite(log_posteriors(torch.tensor([[500.0], [-500.0]]))).all()
+    assert torch.isfinite(log_posteriors(torch.tensor([[500.0, -500.0, 0.0]]))).all()
+
+
+def test_the_loss_is_the_binary_cross_entropy_of_the_aggregate(rng):
+    p = torch.from_numpy(rng.uniform(0.001, 0.999, size=500)).float()
+    targets = torch.from_numpy(rng.integers(2, size=500))
+    loss = negative_log_likelihood(torch.stack([1 - p, p], dim=1), targets)
+    assert_allclose(loss, F.binary_cross_entropy(p, targets.float(), reduction="none"), rtol=1e-4, atol=1e-6)
+
+
+def test_the_loss_of_several_classes_is_the_log_of_the_average_probability(rng):
+    probability = torch.from_numpy(rng.dirichlet(np.ones(4), size=50)).float()
+    targets = torch.from_numpy(rng.integers(4, size=50))
+    expected = F.nll_loss(probability.log(), targets, reduction="none")
+    assert_allclose(negative_log_likelihood(probability, targets), expected, rtol=1e-5)
+
+
+def test_the_loss_and_its_gradient_are_finite_at_0_and_1():
+    probability = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    loss = negative_log_likelihood(probability, torch.tensor([1, 1]))
+    loss.sum().backward()
+    assert_allclose(loss.detach(), [-np.log(CLAMP), CLAMP], rtol=0.05)
+    assert torch.isfinite(probability.grad).all()
+
+
+# The effective number of windows ------------------------------------------------------------------------------
+
+
+@given(case=series_of_windows())
+def test_between_one_and_all_windows_are_effective(case):
+    support, posteriors, temperature = case
+    found = aggregate(posteriors, support, temperature=temperature)
+    n_usable = int((~np.isnan(support)).sum())
+    assert 1 - 1e-9 <= found.effective_windows <= n_usable * (1 + 1e-9)
+    weights = naive.window_weights(support.tolist(), temperature)
+    assert found.effective_windows == pytest.approx(1 / sum(w * w for w in weights), rel=1e-9)
+
+
+def test_equal_weights_make_every_window_effective_and_none_makes_none():
+    assert effective_windows(np.full(8, 1 / 8)) == pytest.approx(8)
+    assert effective_windows([0.0, 0.0]) == 0.0
+
+
+# Bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0, -0.1, np.nan, np.inf, "0.1", None])
+def test_a_temperature_that_is_not_above_0_is_refused_by_value(temperature):
+    with pytest.raises(ConfigError, match=rf"got {temperature!r}\. .*weighting='uniform'"):
+        aggregate([[0.5, 0.5]], [0.1], temperature=temperature)
+
+
+def test_shapes_that_do_not_go_together_are_both_named():
+    with pytest.raises(ConfigError, match=r"shape \(3, 2\) and support of shape \(2,\)"):
+        aggregate(np.ones((3, 2)) / 2, [0.1, 0.2])
+    with pytest.raises(ConfigError, match=r"shape \(2,\) and support of shape \(2,\)"):
+        aggregate([0.5, 0.5], [0.1, 0.2])
+
+
+def test_an_unknown_weighting_is_refused_by_name():
+    with pytest.raises(ConfigError, match="support, uniform, inverse, shuffled, random, got 'equal'"):
+        aggregate([[0.5, 0.5]], [0.1], weighting="equal")
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+def test_a_series_of_gaps_alone_is_refused_with_its_number_of_windows(weighting):
+    with pytest.raises(SignalError, match="none of the 3 windows can be used"):
+        aggregate(np.full((3, 2), 0.5), [np.nan] * 3, weighting=weighting)
+
+
+def test_tensors_are_taken_as_they_come_from_a_network():
+    posteriors = torch.tensor([[0.2, 0.8], [0.6, 0.4]], requires_grad=True)
+    found = aggregate(posteriors, torch.tensor([0.9, 0.7]))
+    assert found.series_probability.dtype == np.float64
+    assert_allclose(found.series_probability, [0.2477, 0.7523], atol=1e-4)

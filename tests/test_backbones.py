@@ -1,0 +1,311 @@
+import pytest
+import torch
+from sklearn.datasets import make_blobs
+from torch import nn
+from torch.nn import functional
+from torch.testing import assert_close
+
+from raxss.backbones import (
+    BACKBONES,
+    ConvNet,
+    PatchTST,
+    RevIN,
+    build_backbone,
+    describe,
+    features_of,
+    n_parameters,
+    register_backbone,
+)
+from raxss.errors import BackboneError, ConfigError
+
+OURS = ["convnet", "patchtst"]
+
+
+@pytest.fixture(autouse=True)
+def _seeded_on_one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # these networks are too small to share out
+    torch.manual_seed(69421)
+    yield
+    torch.set_num_threads(threads)
+
+
+def build(name, n_variates=1, window_length=64, n_outputs=1, **options):
+    return build_backbone(
+        name, n_variates=n_variates, window_length=window_length, n_outputs=n_outputs, options=options
+    )
+
+
+def train(network, windows, targets, n_steps, batch_size=32):
+    """Plain Adam on random batches."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+    for _ in range(n_steps):
+        batch = torch.randint(len(windows), (batch_size,))
+        loss = functional.cross_entropy(network.train()(windows[batch]), targets[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        return (network.eval()(windows).argmax(dim=1) == targets).float().mean().item()
+
+
+class LastValue(nn.Module):
+    """The smallest network of a user's own; it has no features."""
+
+    def __init__(self, n_variates, window_length, n_outputs, *, gain=1.0, width=None):
+        super().__init__()
+        self.gain = gain
+        self.head = nn.Linear(n_variates, n_outputs if width is None else width)
+
+    def forward(self, windows):
+        return self.head(self.gain * windows[:, :, -1])
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("n_variates", [1, 3])
+@pytest.mark.parametrize("n_outputs", [1, 7])
+@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 17, 18, 40, 1024])
+def test_windows_of_any_length_become_one_row_of_logits_each(name, n_variates, n_outputs, length):
+    network = build(name, n_variates, length, n_outputs)
+    windows = torch.randn(4, n_variates, length)
+    assert network.train()(windows).shape == (4, n_outputs)
+    assert network.eval()(windows).shape == (4, n_outputs)
+    assert network.features(windows).shape == (4, network.head.in_features)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("length", [1, 17, 64])
+def test_a_batch_of_one_window_can_be_trained_on(name, length):
+    loss = build(name, 1, length).train()(torch.randn(1, 1, length)).sum()
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+# What the networks are
+
+
+def test_patchtst_has_as_many_parameters_as_the_public_code_of_sss():
+    network = build("patchtst", window_length=1024)
+    assert network.positions.shape == (128, 32)  # 128 patches
+    assert n_parameters(network) == 34_019
+    assert describe(network) == "PatchTST, 34,019 parameters"
+
+
+def test_the_parameter_count_of_convnet_is_the_documented_one():
+    assert f"{n_parameters(build('convnet', window_length=1024)):,}" == "159,265"
+    assert "159,265" in ConvNet.__doc__
+
+
+def test_patches_are_16_samples_every_8_with_the_last_value_repeated():
+    network = build("patchtst", window_length=24, revin=False)
+    window = torch.arange(24.0).reshape(1, 1, 24)
+    seen = []
+    network.projection.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    network(window)
+    expected = torch.stack(
+        [torch.arange(16.0), torch.arange(8.0, 24.0), torch.arange(16.0, 32.0).clamp(max=23.0)]
+    )
+    assert_close(seen[0][0], expected)
+
+
+def test_the_attention_matches_softmax_of_scaled_products_written_out():
+    layer = build("patchtst").encoder[0].eval()
+    tokens = torch.randn(2, 5, 32)
+    heads = []
+    for head in range(4):
+        part = slice(8 * head, 8 * head + 8)
+        query, key, value = (linear(tokens)[..., part] for linear in (layer.query, layer.key, layer.value))
+        heads.append(torch.softmax(query @ key.transpose(1, 2) / 8**0.5, dim=-1) @ value)
+    assert_close(layer.attend(tokens), layer.mix(torch.cat(heads, dim=-1)))
+
+
+def test_variates_are_read_one_by_one_with_the_same_weights():
+    network = build("patchtst", n_variates=2).eval()
+    windows = torch.randn(3, 2, 64)
+    swapped = network.features(windows.flip(1)).unflatten(1, (2, -1)).flip(1).flatten(1)
+    assert_close(swapped, network.features(windows))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_features_feed_the_head_exactly(name):
+    network = build(name, n_outputs=3).eval()
+    windows = torch.randn(5, 1, 64)
+    assert torch.equal(network.head(network.features(windows)), network(windows))
+    assert torch.equal(features_of(network, windows), network.features(windows))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_without_dropout_two_calls_agree_and_a_window_does_not_depend_on_its_batch(name):
+    network = build(name).eval()
+    windows = torch.randn(6, 1, 64)
+    assert torch.equal(network(windows), network(windows))
+    assert_close(network(windows)[2:3], network(windows[2:3]))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_dropout_makes_two_training_calls_differ(name):
+    network = build(name, dropout=0.5).train()
+    windows = torch.randn(6, 1, 64)
+    assert not torch.allclose(network(windows), network(windows))
+
+
+# RevIN
+
+
+def test_revin_ignores_scale_and_offset_of_each_window_and_variate():
+    windows = torch.randn(4, 3, 200)
+    scale, offset = torch.rand(4, 3, 1) * 10 + 1, torch.randn(4, 3, 1) * 5
+    assert_close(RevIN(3)(windows * scale + offset), RevIN(3)(windows), atol=1e-4, rtol=1e-4)
+
+
+def test_revin_gives_mean_zero_and_deviation_one_then_the_learned_pair():
+    revin = RevIN(2)
+    revin.gain.data[:], revin.offset.data[:] = 3.0, -1.0
+    variance, mean = torch.var_mean(revin(torch.randn(5, 2, 100)), dim=-1, correction=0)
+    assert_close(mean, torch.full((5, 2), -1.0), atol=1e-4, rtol=0)
+    assert_close(variance, torch.full((5, 2), 9.0), atol=1e-2, rtol=0)
+
+
+def test_revin_turns_a_flat_window_into_zeros():
+    assert torch.equal(RevIN(1)(torch.full((2, 1, 50), 7.0)), torch.zeros(2, 1, 50))
+
+
+def test_only_revin_makes_convnet_blind_to_the_level_of_a_window():
+    windows = torch.randn(3, 1, 64)
+    blind, seeing = build("convnet", revin=True).eval(), build("convnet").eval()
+    assert_close(blind(windows + 100), blind(windows), atol=1e-3, rtol=1e-3)
+    assert not torch.allclose(seeing(windows + 100), seeing(windows), atol=1e-3)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (2, 17), (1, 256)])
+def test_gradients_reach_every_parameter(name, n_variates, length):
+    network = build(name, n_variates, length, 3, revin=True).train()
+    functional.cross_entropy(network(torch.randn(8, n_variates, length)), torch.arange(8) % 3).backward()
+    missing = [key for key, one in network.named_parameters() if one.grad is None or not one.grad.any()]
+    # a key's bias adds the same to all scores of a query, and softmax takes that out again
+    assert [key for key in missing if not key.endswith("key.bias")] == []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ten_series_are_learned_by_heart(name):
+    windows, targets = torch.randn(10, 1, 128), torch.arange(10) % 3
+    assert train(build(name, 1, 128, 3), windows, targets, n_steps=60, batch_size=30) == 1.0
+
+
+def test_convnet_tells_rows_of_two_features_apart_by_place():
+    rows, targets = make_blobs(300, n_features=2, centers=3, random_state=0)
+    windows = torch.tensor((rows - rows.mean()) / rows.std(), dtype=torch.float32)[:, None]
+    assert train(build("convnet", 1, 2, 3), windows, torch.tensor(targets), n_steps=150) > 0.9
+
+
+def test_the_seed_of_torch_draws_the_initial_weights():
+    first, again = [(torch.manual_seed(5), build("convnet").state_dict())[1] for _ in range(2)]
+    assert all(torch.equal(first[key], again[key]) for key in first)
+
+
+# A network of one's own
+
+
+def test_a_class_of_ones_own_is_built_with_its_options():
+    network = build(LastValue, n_variates=2, n_outputs=4, gain=3.0)
+    assert isinstance(network, LastValue)
+    assert network.gain == 3.0
+    assert network.training
+
+
+def test_a_function_may_return_any_module_and_two_logits_for_two_classes():
+    network = build(lambda n_variates, length, n_outputs: nn.Sequential(nn.Flatten(), nn.Linear(length, 2)))
+    assert network(torch.zeros(3, 1, 64)).shape == (3, 2)
+
+
+def test_trying_the_network_leaves_its_modes_and_statistics_alone():
+    def make(n_variates, window_length, n_outputs):
+        network = nn.Sequential(
+            nn.BatchNorm1d(1), nn.Flatten(), nn.Dropout(), nn.Linear(window_length, n_outputs)
+        )
+        network[0].eval()
+        return network
+
+    network = build(make)
+    assert [one.training for one in network] == [False, True, True, True]
+    assert network[0].num_batches_tracked == 0
+
+
+def test_a_registered_network_is_known_by_name_and_the_name_is_not_given_twice():
+    try:
+        register_backbone("last")(LastValue)
+        register_backbone("last")(LastValue)  # a notebook cell that runs again
+        assert isinstance(build("last"), LastValue)
+        with pytest.raises(ConfigError, match=r"'last' belongs to .*LastValue already.*PatchTST"):
+            register_backbone("last")(PatchTST)
+    finally:
+        BACKBONES.pop("last", None)
+
+
+# Errors
+
+
+def test_an_unknown_backbone_is_answered_with_the_nearest_name():
+    with pytest.raises(ConfigError, match=r"'patchts'.*'convnet', 'patchtst'.*Did you mean 'patchtst'"):
+        build("patchts")
+
+
+def test_an_unknown_option_is_answered_with_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"'patchtst' has no option 'n_layer'.*Did you mean 'n_layers'"):
+        build("patchtst", n_layer=3)
+    with pytest.raises(ConfigError, match=r"'LastValue' has no option 'qqq'; it has 'gain', 'width'\.$"):
+        build(LastValue, qqq=3)
+    with pytest.raises(ConfigError, match=r"'convnet' has no option 'n_outputs'"):
+        build_backbone("convnet", n_variates=1, window_length=4, n_outputs=1, options={"n_outputs": 2})
+
+
+def test_heads_that_do_not_divide_the_model_are_refused():
+    with pytest.raises(ConfigError, match="n_heads=5, d_model=32"):
+        build("patchtst", n_heads=5)
+    with pytest.raises(ConfigError, match="width must be at least 1, got 0"):
+        build("convnet", width=0)
+
+
+def test_a_callable_that_returns_no_module_is_refused():
+    with pytest.raises(BackboneError, match=r"returned dict; a torch\.nn\.Module is needed"):
+        build(lambda n_variates, window_length, n_outputs: {})
+
+
+def test_a_network_with_the_wrong_width_is_refused_with_both_shapes():
+    with pytest.raises(BackboneError, match=r"returned shape \(2, 3\).*\(2, 1\) or \(2, 2\) are needed"):
+        build(LastValue, width=3)
+    with pytest.raises(BackboneError, match=r"shape \(2, 2\).*shape \(2, 4\) are needed"):
+        build(LastValue, n_outputs=4, width=2)
+    with pytest.raises(BackboneError, match=r"returned shape \(2, 1, 64\)"):
+        build(lambda n_variates, window_length, n_outputs: nn.Identity())
+
+
+def test_a_network_that_fails_on_the_windows_is_refused_with_its_own_words():
+    with pytest.raises(BackboneError, match=r"failed on windows of shape \(2, 1, 64\).*2x64 and 63x1"):
+        build(lambda n_variates, length, n_outputs: nn.Sequential(nn.Flatten(), nn.Linear(length - 1, 1)))
+
+
+def test_a_network_that_is_built_already_is_refused():
+    with pytest.raises(BackboneError, match=r"a LastValue that is built already.*Pass the class"):
+        build(LastValue(1, 64, 1))
+    with pytest.raises(BackboneError, match="backbone is 3 of type int"):
+        build(3)
+
+
+def test_a_network_without_features_is_named_with_what_to_do():
+    with pytest.raises(BackboneError, match=r"LastValue has no method features\(windows\).*space='signal'"):
+        features_of(LastValue(1, 64, 1), torch.zeros(2, 1, 64))
+
+
+def test_features_of_the_wrong_shape_are_refused():
+    network = LastValue(1, 64, 1)
+    network.features = lambda windows: windows
+    with pytest.raises(BackboneError, match=r"returned shape \(2, 1, 64\) for 2 windows; \(2, d\) is needed"):
+        features_of(network, torch.zeros(2, 1, 64))

@@ -1,0 +1,134 @@
+"""Eq. (1) with the batch as the bank, against the naive loop over the batch's windows of each series."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import naive
+from raxss.recordings.series import Series
+from raxss.retrieval import batch
+from raxss.retrieval.batch import batch_support
+from raxss.windows import windows_of
+
+LENGTH, STRIDE = 12, 3
+
+
+def draw_batch(rng, *, n_series, n_variates, measure, share, flat_stretch):
+    """Some windows of several series in mixed order, and what each has from the naive lists."""
+    windows, series, starts, flat, pairs = [], [], [], [], []
+    for i in range(n_series):
+        samples = np.cumsum(rng.normal(size=(n_variates, rng.integers(LENGTH, 120))), axis=1)
+        if flat_stretch and samples.shape[1] > 60:
+            samples[:, 20:50] = 0.0
+        cut = windows_of(Series(samples), window_length=LENGTH, stride=STRIDE)
+        chosen = np.flatnonzero(rng.random(len(cut)) < share)
+        matrix = naive.similarity(samples, LENGTH, STRIDE, measure)[np.ix_(chosen, chosen)]
+        _, without_shape, nonfinite = naive.window_vectors(samples, LENGTH, STRIDE, measure)
+        pairs.append((matrix, cut.starts[chosen], [without_shape[k] for k in chosen], [False] * len(chosen)))
+        assert not any(nonfinite)
+        windows.append(cut.samples[chosen])
+        series += [i] * len(chosen)
+        starts += (cut.starts[chosen] + 1000 * i).tolist()  # one strip for all series, as in training
+        flat += pairs[-1][2]
+    order = rng.permutation(len(series))
+    tensors = (
+        torch.from_numpy(np.concatenate(windows)[order].astype(np.float32)),
+        torch.tensor(series)[order],
+        torch.tensor(starts)[order],
+        torch.tensor(flat, dtype=torch.bool)[order],
+    )
+    return tensors, pairs, order
+
+
+def naive_support(pairs, order, **settings):
+    supports = [naive.lists_of(*one, **settings).support for one in pairs]
+    return np.concatenate(supports)[order]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n_series=st.integers(1, 5),
+    n_variates=st.integers(1, 2),
+    measure=st.sampled_from(["pearson", "cosine"]),
+    n_neighbors=st.sampled_from([1, 3, 50]),
+    exclusion=st.sampled_from([0, 2, 3, 6, 40, 500]),
+    share=st.sampled_from([0.1, 0.5, 1.0]),
+    flat_stretch=st.booleans(),
+)
+def test_support_within_a_batch_matches_the_naive_lists_of_each_series(
+    seed, n_series, n_variates, measure, n_neighbors, exclusion, share, flat_stretch
+):
+    rng = np.random.default_rng(seed)
+    tensors, pairs, order = draw_batch(
+        rng, n_series=n_series, n_variates=n_variates, measure=measure, share=share, flat_stretch=flat_stretch
+    )
+    if len(order) == 0:
+        return
+    support = batch_support(*tensors, measure=measure, n_neighbors=n_neighbors, exclusion=exclusion)
+    expected = naive_support(pairs, order, n_neighbors=n_neighbors, exclusion=exclusion)
+    assert_allclose(support, expected, atol=2e-5)
+
+
+def test_rows_taken_in_parts_give_the_same(rng, monkeypatch):
+    tensors, _, _ = draw_batch(rng, n_series=6, n_variates=1, measure="pearson", share=0.8, flat_stretch=True)
+    settings = {"measure": "pearson", "n_neighbors": 4, "exclusion": 6}
+    whole = batch_support(*tensors, **settings)
+    monkeypatch.setattr(batch, "ROWS_AT_ONCE", 7)
+    assert len(whole) > 14
+    assert_allclose(batch_support(*tensors, **settings), whole, atol=1e-6)
+
+
+def support_of(windows, series, starts, flat=None, **settings):
+    flat = [False] * len(series) if flat is None else flat
+    settings = {"measure": "pearson", "n_neighbors": 10, "exclusion": 0} | settings
+    arrays = torch.tensor(series), torch.tensor(starts), torch.tensor(flat)
+    return batch_support(torch.tensor(windows)[:, None], *arrays, **settings)
+
+
+RAMP, FALL, STEP = [0.0, 1.0, 2.0, 3.0], [3.0, 2.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]
+
+
+def test_windows_of_other_series_are_never_neighbours():
+    found = support_of([RAMP, FALL, RAMP, FALL], [0, 0, 1, 1], [0, 9, 0, 9])
+    assert_allclose(found, [-1.0] * 4, atol=1e-6)
+
+
+def test_a_window_is_never_its_own_neighbour_and_exclusion_is_inclusive():
+    assert_allclose(support_of([RAMP, FALL, RAMP], [0] * 3, [0, 4, 8], n_neighbors=1), [1, -1, 1], atol=1e-6)
+    within = support_of([RAMP, FALL, RAMP], [0] * 3, [0, 4, 8], n_neighbors=1, exclusion=4)
+    assert_allclose(within, [1, 1, 1], atol=1e-6)  # the one in the middle has none and borrows
+
+
+def test_a_window_alone_in_its_series_has_support_0():
+    assert support_of([RAMP, STEP], [0, 1], [0, 0]).tolist() == [0.0, 0.0]
+
+
+def test_a_lonely_window_borrows_the_mean_of_its_own_series_alone():
+    windows, series, starts = [RAMP, STEP, FALL, RAMP, RAMP], [0, 0, 0, 1, 1], [0, 100, 50, 0, 100]
+    found = support_of(windows, series, starts, exclusion=60)
+    likeness = 2 / np.sqrt(5)  # phi of the ramp and the step
+    assert_allclose(found, [likeness, likeness, likeness, 1, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("exclusion", [0, 60])
+def test_a_flat_window_has_support_0_also_where_it_is_lonely(exclusion):
+    found = support_of(
+        [RAMP, STEP, [5.0] * 4],
+        [0, 0, 0],
+        [0, 100, 50],
+        [False, False, True],
+        exclusion=exclusion,
+        n_neighbors=1,
+    )
+    assert found[2] == 0.0
+    assert_allclose(found[:2], [2 / np.sqrt(5)] * 2, atol=1e-6)
+
+
+def test_cosine_sees_the_level_and_pearson_does_not():
+    windows = [[1.0, 2.0, 3.0, 4.0], [14.0, 13.0, 12.0, 11.0]]
+    assert_allclose(support_of(windows, [0, 0], [0, 9], measure="pearson"), [-1, -1], atol=1e-6)
+    raw = np.dot(*windows) / (np.linalg.norm(windows[0]) * np.linalg.norm(windows[1]))
+    assert_allclose(support_of(windows, [0, 0], [0, 9], measure="cosine"), [raw, raw], atol=1e-6)

@@ -1,0 +1,244 @@
+"""The command line, run as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from raxss import RAxSSClassifier
+from raxss.cli import app, main
+from raxss.errors import RAxSSError
+from toys import waves
+
+FAST = ["--window-length", "32", "--stride", "8", "--max-epochs", "2", "--device", "cpu"]
+
+
+def raxss(*arguments, code=0):
+    """Run in this process, through `main`, and return what was printed and the error text."""
+    runner = CliRunner()
+    result = runner.invoke(app, [str(one) for one in arguments])
+    if isinstance(result.exception, RAxSSError):
+        assert code == 1, result.exception
+        return str(result.exception)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+def raxss_process(*arguments, **options):
+    command = [sys.executable, "-m", "raxss", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def manifest(tmp_path, rng):
+    """Twelve recordings on disk, as .npz, .npy and .csv, and the manifest that lists them."""
+    lines = ["path,label,group,rate"]
+    for index, one in enumerate(waves(rng, n_series=12)):
+        name = f"rec{index}.{('npz', 'npy', 'csv')[index % 3]}"
+        if name.endswith("npz"):
+            np.savez(tmp_path / name, samples=one.samples, rate=10.0)
+        elif name.endswith("npy"):
+            np.save(tmp_path / name, one.samples)
+        else:
+            np.savetxt(tmp_path / name, one.samples.T, delimiter=",")
+        lines.append(f"{name},{one.label},{one.group},10")
+    path = tmp_path / "manifest.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def model(manifest, tmp_path):
+    raxss("fit", manifest, "--out", tmp_path / "model", *FAST)
+    return tmp_path / "model"
+
+
+def test_every_command_has_help():
+    for command in ((), ("demo",), ("fit",), ("predict",), ("explain",)):
+        assert "--help" in raxss(*command, "--help")
+
+
+def test_help_does_not_wait_for_torch():
+    script = "import sys, raxss.cli; print({'torch', 'sklearn', 'pandas', 'numba'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        assert raxss_process("--help").returncode == 0
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 1.5  # the goal is 0.5 s
+
+
+def test_the_version_is_told():
+    assert raxss("--version").startswith("raxss 0.")
+
+
+def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
+    out = raxss("predict", model, manifest, "--out", tmp_path / "p.csv", "--device", "cpu")
+    assert "12 predictions" in out
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns) == [
+        "name",
+        "predicted",
+        "probability_fast",
+        "probability_slow",
+        "seconds",
+        "label",
+    ]
+    np.testing.assert_allclose(table["probability_fast"] + table["probability_slow"], 1, atol=1e-12)
+    assert table["name"].tolist() == [f"rec{index}" for index in range(12)]
+
+    raxss("predict", model, tmp_path / "rec0.npz", tmp_path / "rec3.npz", "--out", tmp_path / "p.parquet")
+    again = pd.read_parquet(tmp_path / "p.parquet")
+    np.testing.assert_allclose(again["probability_fast"], table["probability_fast"].iloc[[0, 3]], atol=1e-12)
+
+    raxss("explain", model, tmp_path / "rec0.npz", "--out", tmp_path / "why")
+    (folder,) = (tmp_path / "why").iterdir()
+    assert {file.name for file in folder.iterdir()} == {
+        "evidence.json",
+        "windows.parquet",
+        "neighbors.parquet",
+        "overlay.png",
+        "contributions.png",
+    }
+    evidence = json.loads((folder / "evidence.json").read_text())
+    assert evidence["series_probability"][0] == pytest.approx(table["probability_fast"][0], abs=1e-12)
+
+
+def test_fit_takes_a_settings_file_on_top_of_a_preset(manifest, tmp_path):
+    (tmp_path / "mine.toml").write_text("[retrieval]\nmeasure = 'cosine'\n")
+    raxss(
+        "fit", manifest, "--out", tmp_path / "m", "--preset", "sss", "--config", tmp_path / "mine.toml", *FAST
+    )
+    config = RAxSSClassifier.from_pretrained(tmp_path / "m").config
+    assert (config.retrieval.measure, config.aggregation.weighting) == ("cosine", "uniform")
+    assert (config.windows.window_length, config.training.max_epochs) == (32, 2)
+    assert not (tmp_path / "m.checkpoint").exists()
+
+
+def test_the_demo_writes_metrics_model_and_evidence(tmp_path):
+    out = raxss("demo", "--out", tmp_path / "demo", "--max-epochs", "1", "--device", "cpu")
+    metrics = json.loads((tmp_path / "demo" / "metrics.json").read_text())
+    for figures in (metrics, metrics["uniform"]):
+        for name in ("auc", "f1", "accuracy"):
+            assert 0 <= figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"] <= 1
+    assert (metrics["n_train"], metrics["n_test"], metrics["seed"]) == (320, 80, 69421)
+    assert metrics["seconds"] > 0
+    assert RAxSSClassifier.from_pretrained(tmp_path / "demo" / "model").classes_.tolist() == ["AF", "normal"]
+    figures = list((tmp_path / "demo" / "evidence").glob("*/overlay.png"))
+    assert 2 <= len(figures) <= 3
+    assert "uniform weights" in out
+    assert "metrics.json" in out
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_one_message_and_exit_code_1(tmp_path):
+    ended = raxss_process("predict", tmp_path / "none", tmp_path / "x.npy", "--out", tmp_path / "p.csv")
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.startswith("raxss: there is no model folder 'none'")
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_an_unknown_command_is_exit_code_2():
+    assert raxss_process("fitt").returncode == 2
+
+
+def test_an_unknown_dataset_offers_the_nearest(tmp_path):
+    assert "'sample'" in raxss("fit", "sampel", "--out", tmp_path / "m", code=1)
+
+
+def test_an_unknown_preset_and_setting_offer_the_nearest(manifest, tmp_path):
+    assert "did you mean 'paper'" in raxss(
+        "fit", manifest, "--preset", "papr", "--out", tmp_path / "m", code=1
+    )
+    (tmp_path / "mine.toml").write_text("[retrieval]\nmesure = 'cosine'\n")
+    error = raxss("fit", manifest, "--config", tmp_path / "mine.toml", "--out", tmp_path / "m", code=1)
+    assert "'retrieval.mesure'; did you mean 'measure'" in error
+    assert "no.toml" in raxss(
+        "fit", manifest, "--config", tmp_path / "no.toml", "--out", tmp_path / "m", code=1
+    )
+
+
+def test_a_manifest_with_a_missing_file_names_it_and_writes_nothing(manifest, tmp_path):
+    manifest.write_text(manifest.read_text() + "gone.npz,slow,g9,10\n")
+    before = sorted(tmp_path.iterdir())
+    assert "gone.npz" in raxss("fit", manifest, "--out", tmp_path / "m", *FAST, code=1)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_failed_run_leaves_an_existing_model_as_it_was(manifest, model, tmp_path):
+    before = {file.name: file.read_bytes() for file in model.iterdir()}
+    assert "exists already" in raxss("fit", manifest, "--out", model, *FAST, code=1)
+    samples = np.full((1, 100), np.nan)
+    np.savez(tmp_path / "rec0.npz", samples=samples, rate=10.0)
+    error = raxss("fit", manifest, "--out", model, "--overwrite", *FAST, code=1)
+    assert "'rec0' has 100 of 100 samples" in error
+    assert {file.name: file.read_bytes() for file in model.iterdir()} == before
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(manifest, model, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for arguments in (
+        ("fit", manifest, "--out", tmp_path / "file" / "m"),
+        ("predict", model, manifest, "--out", tmp_path / "file" / "p.csv"),
+        ("explain", model, manifest, "--out", tmp_path / "file" / "why"),
+        ("demo", "--out", tmp_path / "file" / "demo"),
+    ):
+        began = time.perf_counter()
+        assert "cannot write" in raxss(*arguments, code=1)
+        assert time.perf_counter() - began < 5
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_predictions_of_another_ending_are_refused(model, manifest, tmp_path):
+    assert "'p.xlsx' must end in .csv or .parquet" in raxss(
+        "predict", model, manifest, "--out", tmp_path / "p.xlsx", code=1
+    )
+
+
+def test_a_file_name_cannot_become_a_formula_or_move_the_cursor(model, tmp_path, rng):
+    np.save(tmp_path / "=1+1.npy", rng.normal(size=100))
+    raxss("predict", model, tmp_path / "=1+1.npy", "--out", tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["name"][0] == "'=1+1"
+    ended = raxss_process("predict", model, tmp_path / "\x1b[31mred.npy", "--out", tmp_path / "q.csv")
+    assert ended.returncode == 1
+    assert "\x1b[31m" not in ended.stderr
+
+
+def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
+    """A run stopped by a signal keeps its best model, and resuming ends where the undisturbed run does."""
+    arguments = ["fit", manifest, *FAST[:4], "--max-epochs", "12", "--device", "cpu"]
+    assert raxss_process(*arguments, "--out", tmp_path / "whole").returncode == 0
+    command = [sys.executable, "-m", "raxss", *map(str, arguments), "--out", str(tmp_path / "m")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        for line in process.stderr:
+            if line.startswith("epoch 3/"):
+                process.send_signal(2)
+                break
+        message = process.stderr.read()
+    assert process.returncode == 0
+    assert "--resume --overwrite goes on" in message
+    assert RAxSSClassifier.from_pretrained(tmp_path / "m").interrupted_
+    assert raxss_process(*arguments, "--out", tmp_path / "m", "--resume", "--overwrite").returncode == 0
+    assert (tmp_path / "m" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_main_turns_errors_into_exit_codes(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(
+        sys, "argv", ["raxss", "fit", "nothing", "--out", str(tmp_path / os.devnull.strip("/"))]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert str(ended.value).startswith("raxss: ")

@@ -1,0 +1,315 @@
+"""Settings: presets as decided, TOML there and back, and errors that name the setting."""
+
+import dataclasses
+import functools
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raxss.aggregation import WEIGHTINGS
+from raxss.config import (
+    PRESETS,
+    AggregationConfig,
+    BackboneConfig,
+    Config,
+    PreparationConfig,
+    RetrievalConfig,
+    TrainingConfig,
+    WindowConfig,
+    setting_homes,
+)
+from raxss.errors import ConfigError
+
+numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
+whole = st.integers(1, 10**9)
+options = st.dictionaries(
+    st.text(),
+    st.recursive(
+        st.text() | st.integers() | st.floats(allow_nan=False) | st.booleans(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=5,
+    ),
+    max_size=3,
+)
+configs = st.builds(
+    Config,
+    preparation=st.builds(PreparationConfig, scaling=st.sampled_from(["train", "series", "none"])),
+    windows=st.builds(WindowConfig, window_length=whole, stride=whole),
+    backbone=st.builds(BackboneConfig, backbone=st.text(), backbone_options=options),
+    retrieval=st.builds(
+        RetrievalConfig,
+        space=st.sampled_from(["signal", "features"]),
+        measure=st.sampled_from(["pearson", "cosine"]),
+        n_neighbors=whole,
+        exclusion=numbers,
+        spread=numbers,
+    ),
+    aggregation=st.builds(
+        AggregationConfig,
+        weighting=st.sampled_from(WEIGHTINGS),
+        temperature=st.just("learned") | st.floats(1e-300, 1e300),
+    ),
+    training=st.builds(
+        TrainingConfig,
+        window_loss_weight=st.floats(0.1, 10),
+        batch_size=whole,
+        patience=st.integers(0, 9),
+        lr=numbers,
+        validation_fraction=st.floats(0, 1, exclude_max=True),
+        precision=st.sampled_from(["auto", "float32", "bfloat16"]),
+    ),
+)
+
+
+# Presets ------------------------------------------------------------------------------------------------------
+
+
+def test_the_paper_preset_is_what_the_paper_says():
+    settings = Config.preset("paper").parameters()
+    expected = {
+        "scaling": "series",
+        "backbone": "patchtst",
+        "space": "signal",
+        "measure": "pearson",
+        "n_neighbors": 10,
+        "exclusion": 0,
+        "spread": 0,
+        "bank": "series",
+        "weighting": "support",
+        "temperature": 0.1,
+        "window_loss_weight": 0.0,
+        "series_loss_weight": 1.0,
+        "batch_size": 8192,
+        "max_epochs": 50,
+        "patience": 5,
+        "lr": 3e-4,
+        "warmup_steps": 100,
+        "schedule_steps": 700,
+        "weight_decay": 1e-6,
+    }
+    assert {name: settings[name] for name in expected} == expected
+    assert isinstance(settings["exclusion"], int)  # in samples: a float would be a share of the window
+
+
+def test_sss_is_the_paper_with_uniform_weights():
+    paper, sss = Config.preset("paper").parameters(), Config.preset("sss").parameters()
+    assert {name: sss[name] for name in sss if sss[name] != paper[name]} == {"weighting": "uniform"}
+
+
+def test_the_recommended_preset_is_what_was_decided():
+    config = Config.preset("recommended")
+    assert config.backbone.backbone == "convnet"
+    assert (config.training.window_loss_weight, config.training.series_loss_weight) == (1.0, 0.0)
+    assert (config.aggregation.weighting, config.aggregation.temperature) == ("support", 0.1)
+    assert config.retrieval.samples_of("exclusion", 1024) == 512
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_leaves_length_and_stride_to_the_data(name):
+    assert Config.preset(name).windows == WindowConfig()
+
+
+def test_an_unknown_preset_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match="unknown preset 'papr'; did you mean 'paper'"):
+        Config.preset("papr")
+
+
+# TOML there and back ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_written_down_reads_the_same(name):
+    config = Config.preset(name)
+    again = Config.from_toml(config.to_toml())
+    assert again == config
+    assert again.hash == config.hash
+
+
+@given(config=configs)
+def test_any_settings_written_down_read_the_same(config):
+    again = Config.from_toml(config.to_toml())
+    assert again == config
+    assert repr(again) == repr(config)  # 1 and 1.0 are equal, but samples and windows are not
+    assert again.hash == config.hash
+
+
+def test_what_is_written_holds_every_setting(tmp_path):
+    Config().save(tmp_path / "settings.toml")
+    lines = (tmp_path / "settings.toml").read_text().splitlines()
+    written = {line.split(" = ")[0] for line in lines if " = " in line}
+    assert written == set(setting_homes())
+    assert Config.from_file(tmp_path / "settings.toml") == Config()
+
+
+def test_a_preset_line_starts_from_that_preset():
+    config = Config.from_toml('preset = "paper"\n[retrieval]\nmeasure = "cosine"')
+    assert config == Config.preset("paper").updated({"retrieval": {"measure": "cosine"}})
+    assert config.training.batch_size == 8192
+
+
+def test_a_start_is_kept_where_the_text_says_nothing_and_gives_way_to_a_preset_line():
+    start = Config.preset("paper")
+    assert Config.from_toml("[aggregation]\ntemperature = 0.5", start=start).training == start.training
+    assert Config.from_toml('preset = "recommended"', start=start) == Config.preset("recommended")
+
+
+def test_no_text_means_the_defaults():
+    assert Config.from_toml("") == Config()
+
+
+def test_plain_parameters_find_their_stages():
+    assert Config.from_parameters(Config.preset("paper").parameters()) == Config.preset("paper")
+    assert Config.from_parameters({"measure": "cosine"}).retrieval.measure == "cosine"
+
+
+def test_every_setting_has_a_name_of_its_own():
+    stages = [getattr(Config(), stage.name) for stage in dataclasses.fields(Config)]
+    everything = [setting.name for stage in stages for setting in dataclasses.fields(stage)]
+    assert len(everything) == len(set(everything))
+    assert set(everything) == set(setting_homes())
+
+
+def network(n_variates, window_length, n_outputs):
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("backbone", [network, functools.partial(network, n_outputs=1)])
+def test_a_backbone_of_ones_own_is_written_by_its_name(backbone):
+    config = Config(backbone=BackboneConfig(backbone=backbone))
+    assert config.tables()["backbone"]["backbone"] == f"{__name__}:network"
+    assert f'"{__name__}:network"' in config.to_toml()
+
+
+# The hash -----------------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_the_same_in_another_process():
+    script = "from raxss.config import Config; print(Config.preset('paper').hash)"
+    environment = os.environ | {"PYTHONHASHSEED": "12345"}
+    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
+    assert told.stdout.decode().strip() == Config.preset("paper").hash
+    assert len(Config().hash) == 12
+
+
+def test_the_hash_changes_with_every_setting():
+    changes = {
+        "scaling": "none",
+        "backbone": "patchtst",
+        "backbone_options": {"dropout": 0.1},
+        "space": "features",
+        "measure": "cosine",
+        "bank": "batch",
+        "weighting": "uniform",
+        "temperature": "learned",
+        "precision": "float32",
+    }
+    hashes = {Config().hash}
+    for name, value in Config().parameters().items():
+        other = changes[name] if name in changes else value + (0.25 if isinstance(value, float) else 1)
+        hashes.add(Config.from_parameters({name: other}).hash)
+    assert len(hashes) == 1 + len(setting_homes())
+
+
+def test_one_sample_and_one_window_of_exclusion_are_told_apart():
+    one_sample, one_window = RetrievalConfig(exclusion=1), RetrievalConfig(exclusion=1.0)
+    assert one_sample.samples_of("exclusion", 256) == 1
+    assert one_window.samples_of("exclusion", 256) == 256
+    assert Config(retrieval=one_sample).hash != Config(retrieval=one_window).hash
+
+
+# Bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[retrieval]\nmesure = 'cosine'", r"unknown setting 'retrieval.mesure'; did you mean 'measure'"),
+        ("[retreival]\nmeasure = 'cosine'", r"unknown section 'retreival'; did you mean 'retrieval'"),
+        ("[training]\nxyz = 1", r"unknown setting 'training.xyz'\. Known: window_loss_weight, "),
+        ("preset = 'recomended'", r"unknown preset 'recomended'; did you mean 'recommended'"),
+        ("preset = 5", r"unknown preset 5"),
+        ("retrieval = 3", r"'retrieval' must be a section with settings, \[retrieval\], got 3"),
+        ("[retrieval]\nmeasure = 'pearsn'", r"retrieval.measure is 'pearsn'; did you mean 'pearson'"),
+        ("[retrieval]\nspace = 'feature'", r"retrieval.space is 'feature'; did you mean 'features'"),
+        ("[retrieval]\nbank = 'all'", r"retrieval.bank is 'all'\. Known: series, batch"),
+        (
+            "[retrieval]\nn_neighbors = 0",
+            r"retrieval.n_neighbors must be a whole number of at least 1, got 0",
+        ),
+        ("[retrieval]\nn_neighbors = 2.5", r"retrieval.n_neighbors must be a whole number.* got 2\.5"),
+        ("[retrieval]\nn_neighbors = true", r"retrieval.n_neighbors .* got True"),
+        ("[retrieval]\nexclusion = -1", r"retrieval.exclusion must be a number of at least 0, got -1"),
+        ("[retrieval]\nexclusion = inf", r"retrieval.exclusion must be a number of at least 0, got inf"),
+        ("[retrieval]\nspread = 'wide'", r"retrieval.spread must be a number of at least 0, got 'wide'"),
+        ("[windows]\nstride = 0", r"windows.stride must be a whole number of at least 1, got 0"),
+        ("[windows]\nwindow_length = '1024'", r"windows.window_length .* got '1024'"),
+        (
+            "[preparation]\nscaling = 'zscore'",
+            r"preparation.scaling is 'zscore'\. Known: train, series, none",
+        ),
+        ("[backbone]\nbackbone_options = 3", r"backbone.backbone_options must be a mapping.* got 3"),
+        (
+            "[aggregation]\nweighting = 'unifrom'",
+            r"aggregation.weighting is 'unifrom'; did you mean 'uniform'",
+        ),
+        (
+            "[aggregation]\ntemperature = 0",
+            r"aggregation.temperature must be a number > 0 or 'learned', got 0\.",
+        ),
+        ("[aggregation]\ntemperature = 'learnd'", r"aggregation.temperature .* got 'learnd'"),
+        ("[aggregation]\ntemperature = nan", r"aggregation.temperature .* got nan"),
+        ("[training]\nbatch_size = 0", r"training.batch_size must be a whole number of at least 1, got 0"),
+        ("[training]\npatience = -1", r"training.patience must be a whole number of at least 0, got -1"),
+        ("[training]\nlr = -1e-3", r"training.lr must be a number of at least 0, got -0\.001"),
+        ("[training]\nlr = nan", r"training.lr must be a number of at least 0, got nan"),
+        ("[training]\nvalidation_fraction = 1", r"training.validation_fraction .* below 1, got 1"),
+        ("[training]\nvalidation_fraction = '10%'", r"training.validation_fraction .* got '10%'"),
+        ("[training]\nprecision = 'float16'", r"training.precision is 'float16'; did you mean 'bfloat16'"),
+        ("[training]\nwindow_loss_weight = 0", r"training.window_loss_weight and .* both 0"),
+        ("[retrieval]\nbank = 'batch'\nspread = 5", r"spread = 5 and space = 'signal'"),
+        ("[retrieval]\nbank = 'batch'\nspace = 'features'", r"spread = 0 and space = 'features'"),
+        (
+            "[retrieval]\nbank = 'batch'\n[aggregation]\nweighting = 'random'",
+            r"aggregation.weighting = 'random'",
+        ),
+        ("[retrieval\n", r"not valid TOML: .*line 1"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named_with_its_value(text, message):
+    with pytest.raises(ConfigError, match=message):
+        Config.from_toml(text)
+
+
+def test_an_unknown_parameter_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match="unknown setting 'temprature'; did you mean 'temperature'"):
+        Config.from_parameters({"temprature": 0.1})
+
+
+def test_an_option_that_no_file_can_hold_is_refused_before_training():
+    with pytest.raises(ConfigError, match="backbone_options holds None"):
+        BackboneConfig(backbone_options={"dropout": None})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "settings file 'mine.toml': No such file"),
+        (b"\xff\xfe", "settings file 'mine.toml': it is not text in UTF-8"),
+        (b"a = = 1", "settings file 'mine.toml': .*not valid TOML"),
+        (b"[windows]\nstrid = 3", "settings file 'mine.toml': .*'windows.strid'; did you mean 'stride'"),
+    ],
+)
+def test_a_settings_file_that_cannot_be_used_is_named(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "mine.toml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        Config.from_file(tmp_path / "mine.toml")
+
+
+def test_settings_do_not_change_once_made():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().training.lr = 1.0

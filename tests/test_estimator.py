@@ -1,0 +1,387 @@
+"""The estimator: scikit-learn's contract, ragged series, evidence that equals the prediction, bad input."""
+
+import inspect
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_validate
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from raxss import Config, RAxSSClassifier, Series
+from raxss.errors import (
+    BackboneError,
+    ConfigError,
+    DataError,
+    EmptyDataError,
+    LabelError,
+    SignalError,
+    SignalWarning,
+    VariateMismatchError,
+)
+from raxss.recordings.synthetic import make_motif_series
+from toys import SMALL, Tiny, waves
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(69421)
+    series = waves(rng, n_series=24)
+    return RAxSSClassifier(**{**SMALL, "max_epochs": 8, "batch_size": 32}).fit(series), series
+
+
+@parametrize_with_checks([RAxSSClassifier(device="cpu")])
+def test_every_check_of_scikit_learn_passes(estimator, check):
+    check(estimator)
+
+
+def test_no_check_is_excused():
+    assert not RAxSSClassifier().__sklearn_tags__().classifier_tags.poor_score
+    assert not hasattr(RAxSSClassifier, "_more_tags")
+
+
+def test_every_setting_is_a_parameter_with_the_same_default():
+    parameters = {name: one.default for name, one in inspect.signature(RAxSSClassifier).parameters.items()}
+    runtime = {"device", "callbacks", "verbose", "random_state"}
+    assert set(parameters) - runtime == set(Config().parameters())
+    defaults = Config().parameters() | {"backbone_options": None}
+    assert {name: parameters[name] for name in defaults} == defaults
+
+
+def test_it_learns_to_tell_waves_apart(fitted):
+    model, series = fitted
+    assert model.score(series, series.labels) >= 0.9
+    assert list(model.classes_) == ["fast", "slow"]
+    assert set(model.predict(series)) <= {"fast", "slow"}
+
+
+def test_probabilities_are_convex_and_sum_to_one(fitted):
+    model, series = fitted
+    probability = model.predict_proba(series)
+    assert probability.shape == (24, 2)
+    assert (probability >= 0).all()
+    np.testing.assert_allclose(probability.sum(axis=1), 1, atol=1e-12)
+
+
+def test_a_series_scores_the_same_whatever_else_is_predicted(fitted):
+    model, series = fitted
+    together = model.predict_proba(series)
+    alone = np.concatenate([model.predict_proba([one]) for one in series])
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_evidence_sums_to_the_prediction(fitted):
+    model, series = fitted
+    for weighting in ("support", "uniform", "inverse", "shuffled", "random"):
+        model.set_params(weighting=weighting)
+        evidence = model.explain(series[3])
+        columns = [f"contribution_{name}" for name in model.classes_]
+        np.testing.assert_allclose(
+            evidence.windows[columns].sum(), model.predict_proba([series[3]])[0], atol=1e-12
+        )
+    model.set_params(weighting="support")
+
+
+def test_explaining_several_gives_a_list(fitted):
+    model, series = fitted
+    assert [one.name for one in model.explain(series[:2])] == ["wave 0", "wave 1"]
+    assert [one.name for one in model.explain([series[4].samples[0], series[5].samples[0]])] == [
+        "series 0",
+        "series 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"temperature": 0.01},
+        {"n_neighbors": 1},
+        {"measure": "cosine"},
+        {"exclusion": 64},
+        {"weighting": "uniform"},
+        {"space": "features"},
+    ],
+)
+def test_the_method_can_be_changed_after_fitting(fitted, change):
+    model, series = fitted
+    before = model.predict_proba(series)
+    original = {name: getattr(model, name) for name in change}
+    model.set_params(**change)
+    changed = model.predict_proba(series)
+    model.set_params(**original)
+    assert not np.array_equal(before, changed)
+    np.testing.assert_array_equal(model.predict_proba(series), before)
+
+
+def test_uniform_weights_are_the_mean_of_the_window_posteriors(fitted):
+    model, series = fitted
+    model.set_params(weighting="uniform")
+    evidence = model.explain(series[0])
+    model.set_params(weighting="support")
+    mean = evidence.windows[["posterior_fast", "posterior_slow"]].mean()
+    np.testing.assert_allclose(evidence.series_probability, mean, atol=1e-14)
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_several_variates_and_classes(rng, space):
+    series = waves(rng, n_series=21, n_classes=3, n_variates=2)
+    model = RAxSSClassifier(**SMALL, space=space).fit(series)
+    assert model.predict_proba(series).shape == (21, 3)
+    assert model.explain(series[0]).settings["space"] == space
+
+
+def test_arrays_lists_and_collections_mean_the_same(rng):
+    series = waves(rng)
+    as_lists = [one.samples[0].tolist() for one in series]
+    as_arrays = [one.samples for one in series]
+    results = [
+        RAxSSClassifier(**SMALL).fit(X, series.labels, groups=series.groups).predict_proba(X)
+        for X in (series, as_lists, as_arrays)
+    ]
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_a_three_dimensional_array_is_series_of_several_variates(rng):
+    cube = rng.normal(size=(10, 2, 50))
+    model = RAxSSClassifier(**SMALL).fit(cube, [0, 1] * 5)
+    assert (model.n_variates_, model.predict_proba(cube).shape) == (2, (10, 2))
+
+
+def test_labels_keep_their_type(rng):
+    series = waves(rng)
+    for labels in ([3, 7] * 9, [True, False] * 9, np.array(["a", "b"] * 9, dtype=object), [0.0, 1.0] * 9):
+        model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], labels)
+        assert model.predict([series[0]])[0] in labels
+
+
+def test_cross_validation_with_groups_works_on_ragged_lists(rng):
+    series = waves(rng, n_series=24)
+    scores = cross_validate(
+        RAxSSClassifier(**SMALL),
+        list(series),
+        series.labels,
+        groups=series.groups,
+        cv=StratifiedGroupKFold(2),
+        error_score="raise",
+    )
+    assert np.isfinite(scores["test_score"]).all()
+
+
+def test_a_grid_search_can_vary_the_temperature(rng):
+    series = waves(rng, n_series=16)
+    search = GridSearchCV(
+        RAxSSClassifier(**SMALL), {"temperature": np.array([0.05, 0.5])}, cv=2, error_score="raise"
+    )
+    assert search.fit([one.samples[0] for one in series], series.labels).best_params_["temperature"] in (
+        0.05,
+        0.5,
+    )
+
+
+def test_validation_never_shares_a_group_with_training(rng):
+    series = waves(rng, n_series=48)
+    model = RAxSSClassifier(**SMALL)
+    model.seed_ = 0
+    kept, held = model._validation_split(series.labels, series.groups, model.config)
+    assert len(held)
+    assert not set(series.groups[kept]) & set(series.groups[held])
+
+
+def test_the_same_seed_fits_the_same_model_and_another_fits_another(rng):
+    series = waves(rng)
+    first, again, other = (
+        RAxSSClassifier(**{**SMALL, "random_state": seed}).fit(series).predict_proba(series)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_window_length_is_at_most_the_longest_series_and_shorter_ones_are_padded(rng, caplog):
+    series = [rng.normal(size=20 + index) for index in range(10)]
+    model = RAxSSClassifier(**{**SMALL, "window_length": 1000})
+    with caplog.at_level(logging.INFO, logger="raxss"):
+        model.fit(series, [0, 1] * 5)
+    assert model.window_length_ == 29
+    assert "shorter than a window" in caplog.text
+    evidence = model.explain(series[0])
+    assert evidence.windows["padded"].all()
+    assert evidence.windows["end_s"].tolist() == [20.0]
+    assert any("padded" in warning for warning in evidence.warnings)
+
+
+def test_the_planted_motif_outweighs_the_rest_with_an_exclusion_zone():
+    motifs = make_motif_series(12, seed=69421)
+    length = motifs.motif_length
+    model = RAxSSClassifier(
+        window_length=length,
+        stride=length // 8,
+        exclusion=1.0,
+        n_neighbors=4,
+        max_epochs=1,
+        random_state=0,
+        device="cpu",
+    ).fit(motifs.series)
+    shares = []
+    for series, starts in zip(motifs.series, motifs.motif_starts, strict=True):
+        if len(starts) == 0:
+            continue
+        windows = model.explain(series).windows
+        begins = (windows["start_s"] * series.rate).to_numpy()
+        at_motif = (np.abs(begins[:, None] - np.asarray(starts)[None, :]) <= length / 8).any(axis=1)
+        weights = windows["weight"].to_numpy()
+        shares.append(weights[at_motif].mean() / weights[~at_motif].mean())
+    assert min(shares) > 1
+    assert np.median(shares) > 3
+
+
+def test_a_network_of_ones_own_needs_no_features_until_they_are_asked_for(rng):
+    series = waves(rng)
+    model = RAxSSClassifier(Tiny, **SMALL).fit(series)
+    assert model.predict_proba(series).shape == (18, 2)
+    model.set_params(space="features")
+    with pytest.raises(BackboneError, match=r"Tiny has no method features\(windows\)"):
+        model.predict_proba(series)
+
+
+def test_the_paper_preset_trains_with_the_series_loss(rng):
+    series = waves(rng)
+    model = RAxSSClassifier.from_preset("paper", **SMALL).fit(series)
+    assert model.backbone_.__class__.__name__ == "PatchTST"
+    assert np.isfinite(model.history_["train_loss"]).all()
+
+
+@pytest.mark.parametrize("weighting", ["support", "inverse", "uniform"])
+def test_the_bank_may_be_the_batch(rng, weighting):
+    series = waves(rng)
+    settings = {**SMALL, "series_loss_weight": 1.0, "batch_size": 64, "exclusion": 0, "weighting": weighting}
+    by_batch = RAxSSClassifier(**settings, bank="batch").fit(series).predict_proba(series)
+    by_series = RAxSSClassifier(**settings, bank="series").fit(series).predict_proba(series)
+    assert np.array_equal(by_batch, by_series) == (weighting == "uniform")
+
+
+def test_the_temperature_can_be_learned_under_both_losses(rng):
+    series = waves(rng, n_series=24)
+    for losses in ({"window_loss_weight": 1.0}, {"window_loss_weight": 0.0, "series_loss_weight": 1.0}):
+        model = RAxSSClassifier(**SMALL, temperature="learned", lr=1e-2, **losses).fit(series)
+        assert model.temperature_ > 0
+        assert abs(model.temperature_ - 0.1) > 1e-4
+        assert model.explain(series[0]).settings["temperature"] == model.temperature_
+
+
+def test_a_clone_is_unfitted_and_equal(fitted):
+    model, _ = fitted
+    assert clone(model).get_params() == model.get_params()
+    assert not hasattr(clone(model), "backbone_")
+
+
+def test_history_has_one_row_an_epoch(fitted):
+    model, _ = fitted
+    assert isinstance(model.history_, pd.DataFrame)
+    assert {"epoch", "train_loss", "validation_loss", "validation_accuracy", "lr"} <= set(model.history_)
+
+
+def test_marked_gaps_are_worked_around_and_get_no_weight(rng):
+    series = list(waves(rng))
+    samples = series[0].samples.copy()
+    samples[0, 20] = np.nan
+    gap = Series(samples, label=series[0].label, group=series[0].group, name="with gap", gaps_marked=True)
+    model = RAxSSClassifier(**SMALL).fit([gap, *series[1:]])
+    for weighting in ("support", "uniform", "inverse", "shuffled", "random"):
+        windows = model.set_params(weighting=weighting).explain(gap).windows
+        assert windows["nonfinite"].any()
+        assert (windows.loc[windows["nonfinite"], "weight"] == 0).all()
+        assert windows["weight"].sum() == pytest.approx(1)
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_list_is_refused():
+    with pytest.raises(EmptyDataError, match="no series were given"):
+        RAxSSClassifier().fit([], [])
+
+
+def test_one_class_only_is_refused_by_its_name(rng):
+    with pytest.raises(LabelError, match="all 3 labels are 'x'"):
+        RAxSSClassifier().fit([rng.normal(size=9)] * 3, ["x"] * 3)
+
+
+def test_labels_of_another_length_are_refused_with_both_numbers(rng):
+    with pytest.raises(LabelError, match="2 labels were given for 3 series"):
+        RAxSSClassifier().fit([rng.normal(size=9)] * 3, [0, 1])
+
+
+def test_series_without_labels_need_y():
+    with pytest.raises(LabelError, match="requires y to be passed"):
+        RAxSSClassifier().fit([Series([1.0, 2.0])])
+
+
+def test_a_series_with_no_samples_is_named(rng):
+    with pytest.raises(EmptyDataError, match=r"series 1.*no samples"):
+        RAxSSClassifier().fit([rng.normal(size=9), np.zeros(0)], [0, 1])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_samples_that_are_not_finite_are_refused_by_series_and_place(rng, bad, fitted):
+    samples = rng.normal(size=90)
+    samples[[7, 8]] = bad
+    message = "series 'broken' has 2 of 90 samples .* first at sample 7"
+    with pytest.raises(SignalError, match=message):
+        RAxSSClassifier().fit([Series(rng.normal(size=9)), Series(samples, name="broken")], [0, 1])
+    with pytest.raises(SignalError, match=message):
+        fitted[0].predict_proba([Series(samples, name="broken")])
+    with pytest.raises(SignalError, match=message):
+        fitted[0].explain(Series(samples, name="broken"))
+
+
+def test_a_constant_series_is_a_warning_with_its_name(fitted):
+    with pytest.warns(SignalWarning, match="series 'dead' is constant over all its 100 samples"):
+        probability = fitted[0].predict_proba([Series(np.full(100, 3.0), name="dead")])
+    assert np.isfinite(probability).all()
+
+
+def test_mixed_numbers_of_variates_are_refused_by_name(rng, fitted):
+    one, two = Series(rng.normal(size=50), name="one"), Series(rng.normal(size=(2, 50)), name="two")
+    with pytest.raises(
+        VariateMismatchError, match="series 'two' has 2 variates, but the first series, 'one', has 1"
+    ):
+        RAxSSClassifier().fit([one, two], [0, 1])
+    with pytest.raises(
+        VariateMismatchError, match="series 'two' has 2 variates, but the model was fitted on 1"
+    ):
+        fitted[0].predict([two])
+
+
+def test_a_single_series_is_told_to_go_into_a_list(fitted):
+    with pytest.raises(DataError, match="a single series, 'wave 0'"):
+        fitted[0].predict(fitted[1][0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weighting": "suport"}, "'suport'; did you mean 'support'"),
+        ({"temperature": 0}, "temperature must be a number > 0 or 'learned', got 0"),
+        ({"stride": 0}, "windows.stride must be a whole number of at least 1, got 0"),
+        ({"backbone": "convnett"}, "convnet"),
+        ({"backbone_options": {"widht": 3}}, "widht"),
+        ({"device": "cudda"}, "unknown device 'cudda'"),
+        ({"bank": "batch", "spread": 5}, "spread = 5"),
+        ({"window_loss_weight": 0.0}, "both 0"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value(rng, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        RAxSSClassifier(**settings).fit([rng.normal(size=9)] * 4, [0, 1, 0, 1])
+
+
+def test_cuda_without_a_gpu_says_what_to_do(rng):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    with pytest.raises(ConfigError, match=r"sees no CUDA device\. Use device='auto'"):
+        RAxSSClassifier(device="cuda").fit([rng.normal(size=9)] * 4, [0, 1, 0, 1])

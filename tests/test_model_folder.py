@@ -1,0 +1,216 @@
+"""Model folders: what is read is what was written, and nothing else is read."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from raxss import RAxSSClassifier
+from raxss.errors import ModelError, OutputError
+from toys import SMALL, Tiny, waves
+
+
+@pytest.fixture(scope="module")
+def model_and_series():
+    series = waves(np.random.default_rng(69421))
+    return RAxSSClassifier(**SMALL, temperature=0.07).fit(series), series
+
+
+@pytest.fixture
+def folder(model_and_series, tmp_path):
+    return model_and_series[0].save_pretrained(tmp_path / "model")
+
+
+def test_a_model_comes_back_as_it_went(model_and_series, folder):
+    model, series = model_and_series
+    loaded = RAxSSClassifier.from_pretrained(folder, device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+    assert loaded.config == model.config
+    assert loaded.classes_.tolist() == model.classes_.tolist()
+    assert loaded.history_["epoch"].tolist() == model.history_["epoch"].tolist()
+    loaded.set_params(space="features")
+    model.set_params(space="features")
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+    model.set_params(space="signal")
+
+
+@pytest.mark.parametrize(
+    "labels", [[1, 2], [1.0, 2.0], [False, True], ["ä", "b"], np.array(["x", "yy"], dtype=object)]
+)
+def test_classes_keep_their_type(model_and_series, tmp_path, labels):
+    _, series = model_and_series
+    y = np.asarray(labels)[np.arange(len(series)) % 2]
+    model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], y)
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert loaded.predict([series[0]])[0] == model.predict([series[0]])[0]
+
+
+def test_the_folder_holds_weights_settings_history_and_a_card(folder):
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "README.md",
+        "config.json",
+        "history.csv",
+        "model.safetensors",
+        "settings.toml",
+    ]
+    card = (folder / "README.md").read_text()
+    for piece in (
+        "Research use only",
+        "Intended use",
+        "Training data",
+        "Calibration",
+        "Limits",
+        "| fast | 9 |",
+    ):
+        assert piece in card
+    assert "temperature = 0.07" in (folder / "settings.toml").read_text()
+
+
+def test_no_name_of_a_series_or_group_reaches_the_folder(folder):
+    for file in folder.iterdir():
+        content = file.read_bytes()
+        assert b"wave 1" not in content
+        assert b"group-0" not in content
+
+
+def test_a_class_name_cannot_bring_markup_into_the_card(model_and_series, tmp_path):
+    _, series = model_and_series
+    y = np.array(["<script>alert(1)</script>", "b"])[np.arange(len(series)) % 2]
+    model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], y)
+    assert "<script>" not in (model.save_pretrained(tmp_path / "m") / "README.md").read_text()
+
+
+def test_an_existing_model_is_kept_unless_overwriting_is_asked_for(model_and_series, folder):
+    model, _ = model_and_series
+    before = (folder / "config.json").read_bytes()
+    with pytest.raises(OutputError, match="'model' exists already"):
+        model.save_pretrained(folder)
+    assert (folder / "config.json").read_bytes() == before
+    model.save_pretrained(folder, overwrite=True)
+    assert [one.name for one in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_place_that_cannot_be_written_is_named(model_and_series, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OutputError, match=r"cannot write 'file' in the folder|cannot write"):
+        model_and_series[0].save_pretrained(tmp_path / "file" / "model")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_killed_save_leaves_the_old_model_whole(folder, tmp_path):
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    script = """
+import os, signal, sys
+import raxss.model_folder as place
+from raxss import RAxSSClassifier
+model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
+place._card = lambda facts: os.kill(os.getpid(), signal.SIGKILL)
+model.save_pretrained(sys.argv[1], overwrite=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", script, str(folder)], check=False)
+    assert ended.returncode == -9
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_network_of_ones_own_has_to_be_given_again(model_and_series, tmp_path):
+    _, series = model_and_series
+    model = RAxSSClassifier(Tiny, **SMALL).fit(series)
+    path = model.save_pretrained(tmp_path / "own")
+    with pytest.raises(ModelError, match=r"toys:Tiny.*backbone=YourNetwork"):
+        RAxSSClassifier.from_pretrained(path)
+    loaded = RAxSSClassifier.from_pretrained(path, backbone=Tiny, device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "history.csv"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=f"'model' is not a whole raxss model: {name} is missing"):
+        RAxSSClassifier.from_pretrained(folder)
+
+
+def test_no_folder_and_a_file_instead_are_told_apart(tmp_path):
+    with pytest.raises(ModelError, match="no model folder 'gone': nothing was found"):
+        RAxSSClassifier.from_pretrained(tmp_path / "gone")
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError, match="no model folder 'file': a file was found"):
+        RAxSSClassifier.from_pretrained(tmp_path / "file")
+
+
+def test_changed_weights_are_noticed(folder):
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(ModelError, match="SHA-256"):
+        RAxSSClassifier.from_pretrained(folder)
+
+
+def edited(folder, change):
+    facts = json.loads((folder / "config.json").read_text())
+    change(facts)
+    (folder / "config.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda facts: facts.update(format="another"), "its format is 'another'"),
+        (lambda facts: facts.pop("classes"), "KeyError: 'classes'"),
+        (lambda facts: facts.update(n_variates="many"), "many"),
+        (lambda facts: facts.update(window_length=7), "size mismatch"),
+        (lambda facts: facts.update(classes=["a", "b", "c"]), "size mismatch"),
+        (lambda facts: facts["settings"]["retrieval"].update(mesure="x"), "retrieval.mesure"),
+        (lambda facts: facts["settings"]["backbone"].update(backbone="os:system"), "os:system"),
+        (lambda facts: facts.update(classes_dtype="O8,what"), "classes_dtype|data type|not understood"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(folder, change, message):
+    edited(folder, change)
+    with pytest.raises(ModelError, match=message):
+        RAxSSClassifier.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+def test_a_config_that_is_no_json_object_is_refused(folder, content):
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(ModelError, match="'model'"):
+        RAxSSClassifier.from_pretrained(folder)
+
+
+def test_weights_of_another_program_are_refused(folder):
+    save_file({"something": torch.zeros(3)}, folder / "model.safetensors")
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    edited(folder, lambda facts: facts.update(weights_sha256=digest))
+    with pytest.raises(ModelError, match="'model' cannot be read"):
+        RAxSSClassifier.from_pretrained(folder)
+
+
+def test_pickled_weights_are_never_opened(folder, tmp_path):
+    canary = tmp_path / "canary"
+
+    class Bomb:
+        def __reduce__(self):
+            return os.system, (f"touch {canary}",)
+
+    torch.save({"bomb": Bomb()}, folder / "model.safetensors")
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    edited(folder, lambda facts: facts.update(weights_sha256=digest))
+    with pytest.raises(ModelError, match="cannot be read"):
+        RAxSSClassifier.from_pretrained(folder)
+    assert not canary.exists()
+
+
+def test_a_model_can_be_copied_elsewhere(model_and_series, folder, tmp_path):
+    model, series = model_and_series
+    shutil.copytree(folder, tmp_path / "else" / "where")
+    loaded = RAxSSClassifier.from_pretrained(tmp_path / "else" / "where", device="cpu")
+    np.testing.assert_array_equal(loaded.predict(series), model.predict(series))

@@ -1,0 +1,84 @@
+"""The names that users import, that they come lazily, and the tree of errors."""
+
+import builtins
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import raxss
+from raxss import errors
+
+
+def test_the_public_names_are_exactly_these():
+    assert raxss.__all__ == [
+        "Series",
+        "SeriesCollection",
+        "windows_of",
+        "retrieve",
+        "Retrieval",
+        "aggregate",
+        "window_weights",
+        "trace",
+        "SeriesEvidence",
+        "Config",
+        "RAxSSClassifier",
+        "__version__",
+    ]
+    assert dir(raxss) == sorted(raxss.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in raxss.__all__ if name != "__version__"])
+def test_every_public_name_is_there_and_says_what_it_is(name):
+    found = getattr(raxss, name)
+    assert found.__name__ == name
+    assert inspect.getdoc(found)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(AttributeError, match=r"no attribute 'Classifier'.*RAxSSClassifier"):
+        _ = raxss.Classifier
+
+
+def test_importing_raxss_loads_none_of_its_dependencies():
+    heavy = ("torch", "numpy", "numba", "sklearn", "scipy", "pandas", "matplotlib", "pyarrow")
+    script = f"import sys, raxss; print([name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert told.stdout.decode().strip() == "[]"
+
+
+def test_the_version_is_that_of_the_package():
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    assert tomllib.loads(project.read_text("utf-8"))["project"]["version"] == raxss.__version__
+
+
+def drawn_tree():
+    """(name, bases) of each class in the drawing at the top of errors.py."""
+    above = []
+    for line in errors.__doc__.splitlines():
+        drawn = re.match(r"^    ([│├└─ ]*)([A-Z]\w+)(?: \((\w+)\))?", line)
+        if drawn:
+            depth = len(drawn[1]) // 4
+            above[depth:] = [drawn[2]]
+            yield drawn[2], above[depth - 1] if depth else None, drawn[3]
+
+
+def test_the_tree_of_errors_is_the_one_drawn_in_its_header():
+    drawn = list(drawn_tree())
+    defined = [name for name, value in vars(errors).items() if inspect.isclass(value) and name != "Iterable"]
+    assert [name for name, _, _ in drawn] == defined
+    for name, parent, builtin in drawn:
+        bases = [getattr(errors, parent)] if parent else []
+        bases += [getattr(builtins, builtin)] if builtin else []
+        assert getattr(errors, name).__bases__ == tuple(bases or [Exception])
+
+
+def test_nearest_guesses_only_what_is_near():
+    assert (
+        errors.nearest("cosin", ["pearson", "cosine"]) == "; did you mean 'cosine'? Known: pearson, cosine."
+    )
+    assert errors.nearest("xyz", ["pearson", "cosine"]) == ". Known: pearson, cosine."

@@ -1,0 +1,147 @@
+"""Sampling: the law of Alg. 1, and that an epoch is a permutation fixed by seed and epoch."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from math import factorial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import chisquare
+
+from raxss.sampling import draw_probabilities, epoch_batches, epoch_order
+
+pools = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10_000)), max_size=12)
+
+
+def law_of_alg_1(n_windows, n_samples):
+    """Probability of every sequence of series in an epoch, by walking through Alg. 1 draw by draw."""
+    if not any(n_windows):
+        return {(): 1.0}
+    law = {}
+    total = sum(length for count, length in zip(n_windows, n_samples, strict=True) if count)
+    for i, count in enumerate(n_windows):
+        if count:
+            left = [other - (j == i) for j, other in enumerate(n_windows)]
+            for rest, probability in law_of_alg_1(left, n_samples).items():
+                law[(i, *rest)] = n_samples[i] / total * probability
+    return law
+
+
+def orders(n_windows, n_samples, n_epochs, seed=69421):
+    return [epoch_order(n_windows, n_samples, seed=seed, epoch=epoch) for epoch in range(n_epochs)]
+
+
+def p_value(counts, law):
+    """Chi-square of what was seen against what is expected; rare outcomes are put together."""
+    n = sum(counts.values())
+    assert set(counts) <= set(law)
+    common = [key for key in law if n * law[key] >= 5]
+    seen = [counts[key] for key in common]
+    expected = [n * law[key] for key in common]
+    if n - sum(expected) > 1e-6:
+        seen.append(n - sum(seen))
+        expected.append(n - sum(expected))
+    return chisquare(seen, expected).pvalue
+
+
+@given(pool=pools, seed=st.integers(0, 2**32), epoch=st.integers(0, 500))
+def test_an_epoch_visits_every_window_once(pool, seed, epoch):
+    counts, lengths = [count for count, _ in pool], [length for _, length in pool]
+    order = epoch_order(counts, lengths, seed=seed, epoch=epoch)
+    assert sorted(order.tolist()) == list(range(sum(counts)))
+
+
+def test_draw_probabilities_are_shares_of_the_length():
+    assert_allclose(draw_probabilities([1, 2, 5]), [0.125, 0.25, 0.625])
+
+
+def test_the_first_series_is_drawn_in_proportion_to_its_length():
+    n_windows, n_samples = [4, 4, 4, 4], [100, 200, 300, 1400]
+    first = Counter(int(order[0]) // 4 for order in orders(n_windows, n_samples, 5000))
+    assert p_value(first, dict(enumerate(draw_probabilities(n_samples)))) > 0.001
+
+
+@pytest.mark.parametrize("n_samples", [[50, 20, 10], [10, 10, 200], [1, 1, 1]])
+def test_the_order_of_series_has_the_law_of_drawing_one_by_one(n_samples):
+    n_windows = [2, 1, 3]
+    law = law_of_alg_1(n_windows, n_samples)
+    assert len(law) == 60
+    assert sum(law.values()) == pytest.approx(1.0)
+    owner = np.repeat(np.arange(3), n_windows)
+    whole = Counter(tuple(owner[order].tolist()) for order in orders(n_windows, n_samples, 12_000))
+    assert p_value(whole, law) > 0.001
+
+
+def test_within_a_series_every_order_of_windows_is_as_likely():
+    within = Counter(
+        tuple(order[order >= 2].tolist()) for order in orders([2, 3], [70, 30], 6000) if order[0] < 2
+    )
+    law = {
+        (a, b, c): 1 / factorial(3)
+        for a in (2, 3, 4)
+        for b in (2, 3, 4)
+        for c in (2, 3, 4)
+        if len({a, b, c}) == 3
+    }
+    assert p_value(within, law) > 0.001
+
+
+def test_windows_in_proportion_to_length_run_out_together():
+    """With stride 1 the batch is a fair draw from the pool of all windows, as in SSS."""
+    n_windows = np.array([2_000, 8_000])
+    half = epoch_order(n_windows, n_windows, seed=1, epoch=0)[:5_000]
+    assert (half < 2_000).mean() == pytest.approx(0.2, abs=0.02)
+
+
+def test_the_order_is_fixed_by_seed_and_epoch():
+    again = [epoch_order([30, 50], [300, 500], seed=7, epoch=3) for _ in range(2)]
+    assert_array_equal(*again)
+
+
+def test_epochs_and_seeds_differ():
+    seen = {
+        tuple(epoch_order([30, 50], [300, 500], seed=seed, epoch=epoch))
+        for seed in range(3)
+        for epoch in range(3)
+    }
+    assert len(seen) == 9
+
+
+@pytest.mark.parametrize("n_windows", [[0, 3, 0, 2, 0], [0, 0, 1], [5, 0]])
+def test_a_series_without_windows_is_never_drawn(n_windows):
+    order = epoch_order(n_windows, [10] * len(n_windows), seed=0, epoch=0)
+    assert sorted(order.tolist()) == list(range(sum(n_windows)))
+
+
+def test_no_windows_make_an_empty_epoch():
+    assert epoch_order([0, 0], [10, 10], seed=0, epoch=0).tolist() == []
+    assert list(epoch_batches([], [], batch_size=4, seed=0, epoch=0)) == []
+
+
+@given(pool=pools, batch_size=st.integers(1, 50))
+def test_batches_cut_the_epoch_into_pieces_of_one_size(pool, batch_size):
+    counts, lengths = [count for count, _ in pool], [length for _, length in pool]
+    batches = list(epoch_batches(counts, lengths, batch_size=batch_size, seed=5, epoch=2))
+    assert [len(batch) for batch in batches[:-1]] == [batch_size] * max(len(batches) - 1, 0)
+    assert all(0 < len(batch) <= batch_size for batch in batches)
+    joined = [index for batch in batches for index in batch.tolist()]
+    assert joined == epoch_order(counts, lengths, seed=5, epoch=2).tolist()
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_the_order_does_not_depend_on_the_number_of_threads(threads):
+    script = (
+        "from raxss.sampling import epoch_order;"
+        "print(epoch_order([400, 900], [4000, 9000], seed=3, epoch=1).tolist())"
+    )
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    environment = os.environ | dict.fromkeys(names, threads)
+    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
+    assert told.stdout.decode().strip() == str(
+        epoch_order([400, 900], [4000, 9000], seed=3, epoch=1).tolist()
+    )

@@ -1,0 +1,269 @@
+"""Files and folders that appear whole or not at all, also when the run is killed."""
+
+import errno
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raxss import storage
+from raxss.errors import OutputError
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+def run_until_it_says_ready(script, *arguments):
+    """Start a script, wait for its line, kill it where it stands."""
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+
+
+def write_and_fail(place, error):
+    with place as temporary:
+        (temporary / "half" if temporary.is_dir() else temporary).write_text("half of it")
+        raise error
+
+
+# One file -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path):
+    storage.write_text(tmp_path / "a" / "b" / "text.txt", "größer")
+    assert names(tmp_path / "a" / "b") == ["text.txt"]
+    assert (tmp_path / "a" / "b" / "text.txt").read_bytes() == "größer".encode()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("half"), KeyboardInterrupt()])
+def test_a_block_that_fails_leaves_the_old_file_and_no_partial(tmp_path, error):
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    with pytest.raises(type(error)):
+        write_and_fail(storage.whole_file(path), error)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["result.json"]
+
+
+def test_readers_see_the_old_file_until_the_block_ends(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    with storage.whole_file(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+        assert temporary.parent == path.parent  # another folder may be another disk, where renaming copies
+    assert path.read_text() == "new"
+
+
+def test_a_kill_in_the_middle_of_writing_leaves_the_old_file_whole(tmp_path):
+    path = tmp_path / "model.bin"
+    storage.write_bytes(path, b"old" * 1000)
+    script = """
+        import sys, time
+        from raxss.storage import whole_file
+        with whole_file(sys.argv[1]) as temporary:
+            temporary.write_bytes(b"new" * 10)
+            print("ready", flush=True)
+            time.sleep(60)
+    """
+    run_until_it_says_ready(script, path)
+    assert path.read_bytes() == b"old" * 1000
+    storage.write_bytes(path, b"newer")
+    assert path.read_bytes() == b"newer"
+
+
+def test_a_file_cannot_take_the_place_of_a_folder(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(OutputError, match="'taken'"):
+        storage.write_text(tmp_path / "taken", "text")
+    assert names(tmp_path) == ["taken"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits on file sizes are POSIX")
+def test_a_disk_without_room_is_an_output_error_and_the_old_file_stays(tmp_path):
+    storage.write_text(tmp_path / "kept.txt", "old")
+    script = """
+        import errno, resource, signal, sys
+        from raxss.errors import OutputError
+        from raxss.storage import write_bytes
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write over the limit then fails with an OSError
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            write_bytes(sys.argv[1], b"x" * 5000)
+        except OutputError as error:
+            assert error.errno == errno.EFBIG and "'kept.txt'" in str(error), error
+        else:
+            sys.exit("nothing was raised")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), tmp_path / "kept.txt"], check=True)
+    assert (tmp_path / "kept.txt").read_text() == "old"
+    assert names(tmp_path) == ["kept.txt"]
+
+
+# Places that cannot be written --------------------------------------------------------------------------------
+
+WRITERS = {
+    "file": lambda path: storage.write_text(path, "text"),
+    "folder": lambda path: storage.whole_folder(path).__enter__(),
+    "check": storage.check_writable,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_place_below_a_file_is_refused_by_name(tmp_path, writer):
+    (tmp_path / "a file").write_text("in the way")
+    with pytest.raises(OutputError, match=r"'a file'.*not a folder"):
+        WRITERS[writer](tmp_path / "a file" / "out")
+    with pytest.raises(OutputError, match=r"'deeper'.*a file.*Not a directory"):
+        WRITERS[writer](tmp_path / "a file" / "deeper" / "out")
+    assert (tmp_path / "a file").read_text() == "in the way"
+    assert names(tmp_path) == ["a file"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write")
+@pytest.mark.parametrize("writer", WRITERS)
+def test_an_unwritable_folder_is_refused_by_name(writer):
+    with pytest.raises(OutputError, match="'out' in the folder '/proc'") as caught:
+        WRITERS[writer](Path("/proc/out"))
+    assert isinstance(caught.value, OSError)
+    assert caught.value.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def test_checking_a_place_leaves_nothing_in_it(tmp_path):
+    storage.check_writable(tmp_path / "out.json")
+    assert names(tmp_path) == []
+
+
+# One folder ---------------------------------------------------------------------------------------------------
+
+
+def fill(path, content, **options):
+    with storage.whole_folder(path, **options) as place:
+        (place / "inner").mkdir()
+        (place / "inner" / "a.txt").write_text(content)
+
+
+def test_a_folder_appears_whole_and_readable_by_others(tmp_path):
+    fill(tmp_path / "deep" / "model", "one")
+    assert names(tmp_path / "deep") == ["model"]
+    assert (tmp_path / "deep" / "model" / "inner" / "a.txt").read_text() == "one"
+    assert (tmp_path / "deep" / "model").stat().st_mode & 0o777 == 0o755
+
+
+def test_an_existing_folder_is_refused_and_left_as_it_is(tmp_path):
+    fill(tmp_path / "model", "one")
+    with pytest.raises(OutputError, match=r"'model' exists already.*--overwrite"):
+        fill(tmp_path / "model", "two")
+    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "one"
+    assert names(tmp_path) == ["model"]
+
+
+def test_an_empty_folder_is_no_obstacle(tmp_path):
+    (tmp_path / "model").mkdir()
+    fill(tmp_path / "model", "one")
+    assert names(tmp_path / "model") == ["inner"]
+
+
+def test_overwriting_replaces_the_whole_folder(tmp_path):
+    fill(tmp_path / "model", "one")
+    (tmp_path / "model" / "left over").write_text("of the old one")
+    fill(tmp_path / "model", "two", overwrite=True)
+    assert names(tmp_path / "model") == ["inner"]
+    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "two"
+    assert names(tmp_path) == ["model"]
+
+
+def test_overwriting_works_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage.ctypes, "CDLL", lambda *arguments, **options: object())
+    fill(tmp_path / "model", "one")
+    fill(tmp_path / "model", "two", overwrite=True)
+    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "two"
+    assert names(tmp_path) == ["model"]
+
+
+def test_overwriting_a_file_or_a_link_by_a_folder_leaves_nothing_beside_it(tmp_path):
+    (tmp_path / "file").write_text("old")
+    fill(tmp_path / "file", "new", overwrite=True)
+    fill(tmp_path / "target", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    fill(tmp_path / "link", "new", overwrite=True)
+    assert names(tmp_path) == ["file", "link", "target"]
+    assert (tmp_path / "file" / "inner" / "a.txt").read_text() == "new"
+    assert (tmp_path / "link" / "inner" / "a.txt").read_text() == "new"
+    assert (tmp_path / "target" / "inner" / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("half"), KeyboardInterrupt()])
+def test_a_block_that_fails_leaves_the_old_folder_and_no_partial(tmp_path, error):
+    fill(tmp_path / "model", "one")
+    with pytest.raises(type(error)):
+        write_and_fail(storage.whole_folder(tmp_path / "model", overwrite=True), error)
+    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "one"
+    assert names(tmp_path) == ["model"]
+
+
+def test_a_kill_in_the_middle_of_filling_leaves_the_old_folder_whole(tmp_path):
+    fill(tmp_path / "model", "one")
+    script = """
+        import sys, time
+        from raxss.storage import whole_folder
+        with whole_folder(sys.argv[1], overwrite=True) as place:
+            (place / "half").write_text("of it")
+            print("ready", flush=True)
+            time.sleep(60)
+    """
+    run_until_it_says_ready(script, tmp_path / "model")
+    assert names(tmp_path / "model") == ["inner"]
+    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "one"
+    fill(tmp_path / "model", "two", overwrite=True)
+    assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "two"
+
+
+# Content ------------------------------------------------------------------------------------------------------
+
+
+def test_json_has_null_where_a_number_is_not_finite(tmp_path):
+    value = {
+        "nan": float("nan"),
+        "inside": [np.inf, (1, -np.inf)],
+        "array": np.array([[1.5, np.nan]]),
+        "number": np.float32(0.5),
+        "count": np.int64(3),
+        "flag": np.bool_(True),
+        "name": "ü",
+        7: None,
+    }
+    storage.write_json(tmp_path / "a.json", value)
+    text = (tmp_path / "a.json").read_text("utf-8")
+    assert "ü" in text
+    assert json.loads(text, parse_constant=lambda name: pytest.fail(f"JSON holds {name}")) == {
+        "nan": None,
+        "inside": [None, [1, None]],
+        "array": [[1.5, None]],
+        "number": 0.5,
+        "count": 3,
+        "flag": True,
+        "name": "ü",
+        "7": None,
+    }
+
+
+def test_a_value_that_is_no_json_leaves_no_file(tmp_path):
+    with pytest.raises(TypeError, match="Path"):
+        storage.write_json(tmp_path / "a.json", {"path": tmp_path})
+    assert names(tmp_path) == []
+
+
+def test_the_digest_is_that_of_the_content(tmp_path):
+    storage.write_bytes(tmp_path / "a", b"abc")  # the example of FIPS 180-2
+    assert storage.sha256_of(tmp_path / "a") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )

@@ -1,0 +1,402 @@
+"""Training: Alg. 1, its loss, its schedule, and going on after a stop."""
+
+import logging
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import naive
+from raxss import Series
+from raxss.config import TrainingConfig
+from raxss.errors import ModelError
+from raxss.training import (
+    Learner,
+    WindowPool,
+    autocast_type,
+    batch_loss,
+    fit_temperature,
+    learning_rate,
+    pool_posteriors,
+    train,
+    train_epoch,
+    validate,
+)
+
+LENGTH, STRIDE = 16, 4
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def toy_series(rng, n_series=12, n_variates=1):
+    """Slow against fast oscillations, of differing lengths."""
+    targets = np.arange(n_series) % 2
+    series = []
+    for index, target in enumerate(targets):
+        time = np.arange(rng.integers(40, 120))
+        wave = np.sin(time * (0.2 + 0.6 * target) + rng.uniform(0, 6, size=(n_variates, 1)))
+        series.append(Series(wave + 0.3 * rng.normal(size=wave.shape), name=f"toy {index}"))
+    return series, targets
+
+
+def toy_pool(rng, device="cpu", **options):
+    series, targets = toy_series(rng, **options)
+    counts = [(one.n_samples - LENGTH) // STRIDE + 1 for one in series]
+    influence = [rng.uniform(size=count) for count in counts]
+    flat = [np.zeros(count, dtype=bool) for count in counts]
+    return WindowPool(
+        series, targets, influence, flat, window_length=LENGTH, stride=STRIDE, device=torch.device(device)
+    )
+
+
+def toy_learner(seed=0, *, learned=False, device="cpu"):
+    torch.manual_seed(seed)
+    network = nn.Sequential(
+        nn.Conv1d(1, 8, 5), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(96, 1)
+    )
+    return Learner(network, temperature=0.1, learned=learned).to(device)
+
+
+def weights_of(learner):
+    return {name: value.cpu().clone() for name, value in learner.state_dict().items()}
+
+
+def assert_bitwise_equal(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+class Watcher:
+    """A callback that notes what it is told, and may stop the run."""
+
+    def __init__(self, *, stop_after_epoch=None, error=KeyboardInterrupt, stop_at_step=None):
+        self.records, self.ended, self.steps = [], False, 0
+        self.stop_after_epoch, self.error, self.stop_at_step = stop_after_epoch, error, stop_at_step
+
+    def on_train_begin(self, n_epochs, n_steps):
+        self.plan = n_epochs, n_steps
+
+    def on_step(self, epoch, step):
+        self.steps += 1
+        if self.stop_at_step == (epoch, step):
+            raise self.error
+
+    def on_epoch_end(self, record):
+        self.records.append(record)
+        if record["epoch"] == self.stop_after_epoch:
+            raise self.error
+
+    def on_train_end(self):
+        self.ended = True
+
+
+def test_gathered_windows_are_those_of_the_series(rng):
+    pool = toy_pool(rng)
+    series, _ = toy_series(np.random.default_rng(69421))
+    gathered = pool.gather(torch.arange(len(pool)))
+    expected = [
+        one.samples[:, s : s + LENGTH] for one in series for s in range(0, one.n_samples - LENGTH + 1, STRIDE)
+    ]
+    np.testing.assert_array_equal(gathered.numpy(), np.stack(expected).astype(np.float32))
+
+
+def test_windows_that_touch_gaps_are_left_out_of_the_pool():
+    series = Series(np.r_[np.zeros(8), np.nan, np.ones(11)], gaps_marked=True)
+    influence = np.array([0.5, np.nan, np.nan, 0.5])
+    pool = WindowPool(
+        [series],
+        np.array([0]),
+        [influence],
+        [np.zeros(4, bool)],
+        window_length=8,
+        stride=4,
+        device=torch.device("cpu"),
+    )
+    assert pool.starts.tolist() == [0, 12]
+    assert torch.isfinite(pool.gather(torch.arange(2))).all()
+
+
+def test_the_batch_loss_is_the_plain_loop_over_series(rng):
+    logits = torch.tensor(rng.normal(size=(30, 1)))
+    support, series = torch.tensor(rng.uniform(size=30)), torch.tensor(rng.integers(0, 4, size=30))
+    targets = torch.tensor([0, 1, 1, 0, 1])  # series 4 is not in the batch
+    loss = batch_loss(
+        logits,
+        support,
+        series,
+        targets,
+        temperature=torch.tensor(0.2),
+        window_loss_weight=0.3,
+        series_loss_weight=0.7,
+    )
+    sigma = 1 / (1 + np.exp(-logits.numpy()[:, 0]))
+    series_losses, window_losses = [], []
+    for one in range(4):
+        mask = series.numpy() == one
+        posteriors = np.stack([1 - sigma[mask], sigma[mask]], axis=1)
+        weights = naive.window_weights(support.numpy()[mask], 0.2)
+        series_losses.append(-math.log(naive.series_probability(weights, posteriors)[targets[one]]))
+        window_losses.extend(-np.log(posteriors[:, targets[one]]))
+    assert float(loss) == pytest.approx(0.7 * np.mean(series_losses) + 0.3 * np.mean(window_losses), abs=1e-6)
+
+
+def test_three_classes_use_the_negative_log_of_the_average(rng):
+    logits = torch.tensor(rng.normal(size=(8, 3)))
+    support, series = torch.zeros(8, dtype=torch.float64), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    targets = torch.tensor([2, 0])
+    loss = batch_loss(
+        logits,
+        support,
+        series,
+        targets,
+        temperature=torch.tensor(1.0),
+        window_loss_weight=0.0,
+        series_loss_weight=1.0,
+    )
+    posteriors = torch.softmax(logits, dim=1).numpy()
+    expected = [-math.log(posteriors[:4].mean(axis=0)[2]), -math.log(posteriors[4:].mean(axis=0)[0])]
+    assert float(loss) == pytest.approx(np.mean(expected), abs=1e-6)
+
+
+def test_the_schedule_warms_up_falls_as_a_cosine_and_stays_at_the_final_rate():
+    config = TrainingConfig(lr=3e-4, warmup_steps=100, schedule_steps=700, final_lr=1e-6, start_lr=1e-5)
+    rates = [learning_rate(config, step, 8192) for step in range(2000)]
+    assert rates[0] == 1e-5
+    assert rates[100] == max(rates) == 3e-4
+    assert all(np.diff(rates[:101]) > 0)
+    assert all(np.diff(rates[100:701]) < 0)
+    assert rates[400] == pytest.approx((3e-4 + 1e-6) / 2)
+    assert set(rates[700:]) == {1e-6}
+
+
+def test_without_schedule_steps_the_cosine_ends_with_the_last_epoch():
+    config = TrainingConfig(batch_size=10, max_epochs=4, warmup_steps=2, schedule_steps=0)
+    assert learning_rate(config, 4 * 3, 25) == config.final_lr
+    assert learning_rate(config, 4 * 3 - 1, 25) > config.final_lr
+
+
+def test_training_lowers_the_loss_and_learns_the_toy_task(rng):
+    pool, validation = toy_pool(rng), toy_pool(rng)
+    learner = toy_learner()
+    before = validate(learner, validation)
+    config = TrainingConfig(batch_size=32, max_epochs=15, lr=1e-2, warmup_steps=5, patience=0)
+    trained = train(learner, pool, validation, config=config, seed=1, fingerprint="toy")
+    after = validate(learner, validation)
+    assert after["validation_loss"] < before["validation_loss"]
+    assert after["validation_accuracy"] >= 0.9
+    assert trained.history[-1]["train_loss"] < trained.history[0]["train_loss"]
+    assert [row["epoch"] for row in trained.history] == list(range(1, 16))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("series_loss_weight", [0.0, 1.0])
+def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
+    rng, tmp_path, device, series_loss_weight
+):
+    config = TrainingConfig(
+        batch_size=32, max_epochs=6, series_loss_weight=series_loss_weight, lr=1e-2, patience=0
+    )
+    pools = toy_pool(rng, device), toy_pool(rng, device)
+    arguments = {"config": config, "seed": 3, "fingerprint": "toy"}
+    whole = toy_learner(learned=True, device=device)
+    expected = train(whole, *pools, **arguments)
+
+    path = tmp_path / "run.checkpoint"
+    for stop in (2, 3, 5):
+        with pytest.raises(SystemExit):
+            train(
+                toy_learner(learned=True, device=device),
+                *pools,
+                checkpoint=path,
+                resume=True,
+                callbacks=[Watcher(stop_after_epoch=stop, error=SystemExit)],
+                **arguments,
+            )
+    resumed = toy_learner(seed=99, learned=True, device=device)  # its own weights must not matter
+    found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
+    assert_bitwise_equal(weights_of(whole), weights_of(resumed))
+    assert found.best_epoch == expected.best_epoch
+    for one, other in zip(found.history, expected.history, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(rng, device):
+    config = TrainingConfig(batch_size=32, max_epochs=2, series_loss_weight=1.0)
+    pool = toy_pool(rng, device)
+    results = []
+    for seed in (1, 1, 2):
+        learner = toy_learner(device=device)
+        train(learner, pool, None, config=config, seed=seed, fingerprint="toy")
+        results.append(weights_of(learner))
+    assert_bitwise_equal(results[0], results[1])
+    assert not torch.equal(results[0]["backbone.0.weight"], results[2]["backbone.0.weight"])
+
+
+def test_training_leaves_the_global_generator_alone(rng):
+    pool, learner = toy_pool(rng), toy_learner()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(learner, pool, None, config=TrainingConfig(max_epochs=1), seed=1, fingerprint="toy")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_ctrl_c_keeps_the_best_model_so_far(rng, caplog):
+    watcher = Watcher(stop_at_step=(2, 1))
+    learner = toy_learner()
+    with caplog.at_level(logging.WARNING, logger="raxss"):
+        trained = train(
+            learner,
+            toy_pool(rng),
+            toy_pool(rng),
+            config=TrainingConfig(batch_size=32, max_epochs=9, patience=0),
+            seed=1,
+            fingerprint="toy",
+            callbacks=[watcher],
+        )
+    assert trained.interrupted
+    assert len(trained.history) == 2
+    assert watcher.ended
+    assert "interrupted after epoch 2" in caplog.text
+    reference = toy_learner()
+    train(
+        reference,
+        toy_pool(np.random.default_rng(69421)),
+        None,
+        config=TrainingConfig(batch_size=32, max_epochs=9, patience=0),
+        seed=1,
+        fingerprint="toy",
+        callbacks=[Watcher(stop_after_epoch=trained.best_epoch)],
+    )
+    assert_bitwise_equal(weights_of(learner), weights_of(reference))
+
+
+def test_ctrl_c_in_the_first_epoch_has_nothing_to_keep(rng):
+    watcher = Watcher(stop_at_step=(0, 1))
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            toy_learner(),
+            toy_pool(rng),
+            None,
+            config=TrainingConfig(batch_size=32),
+            seed=1,
+            fingerprint="toy",
+            callbacks=[watcher],
+        )
+    assert watcher.ended
+
+
+def test_training_stops_when_validation_does_not_improve(rng):
+    config = TrainingConfig(batch_size=32, max_epochs=50, patience=3, lr=0.0, start_lr=0.0, final_lr=0.0)
+    learner = toy_learner()
+    learner.backbone[1].momentum = 0.0  # running statistics would move the validation loss
+    trained = train(learner, toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+    assert (trained.best_epoch, len(trained.history)) == (1, 4)
+
+
+def test_ties_in_accuracy_go_to_the_lower_loss(rng):
+    config = TrainingConfig(batch_size=32, max_epochs=12, lr=1e-2, patience=0)
+    trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+    rank = [(row["validation_accuracy"], -row["validation_loss"]) for row in trained.history]
+    assert trained.best_epoch == 1 + rank.index(max(rank))
+
+
+def test_a_checkpoint_of_other_settings_is_refused_by_its_fingerprint(rng, tmp_path):
+    path, config = tmp_path / "a.checkpoint", TrainingConfig(batch_size=32, max_epochs=1)
+    train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="first", checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ModelError, match=r"a\.checkpoint.*'first'.*'second'"):
+        train(
+            toy_learner(),
+            toy_pool(rng),
+            None,
+            config=config,
+            seed=1,
+            fingerprint="second",
+            checkpoint=path,
+            resume=True,
+        )
+    assert path.read_bytes() == before
+
+
+def test_the_learned_temperature_moves_with_the_series_loss_only(rng):
+    pool = toy_pool(rng)
+    for series_loss_weight, moves in ((1.0, True), (0.0, False)):
+        learner = toy_learner(learned=True)
+        config = TrainingConfig(batch_size=32, max_epochs=3, lr=1e-2, series_loss_weight=series_loss_weight)
+        config = TrainingConfig(**{**vars(config), "weight_decay": 0.0})
+        train(learner, pool, None, config=config, seed=1, fingerprint="toy")
+        assert (abs(learner.temperature.item() - 0.1) > 1e-4) is moves
+
+
+def test_the_fitted_temperature_beats_a_grid_of_others(rng):
+    pool = toy_pool(rng)
+    posteriors = torch.tensor(rng.dirichlet([1, 1], size=len(pool)))
+    # windows with much influence are right, so a small temperature pays
+    right = pool.targets[pool.series]
+    pool.influence = posteriors[torch.arange(len(pool)), right].float()
+    found = fit_temperature(posteriors, pool)
+
+    def loss(temperature):
+        total = 0.0
+        for one in range(pool.n_series):
+            mask = (pool.series == one).numpy()
+            weights = naive.window_weights(pool.influence.numpy()[mask].astype(float), temperature)
+            total -= math.log(naive.series_probability(weights, posteriors.numpy()[mask])[pool.targets[one]])
+        return total
+
+    grid = np.geomspace(1.1e-3, 9, 60)
+    assert loss(found) <= min(map(loss, grid)) + 1e-4
+    assert found < 0.1
+
+
+def test_pool_posteriors_do_not_depend_on_dropout(rng):
+    pool, learner = toy_pool(rng), toy_learner()
+    learner.train()
+    first, second = pool_posteriors(learner.backbone, pool), pool_posteriors(learner.backbone, pool)
+    assert torch.equal(first, second)
+    assert first.shape == (len(pool), 2)
+
+
+def test_mixed_precision_is_for_gpus_unless_asked_for(rng):
+    assert autocast_type(TrainingConfig(), torch.device("cpu")) is None
+    assert autocast_type(TrainingConfig(precision="bfloat16"), torch.device("cpu")) == torch.bfloat16
+    learner, pool = toy_learner(), toy_pool(rng)
+    optimizer = torch.optim.Adam(learner.parameters())
+    loss = train_epoch(
+        learner,
+        pool,
+        optimizer,
+        config=TrainingConfig(series_loss_weight=1.0),
+        seed=0,
+        epoch=0,
+        first_step=0,
+        autocast=torch.bfloat16,
+    )
+    assert math.isfinite(loss)
+
+
+def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
+    path = tmp_path / "run.checkpoint"
+    sizes = []
+
+    class Looker(Watcher):
+        def on_epoch_end(self, record):
+            sizes.append((record["epoch"], path.stat().st_size, [p.name for p in Path(tmp_path).iterdir()]))
+
+    train(
+        toy_learner(),
+        toy_pool(rng),
+        None,
+        config=TrainingConfig(max_epochs=3),
+        seed=0,
+        fingerprint="toy",
+        checkpoint=path,
+        callbacks=[Looker()],
+    )
+    assert [one[0] for one in sizes] == [1, 2, 3]
+    assert all(one[2] == ["run.checkpoint"] for one in sizes)

@@ -1,0 +1,81 @@
+"""Windows: where they lie, when they begin, and that they are views."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import naive
+from raxss.errors import ConfigError
+from raxss.recordings.series import Series
+from raxss.windows import window_starts, windows_of
+
+sizes = st.integers(1, 60)
+
+
+@given(n_samples=st.integers(1, 300), window_length=sizes, stride=sizes)
+def test_starts_match_the_naive_loop(n_samples, window_length, stride):
+    starts = window_starts(n_samples, window_length=window_length, stride=stride)
+    assert starts.dtype == np.int64
+    assert starts.tolist() == naive.starts_of(n_samples, window_length, stride)
+
+
+@given(
+    n_variates=st.integers(1, 3), n_samples=st.integers(1, 200), window_length=sizes, stride=st.integers(1, 9)
+)
+def test_each_window_holds_the_samples_from_its_start_on(n_variates, n_samples, window_length, stride):
+    samples = np.arange(n_variates * n_samples, dtype=np.int32).reshape(n_variates, n_samples)
+    windows = windows_of(Series(samples), window_length=window_length, stride=stride)
+    assert windows.samples.shape == (len(windows), n_variates, window_length)
+    assert windows.samples.dtype == samples.dtype
+    assert windows.length == window_length
+    for start, window in zip(windows.starts, windows.samples, strict=True):
+        held = samples[:, start : start + window_length]
+        assert_array_equal(window[:, : held.shape[1]], held)
+        assert not window[:, held.shape[1] :].any()
+        assert window_length - held.shape[1] == windows.n_padded
+
+
+def test_windows_are_views_not_copies():
+    samples = np.arange(200.0)
+    windows = windows_of(Series(samples), window_length=64, stride=5)
+    assert np.shares_memory(windows.samples, samples)
+    samples[7] = -1.0
+    assert windows.samples[1, 0, 2] == -1.0
+
+
+def test_a_long_recording_is_cut_without_memory():
+    samples = np.zeros((1, 2_000_000), dtype=np.float32)  # copies would take 1.6 GB
+    windows = windows_of(Series(samples), window_length=1024, stride=5)
+    assert windows.samples.nbytes > 1.6e9
+    assert np.may_share_memory(windows.samples, samples)
+    assert windows.samples.strides == (5 * 4, samples.strides[0], 4)
+
+
+def test_windows_cannot_be_written_to():
+    windows = windows_of(Series(np.zeros(20)), window_length=8, stride=4)
+    with pytest.raises(ValueError, match="read-only"):
+        windows.samples[0, 0, 0] = 1.0
+
+
+def test_times_are_seconds_within_the_recording():
+    series = Series(np.zeros(1000), rate=250.0, start_seconds=60.0)
+    windows = windows_of(series, window_length=500, stride=125)
+    assert_allclose(windows.start_seconds, [60.0, 60.5, 61.0, 61.5, 62.0])
+    assert_allclose(windows.end_seconds, [62.0, 62.5, 63.0, 63.5, 64.0])
+
+
+def test_a_padded_window_ends_with_its_series():
+    series = Series([[1.0, 2.0, 3.0]], rate=2.0, start_seconds=10.0)
+    windows = windows_of(series, window_length=5, stride=1)
+    assert windows.samples.tolist() == [[[1.0, 2.0, 3.0, 0.0, 0.0]]]
+    assert windows.n_padded == 2
+    assert windows.start_seconds.tolist() == [10.0]
+    assert windows.end_seconds.tolist() == [11.5]
+
+
+@pytest.mark.parametrize(("window_length", "stride"), [(0, 5), (8, 0), (-3, 1)])
+def test_a_length_or_stride_below_one_is_refused_by_value(window_length, stride):
+    with pytest.raises(ConfigError, match=f"window_length={window_length} and stride={stride}"):
+        window_starts(10, window_length=window_length, stride=stride)

@@ -1,0 +1,33 @@
+"""Small series and networks that several tests share."""
+
+import numpy as np
+from torch import nn
+
+from raxss import Series, SeriesCollection
+
+SMALL = {"window_length": 32, "stride": 8, "max_epochs": 2, "random_state": 0, "device": "cpu"}
+
+
+def waves(rng, n_series=18, n_classes=2, n_variates=1, labels=("slow", "fast", "faster")):
+    """Oscillations whose speed is their class, of differing lengths, three series a group."""
+    series = []
+    for index in range(n_series):
+        kind = index % n_classes
+        time = np.arange(rng.integers(60, 200))
+        wave = np.sin(time * (0.15 + 0.35 * kind) + rng.uniform(0, 6, size=(n_variates, 1)))
+        samples = wave + 0.3 * rng.normal(size=wave.shape)
+        series.append(
+            Series(samples, rate=10.0, label=labels[kind], group=f"group-{index // 6}", name=f"wave {index}")
+        )
+    return SeriesCollection(series)
+
+
+class Tiny(nn.Module):
+    """A network without features."""
+
+    def __init__(self, n_variates, window_length, n_outputs):
+        super().__init__()
+        self.linear = nn.Linear(n_variates * window_length, n_outputs)
+
+    def forward(self, windows):
+        return self.linear(windows.flatten(1))
