@@ -14,6 +14,7 @@ from raxss.backbones import (
     describe,
     features_of,
     n_parameters,
+    patchtst,
     register_backbone,
 )
 from raxss.errors import BackboneError, ConfigError
@@ -120,6 +121,14 @@ def test_the_attention_matches_softmax_of_scaled_products_written_out():
         query, key, value = (linear(tokens)[..., part] for linear in (layer.query, layer.key, layer.value))
         heads.append(torch.softmax(query @ key.transpose(1, 2) / 8**0.5, dim=-1) @ value)
     assert_close(layer.attend(tokens), layer.mix(torch.cat(heads, dim=-1)))
+
+
+def test_a_batch_beyond_the_limit_of_one_attention_call_is_read_in_parts(monkeypatch):
+    network = build("patchtst", n_variates=3).eval()
+    windows = torch.randn(5, 3, 64)
+    at_once = network(windows)
+    monkeypatch.setattr(patchtst, "MOST_AT_ONCE", 4)
+    assert_close(network(windows), at_once)
 
 
 def test_variates_are_read_one_by_one_with_the_same_weights():

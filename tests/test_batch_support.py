@@ -22,7 +22,8 @@ def draw_batch(rng, *, n_series, n_variates, measure, share, flat_stretch):
     for i in range(n_series):
         samples = np.cumsum(rng.normal(size=(n_variates, rng.integers(LENGTH, 120))), axis=1)
         if flat_stretch and samples.shape[1] > 60:
-            samples[:, 20:50] = 0.0
+            quiet = rng.choice([0.0, 1e-9])  # exactly nothing, or too little to have a shape
+            samples[:, 20:50] = quiet * rng.normal(size=(n_variates, 30))
         cut = windows_of(Series(samples), window_length=LENGTH, stride=STRIDE)
         chosen = np.flatnonzero(rng.random(len(cut)) < share)
         matrix = naive.similarity(samples, LENGTH, STRIDE, measure)[np.ix_(chosen, chosen)]

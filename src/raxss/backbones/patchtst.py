@@ -17,6 +17,8 @@ from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
 from raxss.errors import ConfigError
 
+MOST_AT_ONCE = 65_535  # sequences in one attention call; CUDA kernels take no more
+
 
 @register_backbone("patchtst")
 class PatchTST(nn.Module):
@@ -126,7 +128,10 @@ class EncoderLayer(nn.Module):
             for linear in (self.query, self.key, self.value)
         )
         dropout = self.attention_dropout if self.training else 0.0
-        heads = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        parts = zip(*(one.split(MOST_AT_ONCE) for one in (query, key, value)), strict=True)
+        heads = torch.cat(
+            [functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout) for q, k, v in parts]
+        )
         mixed: Tensor = self.mix(heads.transpose(1, 2).flatten(2))
         return mixed
 

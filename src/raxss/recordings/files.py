@@ -167,8 +167,8 @@ def _manifest_lines(path: Path, *, labels_required: bool) -> list[_Line]:
     for number, row in rows[1:]:
         if len(row) != len(header):
             raise RecordingError(
-                f"{what} has {len(row)} values in line {number} and {len(header)} columns ({', "
-                "'.join(header)}); one value a column is needed. Put quotes around values with commas."
+                f"{what} has {len(row)} values in line {number} and {len(header)} columns "
+                f"({', '.join(header)}); one value a column is needed. Put quotes around values with commas."
             )
         line = _line(number, dict(zip(header, (cell.strip() for cell in row), strict=True)), what)
         if labels_required and line.label is None:

@@ -65,8 +65,9 @@ def read_content(path: Path) -> Content:
     """
     readers: dict[str, Callable[[Path], Content]] = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
     suffix = path.suffix.lower()
-    is_record = suffix in WFDB_SUFFIXES or (suffix not in readers and _header_of(path).is_file())
-    if not is_record and not path.exists():
+    has_header = suffix not in readers and _header_of(path).is_file()
+    is_record = suffix in WFDB_SUFFIXES or has_header
+    if not has_header and not path.exists():
         raise RecordingError(
             f"recording {path.name!r} was not found; check the path, which is taken as relative to the "
             "manifest or to the current folder."
@@ -81,7 +82,8 @@ def read_content(path: Path) -> Content:
         return _read_wfdb(path) if is_record else readers[suffix](path)
     except OSError as error:
         raise RecordingError(
-            f"recording {path.name!r} cannot be read: {error.strerror or error}. Check the file and its permissions."
+            f"recording {path.name!r} cannot be read: {error.strerror or error}. Check the file and its "
+            "permissions."
         ) from error
 
 
@@ -275,15 +277,11 @@ def _read_wfdb(path: Path) -> Content:
 
 
 def _check_wfdb_sizes(header: Any, folder: Path, what: str) -> None:
-    """The header names data files of its own folder, and they are as long as it says."""
+    """The data files are there and as long as the header says. (wfdb refuses names with a folder in them.)"""
     needed: dict[str, float] = {}
     for name, fmt, per_frame, offset in zip(
         header.file_name, header.fmt, header.samps_per_frame, header.byte_offset, strict=True
     ):
-        if Path(name).name != name:
-            raise RecordingError(
-                f"{what} points at the data file {name!r}, outside its own folder. Put the file beside the header."
-            )
         sample_bytes = WFDB_SAMPLE_BYTES.get(fmt, 2 / MAX_EXPANSION)  # compressed: a bound, not a size
         needed[name] = needed.get(name, offset or 0) + (header.sig_len or 0) * (per_frame or 1) * sample_bytes
     for name, n_bytes in needed.items():

@@ -27,7 +27,7 @@ _GLANCE = 64  # similarities of a tile compared with the lists at once
 @compiled
 def on_grid(similarity: float) -> float:
     """Round to the grid and to [-1, 1]."""
-    return min(max(similarity, -1.0), 1.0)
+    return min(max((similarity + _ROUNDER) - _ROUNDER, -1.0), 1.0)
 
 
 @compiled

@@ -1,0 +1,428 @@
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from raxss.errors import EmptyDataError, LabelError, MissingExtraError, RecordingError
+from raxss.recordings import formats
+from raxss.recordings.files import read_inputs, read_manifest, read_series
+
+CINC2017 = Path(__file__).parents[2] / "shared" / "data" / "cinc2017" / "training2017"
+SAMPLES = np.arange(12.0).reshape(2, 6)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One recording of each plain format, all with the same two variates."""
+    np.savez(tmp_path / "a.npz", samples=SAMPLES, rate=50.0, channels=["C3", "C4"])
+    np.save(tmp_path / "b.npy", SAMPLES)
+    (tmp_path / "c.csv").write_text(
+        "C3,C4\n" + "\n".join(f"{left},{right}" for left, right in SAMPLES.T) + "\n"
+    )
+    return tmp_path
+
+
+def npy_bytes(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def npy_header(shape):
+    """The header of an array that is not there."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def manifest(folder, text, name="all.csv"):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+# Recordings
+
+
+@pytest.mark.parametrize("name", ["a.npz", "b.npy", "c.csv"])
+def test_every_format_gives_the_same_variates_by_time(folder, name):
+    series = read_series(folder / name, label="x", group="p")
+    assert_array_equal(series.samples, SAMPLES)
+    assert (series.name, series.label, series.group) == (name[0], "x", "p")
+    assert series.samples.flags.c_contiguous
+
+
+def test_the_rate_comes_from_the_file_or_the_caller_or_counts_samples(folder):
+    assert read_series(folder / "a.npz").rate == 50
+    assert read_series(folder / "b.npy", rate=8).rate == 8
+    assert read_series(folder / "b.npy").rate == 1
+    assert read_series(folder / "a.npz", rate=50).rate == 50
+    with pytest.raises(RecordingError, match=r"'a\.npz' says 50 Hz itself, and 60 Hz was asked"):
+        read_series(folder / "a.npz", rate=60)
+
+
+@pytest.mark.parametrize("rate", [0, -1, np.nan, np.inf])
+def test_a_rate_that_is_no_rate_is_refused(folder, rate):
+    with pytest.raises(RecordingError, match=rf"'b\.npy' has a rate of {rate}"):
+        read_series(folder / "b.npy", rate=rate)
+
+
+@pytest.mark.parametrize(
+    ("name", "channel"), [("a.npz", "C4"), ("a.npz", 1), ("b.npy", "1"), ("c.csv", "C4")]
+)
+def test_a_channel_is_picked_by_name_or_position(folder, name, channel):
+    series = read_series(folder / name, channel=channel)
+    assert_array_equal(series.samples, SAMPLES[1:])
+    assert series.name == f"{name[0]}:{channel}"
+
+
+def test_a_channel_that_is_not_there_is_answered_with_those_that_are(folder):
+    with pytest.raises(
+        RecordingError, match=r"'a\.npz' has no channel 'C44'; it has 2, named 'C3', 'C4'.*mean 'C4'"
+    ):
+        read_series(folder / "a.npz", channel="C44")
+    with pytest.raises(
+        RecordingError, match=r"'b\.npy' has no channel 2; it has 2, which have no names.*0 to 1"
+    ):
+        read_series(folder / "b.npy", channel=2)
+    with pytest.raises(RecordingError, match="no channel -1"):
+        read_series(folder / "b.npy", channel=-1)
+    np.savez(folder / "twice.npz", samples=SAMPLES, channels=["C3", "C3"])
+    with pytest.raises(RecordingError, match="2 channels named 'C3'; give the position"):
+        read_series(folder / "twice.npz", channel="C3")
+
+
+def test_gaps_in_the_samples_are_left_to_later_stages(tmp_path):
+    np.save(tmp_path / "gap.npy", [1.0, np.nan, 3.0])
+    assert np.isnan(read_series(tmp_path / "gap.npy").samples[0, 1])
+    (tmp_path / "gap.csv").write_text("1\nnan\n3\n")
+    assert_array_equal(read_series(tmp_path / "gap.csv").samples, [[1, np.nan, 3]])
+
+
+@pytest.mark.parametrize(
+    "text", ["1\n2\n3\n", "1\n2\n3", "signal\n1\n2\n3\n", "\ufeffsignal\r\n1\r\n\r\n2\r\n3\r\n"]
+)
+def test_a_csv_may_have_a_header_blank_lines_and_a_byte_order_mark(tmp_path, text):
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    assert_array_equal(read_series(tmp_path / "x.csv").samples, [[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n3,oops\n", r"'x\.csv' has 'oops' in line 3"),
+        ("1,2\n3\n", r"has 1 values in line 2 and 2 in the lines before"),
+        ("1,2\n\n3,\n", r"has '' in line 3.*Write nan"),
+        ("1;2\n3;4\n", r"has '3;4' in line 2"),
+        ("a,b\n1\n2\n", r"names 2 channels in line 1 and has 1 columns"),
+        ("a,b\n", r"'x\.csv' has no samples"),
+        ("", r"'x\.csv' has no samples"),
+    ],
+)
+def test_a_csv_that_is_no_table_of_numbers_is_refused_with_its_line(tmp_path, text, message):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(RecordingError, match=message):
+        read_series(tmp_path / "x.csv")
+
+
+def test_a_csv_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"1\n\xff\xfe\x00\n2\n")
+    with pytest.raises(RecordingError, match=r"'x\.csv' has .* in line 2"):
+        read_series(tmp_path / "x.csv")
+
+
+def test_a_missing_file_a_folder_and_an_unknown_type_are_refused_without_the_machines_folders(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "sub").mkdir()
+    for name, message in {
+        "none.npz": r"'none\.npz' was not found",
+        "none.hea": r"'none\.hea' was not found",
+        "none": "'none' was not found",
+        "notes.txt": r"'notes\.txt' is of type \.txt.*\.npz, \.npy, \.csv",
+        "sub": "'sub' is a folder",
+    }.items():
+        with pytest.raises(RecordingError, match=message) as caught:
+            read_series(tmp_path / name)
+        assert str(tmp_path) not in str(caught.value)
+
+
+# Files that lie or break
+
+
+@pytest.mark.parametrize("shape", [(10**11,), (2, 10**18), (-1,), (1000,)])
+def test_an_array_that_declares_more_than_the_file_holds_is_refused(tmp_path, shape):
+    (tmp_path / "bomb.npy").write_bytes(npy_header(shape))
+    with pytest.raises(RecordingError, match=rf"'bomb\.npy' declares shape \({shape[0]},.*and has 0"):
+        read_series(tmp_path / "bomb.npy")
+
+
+def test_an_archived_array_that_declares_more_than_it_holds_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as archive:
+        archive.writestr("samples.npy", npy_header((10**11,)))
+    with pytest.raises(
+        RecordingError, match=r"'bomb\.npz', array 'samples', declares shape \(100000000000,\)"
+    ):
+        read_series(tmp_path / "bomb.npz")
+
+
+def test_an_archive_that_unpacks_to_far_more_than_recordings_do_is_refused(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "flat.npz", samples=np.zeros(1_000_000))
+    assert read_series(tmp_path / "flat.npz").n_samples == 1_000_000  # small enough, however well packed
+    monkeypatch.setattr(formats, "ALWAYS_ALLOWED", 1_000_000)
+    with pytest.raises(
+        RecordingError, match=r"'flat\.npz', array 'samples', would unpack from .* to 8,000,128 bytes"
+    ):
+        read_series(tmp_path / "flat.npz")
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_pickled_objects_are_never_loaded(tmp_path, suffix):
+    path = tmp_path / f"evil.{suffix}"
+    array = np.array([{"a": 1}, None], dtype=object)
+    if suffix == "npy":
+        np.save(path, array, allow_pickle=True)
+    else:
+        np.savez(path, samples=array)
+    with pytest.raises(RecordingError, match=rf"'evil\.{suffix}'.*holds Python objects"):
+        read_series(path)
+
+
+def test_damaged_files_are_refused_by_name(folder):
+    whole = (folder / "a.npz").read_bytes()
+    broken = bytearray(whole)
+    broken[whole.index(b"NUMPY") + 130] ^= 0xFF  # a sample: the checksum no longer fits
+    for name, content in {
+        "cut.npz": whole[: len(whole) // 2],
+        "flipped.npz": bytes(broken),
+        "empty.npz": b"",
+        "text.npz": b"not a zip",
+        "text.npy": b"not an array",
+        "empty.npy": b"",
+        "cut.npy": npy_bytes(SAMPLES)[:-8],
+    }.items():
+        (folder / name).write_bytes(content)
+        with pytest.raises(RecordingError, match=f"recording '{name}'"):
+            read_series(folder / name)
+
+
+def test_an_archive_without_samples_is_answered_with_what_it_has(tmp_path):
+    np.savez(tmp_path / "x.npz", signal=SAMPLES, fs=5)
+    with pytest.raises(RecordingError, match=r"'x\.npz' has no array 'samples'; found are 'signal', 'fs'"):
+        read_series(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"samples": np.zeros((2, 2, 2))}, r"3 dimensions, shape \(2, 2, 2\)"),
+        ({"samples": np.zeros(())}, r"0 dimensions"),
+        ({"samples": np.zeros((3, 0))}, r"no samples, shape \(3, 0\)"),
+        ({"samples": np.array(["a", "b"])}, r"values of type <U1"),
+        ({"samples": np.zeros(3, complex)}, r"values of type complex128"),
+        ({"samples": SAMPLES, "rate": [1.0, 2.0]}, r"'rate' of shape \(2,\)"),
+        ({"samples": SAMPLES, "rate": "fast"}, r"'rate' of shape \(\) and type <U4"),
+        ({"samples": SAMPLES, "channels": ["C3"]}, r"names 1 channels and has 2 variates"),
+    ],
+)
+def test_an_archive_with_the_wrong_arrays_is_refused_with_what_was_found(tmp_path, arrays, message):
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(RecordingError, match=rf"'x\.npz'.*{message}"):
+        read_series(tmp_path / "x.npz")
+
+
+# WFDB
+
+
+@pytest.fixture
+def record(tmp_path):
+    wfdb = pytest.importorskip("wfdb")
+    wfdb.wrsamp(
+        "rec",
+        250,
+        ["mV", "mV"],
+        ["I", "II"],
+        SAMPLES.T / 10,
+        fmt=["16", "16"],
+        adc_gain=[1000, 1000],
+        baseline=[0, 0],
+        write_dir=str(tmp_path),
+    )
+    return tmp_path / "rec"
+
+
+@pytest.mark.parametrize("suffix", ["", ".hea", ".dat"])
+def test_a_wfdb_record_is_read_by_any_of_its_names_in_physical_units(record, suffix):
+    series = read_series(f"{record}{suffix}")
+    assert_allclose(series.samples, SAMPLES / 10, atol=1e-9)
+    assert (series.rate, series.name) == (250, "rec")
+    assert_allclose(read_series(record, channel="II").samples, SAMPLES[1:] / 10, atol=1e-9)
+
+
+@pytest.mark.skipif(
+    not CINC2017.is_dir(), reason="the source folder of CinC 2017 is not beside this checkout"
+)
+@pytest.mark.parametrize("suffix", ["", ".hea", ".mat"])
+def test_a_real_wfdb_record_is_what_the_sample_holds(suffix):
+    from raxss.datasets import load_sample
+
+    one = load_sample()[0]
+    series = read_series(CINC2017 / f"{one.name}{suffix}")
+    assert series.rate == one.rate
+    assert_allclose(series.samples, one.samples, atol=1e-6)
+
+
+def test_a_wfdb_header_that_declares_more_than_its_data_file_holds_is_refused(record):
+    header = record.with_suffix(".hea")
+    header.write_text(header.read_text().replace(" 250 6", " 250 99999999999"))
+    with pytest.raises(
+        RecordingError, match=r"'rec' declares 99,999,999,999 samples.*'rec\.dat', which has 24"
+    ):
+        read_series(record)
+
+
+def test_a_wfdb_header_cannot_point_outside_its_folder(record):
+    header = record.with_suffix(".hea")
+    header.write_text(header.read_text().replace("rec.dat", "../rec.dat"))
+    with pytest.raises(RecordingError, match="'rec' has a header that cannot be read"):
+        read_series(record)
+
+
+def test_a_wfdb_record_without_its_header_or_data_is_refused(record):
+    record.with_suffix(".dat").rename(record.with_name("other.dat"))
+    with pytest.raises(RecordingError, match=r"'rec' lacks its data file 'rec\.dat'"):
+        read_series(record)
+    with pytest.raises(RecordingError, match=r"'other\.dat' has no header 'other\.hea'"):
+        read_series(record.with_name("other.dat"))
+    record.with_suffix(".hea").write_text("nonsense\n")
+    with pytest.raises(RecordingError, match="WFDB record 'rec'"):
+        read_series(record)
+
+
+def test_without_wfdb_the_error_says_how_to_install_it(record, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wfdb", None)  # as if it were not installed
+    with pytest.raises(MissingExtraError, match=r"'rec' needs the package wfdb.*pip install 'raxss\[bids\]'"):
+        read_series(record)
+
+
+# Manifests
+
+
+def test_a_manifest_becomes_one_series_a_line_named_as_written(folder):
+    (folder / "deep").mkdir()
+    np.save(folder / "deep" / "d.npy", SAMPLES)
+    path = manifest(
+        folder,
+        "path,label,group,rate,channel\n"
+        "a.npz,ill,p1,,C4\n"
+        "\n"
+        "deep/d.npy,well,p2,20,\n"
+        ' c.csv ,"well, or so",p2,,0\n',
+    )
+    series = read_manifest(path)
+    assert series.names == ["a:C4", "deep/d", "c:0"]
+    assert series.labels.tolist() == ["ill", "well", "well, or so"]
+    assert series.groups.tolist() == ["p1", "p2", "p2"]
+    assert [one.rate for one in series] == [50, 20, 1]
+    assert [one.n_variates for one in series] == [1, 2, 1]
+
+
+def test_groups_may_be_empty_in_all_lines_but_not_in_some(folder):
+    assert read_manifest(manifest(folder, "path,label,group\na.npz,x,\nb.npy,y,\n")).groups is None
+    with pytest.raises(RecordingError, match=r"no group in 1 of 2 lines \(the first is line 3\)"):
+        read_manifest(manifest(folder, "path,label,group\na.npz,x,p\nb.npy,y,\n"))
+
+
+def test_labels_may_be_absent_for_prediction_only(folder):
+    path = manifest(folder, "path\na.npz\n")
+    assert read_manifest(path, labels_required=False)[0].label is None
+    with pytest.raises(LabelError, match=r"'all\.csv' has no column 'label' \(found: path\)"):
+        read_manifest(path)
+    path = manifest(folder, "path,label\na.npz,x\nb.npy,\n")
+    assert read_manifest(path, labels_required=False)[1].label is None
+    with pytest.raises(LabelError, match=r"no label in line 3 \('b\.npy'\)"):
+        read_manifest(path)
+
+
+def test_an_absolute_path_is_named_by_as_few_of_its_parts_as_tell_it_apart(tmp_path):
+    for part in ("p1/x", "p2/x", "p2/y"):
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        np.save(tmp_path / f"{part}.npy", SAMPLES)
+    files = [tmp_path / "p1/x.npy", tmp_path / "p2/x.npy", tmp_path / "p2/y.npy"]
+    path = manifest(tmp_path, "path,label\n" + "".join(f"{file},z\n" for file in files))
+    assert read_manifest(path).names == read_inputs(files).names == ["p1/x", "p2/x", "y"]
+
+
+def test_files_that_differ_in_suffix_alone_keep_it(folder):
+    np.save(folder / "a.npy", SAMPLES)
+    path = manifest(folder, "path,label\na.npz,x\na.npy,x\nb.npy,x\n")
+    assert read_manifest(path).names == ["a.npz", "a.npy", "b"]
+    assert read_inputs([folder / "a.npz", folder / "a.npy"]).names == ["a.npz", "a.npy"]
+
+
+def test_all_missing_files_are_named_together_with_their_lines(folder):
+    lines = "".join(f"gone{number}.npz,x,\n" for number in range(12))
+    with pytest.raises(
+        RecordingError,
+        match=r"names 12 of 13 recordings.*'gone0\.npz' \(line 3\), .*'gone9\.npz' \(line 12\) and 2 more",
+    ) as caught:
+        read_manifest(manifest(folder, "path,label,group\na.npz,x,\n" + lines))
+    assert str(folder) not in str(caught.value)
+
+
+def test_a_recording_that_cannot_be_read_is_named_with_its_line(folder):
+    (folder / "bad.npz").write_bytes(b"no")
+    with pytest.raises(RecordingError, match=r"manifest 'all\.csv', line 3: recording 'bad\.npz'"):
+        read_manifest(manifest(folder, "path,label\na.npz,x\nbad.npz,y\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,lable\na.npz,x\n", r"a column 'lable'; known are path, label.*Did you mean 'label'"),
+        ("path,label,zzz\na.npz,x,1\n", r"a column 'zzz'.*Remove it"),
+        ("path,label,label\na.npz,x,y\n", r"the column 'label' 2 times"),
+        ("label,group\nx,y\n", r"no column 'path' in its first line \(found: label, group\)"),
+        ("", r"no column 'path' in its first line \(found: nothing\)"),
+        ("path,label\na.npz,x,y\n", r"3 values in line 2 and 2 columns \(path, label\)"),
+        ("path,label\na.npz,x\na.npz,y\n", r"lists 'a' in lines 2 and 3|lists 'a\.npz' in lines 2 and 3"),
+        ("path,label,rate\na.npz,x,fast\n", r"the rate 'fast' in line 2"),
+        ("path,label,rate\na.npz,x,-3\n", r"the rate '-3' in line 2"),
+        ("path,label\n,x\n", r"no path in line 2"),
+        ('path,label\na.npz,"x\n', r"not a CSV file"),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_refused_with_what_was_found(folder, text, message):
+    with pytest.raises(RecordingError, match=rf"manifest 'all\.csv'.*(?:{message})"):
+        read_manifest(manifest(folder, text))
+
+
+def test_an_empty_manifest_a_missing_one_and_one_that_is_no_text_are_refused(folder):
+    with pytest.raises(EmptyDataError, match=r"'all\.csv' lists no recordings"):
+        read_manifest(manifest(folder, "path,label,group\n"))
+    with pytest.raises(RecordingError, match=r"'none\.csv' was not found"):
+        read_manifest(folder / "none.csv")
+    with pytest.raises(RecordingError, match=r"manifest 'a\.npz' is not a CSV file in UTF-8"):
+        read_manifest(folder / "a.npz")
+
+
+# The command line's inputs
+
+
+def test_inputs_are_recordings_and_manifests_in_the_order_given(folder):
+    path = manifest(folder, "path,label\na.npz,x\nb.npy,y\n")
+    series = read_inputs([folder / "c.csv", path])
+    assert [one.label for one in series] == [None, "x", "y"]
+    assert series.names == ["c", "a", "b"]
+
+
+def test_rate_and_channel_apply_to_the_recordings_among_the_inputs(folder):
+    series = read_inputs([folder / "b.npy"], rate=4, channel=1)
+    assert (series[0].rate, series.names) == (4, ["b:1"])
+
+
+def test_no_inputs_are_refused():
+    with pytest.raises(EmptyDataError, match="no input was given"):
+        read_inputs([])

@@ -1,0 +1,145 @@
+"""A series is searched once: what the cache keeps, and what it refuses to believe."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raxss.recordings.series import Series
+from raxss.retrieval import Retrieval, cached_retrieve, clear_cache, retrieve
+from raxss.retrieval import cache as cache_module
+
+
+@pytest.fixture
+def walk() -> np.ndarray:
+    return np.random.default_rng(11).normal(size=400).cumsum()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAXSS_CACHE", str(tmp_path / "cache"))
+    cache_module._memory.clear()
+    yield tmp_path / "cache"
+    cache_module._memory.clear()
+
+
+@pytest.fixture(scope="module")
+def long_walk() -> np.ndarray:
+    return np.random.default_rng(4).normal(size=4200).cumsum()
+
+
+CHOSEN: dict[str, Any] = {"window_length": 64, "stride": 1, "n_neighbors": 2}
+
+
+def same(one: Retrieval, other: Retrieval) -> bool:
+    arrays = ("similarity", "neighbors", "support", "starts", "flags")
+    return all(np.array_equal(getattr(one, a), getattr(other, a), equal_nan=True) for a in arrays)
+
+
+def test_the_same_series_and_settings_are_searched_once(folder, walk):
+    first = cached_retrieve(walk, **CHOSEN)
+    assert cached_retrieve(Series(walk.copy()), **CHOSEN) is first
+    assert cached_retrieve(walk, **CHOSEN, measure="pearson", exclusion=0) is first
+    assert cached_retrieve(walk, **CHOSEN, exclusion=1) is not first
+    changed = walk.copy()
+    changed[5] += 1e-9
+    assert cached_retrieve(changed, **CHOSEN) is not first
+    assert cached_retrieve(walk, **CHOSEN, bank=[1, 2]) is not cached_retrieve(walk, **CHOSEN, bank=[1, 3])
+
+
+def test_small_searches_stay_off_the_disk_and_large_ones_survive_on_it(folder, walk, long_walk):
+    cached_retrieve(walk, **CHOSEN)
+    assert not folder.exists()
+    first = cached_retrieve(long_walk, **CHOSEN)
+    (file,) = folder.iterdir()
+    assert len(file.stem) == 64
+    assert set(file.stem) <= set("0123456789abcdef")
+    cache_module._memory.clear()
+    before = file.stat().st_mtime_ns
+    second = cached_retrieve(long_walk, **CHOSEN)
+    assert second is not first
+    assert same(first, second)
+    assert second.measure == "pearson"
+    assert not second.support.flags.writeable
+    assert file.stat().st_mtime_ns == before
+
+
+def test_a_damaged_or_foreign_entry_is_noticed_and_replaced(folder, long_walk, caplog):
+    expected = cached_retrieve(long_walk, **CHOSEN)
+    (file,) = folder.iterdir()
+    good = file.read_bytes()
+    flipped = bytearray(good)
+    flipped[-5] ^= 1
+    other = cached_retrieve(long_walk + 1.0 * (np.arange(4200) > 9), **CHOSEN)
+    assert not same(expected, other)
+    foreign = next(path for path in folder.iterdir() if path != file).read_bytes()
+    for bad in (bytes(flipped), good[:1000], b"", b"not a cache", foreign):
+        file.write_bytes(bad)
+        cache_module._memory.clear()
+        caplog.clear()
+        assert same(cached_retrieve(long_walk, **CHOSEN), expected)
+        assert f"{file.name} is damaged" in caplog.text
+        cache_module._memory.clear()
+        caplog.clear()
+        assert same(cached_retrieve(long_walk, **CHOSEN), expected)
+        assert caplog.text == ""  # the damaged entry was replaced
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning_not_a_failure(tmp_path, monkeypatch, long_walk, caplog):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("RAXSS_CACHE", str(tmp_path / "file"))
+    cache_module._memory.clear()
+    with caplog.at_level(logging.WARNING, logger="raxss"):
+        found = cached_retrieve(long_walk, **CHOSEN)
+    assert found.any_neighbors
+    assert "was not cached" in caplog.text
+    assert "RAXSS_CACHE" in caplog.text
+
+
+def test_the_disk_can_be_left_alone(tmp_path, monkeypatch, long_walk):
+    monkeypatch.setenv("RAXSS_CACHE", "off")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_module._memory.clear()
+    cached_retrieve(long_walk, **CHOSEN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_users_cache_folder_is_the_default(tmp_path, monkeypatch, long_walk):
+    monkeypatch.delenv("RAXSS_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_module._memory.clear()
+    cached_retrieve(long_walk, **CHOSEN)
+    assert len(list((tmp_path / "raxss").iterdir())) == 1
+    clear_cache()
+    assert list((tmp_path / "raxss").iterdir()) == []
+
+
+def test_memory_keeps_the_most_recent_up_to_its_limit(walk):
+    found = retrieve(walk, **CHOSEN)
+    n_bytes = cache_module._n_bytes(found)
+    memory = cache_module._Memory(2 * n_bytes)
+    for key in "ab":
+        memory.put(key, found)
+    memory.get("a")
+    memory.put("c", found)
+    assert [memory.get(key) is found for key in "abc"] == [True, False, True]
+    small = cache_module._Memory(n_bytes - 1)
+    small.put("a", found)
+    assert small.get("a") is None
+
+
+def test_threads_share_the_cache(folder, walk):
+    found: list[Retrieval] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(cached_retrieve(walk, **CHOSEN))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert all(same(found[0], other) for other in found)

@@ -1,0 +1,504 @@
+"""Every path of retrieval against the naive double loops, on thousands of small series and a few larger."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import naive
+from raxss.retrieval import Retrieval, retrieve
+from raxss.retrieval.blocked import nearest_by_blocks
+from raxss.retrieval.compiled import run_on_threads
+from raxss.retrieval.diagonal import fresh_starts, nearest_by_diagonals, suits_diagonals
+from raxss.retrieval.on_torch import nearest_on_torch
+from raxss.retrieval.search import Search, search_features, search_signal, sliding_means
+
+TOLERANCE = 1e-6
+
+
+# -- Cases ---------------------------------------------------------------------------------------------------
+
+KINDS = ("noise", "walk", "integers", "square wave", "flat stretch", "steps", "artefact", "near flat")
+
+
+def make_signal(kind: str, n_variates: int, n_samples: int, rng: np.random.Generator) -> np.ndarray:
+    noise = rng.normal(size=(n_variates, n_samples))
+    place = int(rng.integers(n_samples))
+    end = place + int(rng.integers(1, n_samples + 1))
+    if kind == "walk":
+        return noise.cumsum(axis=1)
+    if kind == "integers":
+        return rng.integers(-1, 2, size=noise.shape).astype(float)
+    if kind == "square wave":
+        return np.tile(
+            np.sign(np.sin(np.arange(n_samples) * 2 * np.pi / int(rng.integers(2, 9)))), (n_variates, 1)
+        )
+    if kind == "flat stretch":
+        noise[:, place:end] = noise[:, place : place + 1]
+    if kind == "steps":
+        noise[:, place:] += 1e4
+    if kind == "artefact":
+        noise[:, place : place + 2] *= 1e5
+    if kind == "near flat":  # just above what counts as flat
+        noise[:, place:end] *= 5e-6
+        noise[:, 0] = 2.0
+    return noise
+
+
+@st.composite
+def cases(draw: st.DrawFn, **fixed: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """A small series and settings; anything may be fixed."""
+    choose: dict[str, st.SearchStrategy[Any]] = {
+        "kind": st.sampled_from(KINDS),
+        "n_variates": st.sampled_from([1, 1, 1, 2, 3]),
+        "window_length": st.integers(2, 12),
+        "stride": st.integers(1, 5),
+        "n_windows": st.integers(1, 22),
+        "measure": st.sampled_from(["pearson", "cosine"]),
+        "n_neighbors": st.integers(1, 6),
+        "exclusion": st.sampled_from([0, 0, 1, 3, 7, 40]),
+        "spread": st.sampled_from([0, 0, 1, 4, 9]),
+        "offset": st.sampled_from([0.0, 1.0, 1e5]),
+        "scale": st.sampled_from([1.0, 1e-6, 1e150]),
+        "n_bad": st.sampled_from([0, 0, 0, 1, 2]),
+    }
+    case = {name: fixed[name] if name in fixed else draw(choice) for name, choice in choose.items()}
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n_samples = (case["n_windows"] - 1) * case["stride"] + case["window_length"]
+    n_samples += int(rng.integers(case["stride"]))
+    samples = make_signal(case["kind"], case["n_variates"], n_samples, rng)
+    samples = (samples + case["offset"]) * case["scale"]
+    for _ in range(case["n_bad"]):
+        bad = rng.choice([np.nan, np.inf, -np.inf])
+        samples[rng.integers(case["n_variates"]), rng.integers(n_samples)] = bad
+    names = ("window_length", "stride", "measure", "n_neighbors", "exclusion", "spread")
+    return samples, {name: case[name] for name in names}
+
+
+def many(n: int) -> Any:
+    return settings(
+        max_examples=n,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def scaled_down(samples: np.ndarray) -> np.ndarray:
+    """The oracle squares, so it cannot have 1e150; a power of two changes no digits."""
+    finite = np.abs(samples[np.isfinite(samples)])
+    return np.ldexp(samples, -math.frexp(finite.max())[1]) if finite.size else samples
+
+
+def expect_lists(
+    similarity: np.ndarray,
+    neighbors: np.ndarray,
+    expected: naive.Lists,
+    matrix: np.ndarray,
+    starts: np.ndarray,
+    chosen: dict[str, Any],
+    bank: list[int] | None = None,
+) -> None:
+    """Each neighbor was the best one left, its similarity is the oracle's, and so is the whole list.
+
+    Only with spread may lists differ from the oracle's: of windows as near as 1e-9 either may come first, and
+    the one chosen keeps others out.
+    """
+    listed = np.where(neighbors < 0, np.nan, np.take_along_axis(matrix, neighbors, axis=1))
+    listed[expected.nonfinite] = np.nan
+    similarity = np.where(np.isnan(listed), np.nan, similarity)
+    assert_allclose(similarity, listed, atol=TOLERANCE)
+    if chosen["spread"] == 0:
+        assert_allclose(similarity, expected.similarity, atol=TOLERANCE)
+    may = np.isin(np.arange(len(starts)), range(len(starts)) if bank is None else bank) & ~expected.nonfinite
+    for k in np.flatnonzero(~expected.nonfinite):
+        left = may & (np.abs(starts - starts[k]) > chosen["exclusion"])
+        for j in neighbors[k]:
+            assert (j >= 0) == left.any()
+            if j < 0:
+                break
+            assert left[j]
+            assert matrix[k, j] >= matrix[k, left].max() - naive.TIE
+            left &= np.abs(starts - starts[j]) > chosen["spread"]
+            left[j] = False
+
+
+def expect_retrieval(
+    found: Retrieval, expected: naive.Lists, matrix: np.ndarray, chosen: dict[str, Any]
+) -> None:
+    expect_lists(found.similarity, found.neighbors, expected, matrix, found.starts, chosen)
+    support, lonely = naive.support_of(found.similarity, expected.flat, expected.nonfinite)
+    assert_allclose(found.support, support, atol=1e-12)
+    if chosen["spread"] == 0:
+        assert_allclose(found.support, expected.support, atol=TOLERANCE)
+    assert_array_equal(found.flat, expected.flat)
+    assert_array_equal(found.nonfinite, expected.nonfinite)
+    assert_array_equal(found.lonely, lonely)
+    assert_array_equal(found.lonely, expected.lonely)
+
+
+def check_path(path: str, samples: np.ndarray, chosen: dict[str, Any], bank: list[int] | None = None) -> None:
+    search = search_signal(samples, bank=None if bank is None else np.array(bank, np.int64), **chosen)
+    similarity, neighbors = run_path(path, search)
+    oracle = scaled_down(samples)
+    length, stride, measure = chosen["window_length"], chosen["stride"], chosen["measure"]
+    vectors_flat_nonfinite = naive.window_vectors(oracle, length, stride, measure)
+    matrix = naive.similarity(oracle, length, stride, measure)
+    starts = naive.starts_of(samples.shape[1], length, stride)
+    lists = {name: chosen[name] for name in ("n_neighbors", "exclusion", "spread")}
+    expected = naive.lists_of(matrix, starts, *vectors_flat_nonfinite[1:], bank=bank, **lists)
+    assert_array_equal(search.flat, expected.flat)
+    assert_array_equal(search.nonfinite, expected.nonfinite)
+    expect_lists(similarity, neighbors, expected, matrix, np.array(starts), chosen, bank)
+
+
+def run_path(path: str, search: Search) -> tuple[np.ndarray, np.ndarray]:
+    """Each path with blocks so small that their borders are everywhere."""
+    if path == "diagonal":
+        return nearest_by_diagonals(search, tile=5, strip=3, n_threads=2)
+    if path == "torch":
+        return nearest_on_torch(search, "cpu", block_values=128)
+    return nearest_by_blocks(search, block_values=64)
+
+
+# -- Every path against the oracle ---------------------------------------------------------------------------
+
+
+@many(800)
+@given(cases(spread=0))
+def test_the_diagonal_kernel_finds_what_the_double_loop_finds(case):
+    check_path("diagonal", *case)
+
+
+@many(300)
+@given(cases())
+def test_the_diagonal_kernel_keeps_neighbors_apart_by_the_spread(case):
+    check_path("diagonal", *case)
+
+
+@many(300)
+@given(cases())
+def test_the_blocked_path_finds_what_the_double_loop_finds(case):
+    check_path("blocked", *case)
+
+
+@many(300)
+@given(cases())
+def test_the_torch_path_finds_what_the_double_loop_finds(case):
+    check_path("torch", *case)
+
+
+@many(300)
+@given(
+    cases(n_windows=14),
+    st.lists(st.integers(0, 13), max_size=9),
+    st.sampled_from(["diagonal", "blocked", "torch"]),
+)
+def test_only_windows_of_the_bank_are_neighbors(case, bank, path):
+    check_path(path, *case, bank=bank)
+
+
+@many(400)
+@given(
+    cases(kind="walk", offset=1e5, scale=1e-6, n_bad=0, measure="pearson"),
+    st.sampled_from(["diagonal", "blocked", "torch"]),
+)
+def test_an_offset_of_100_mv_on_microvolts_costs_no_accuracy(case, path):
+    samples, chosen = case
+    assert np.abs(samples).min() > 0.09
+    check_path(path, samples, chosen)
+
+
+@many(300)
+@given(
+    cases(measure="pearson", n_windows=22, window_length=8, n_bad=0, offset=0.0, scale=1.0),
+    st.floats(1e3, 1e12),
+)
+def test_a_huge_artefact_beside_a_quiet_stretch_costs_no_accuracy(case, loud):
+    samples, chosen = case
+    samples[:, len(samples[0]) // 2] = loud
+    check_path("diagonal", samples, chosen)
+
+
+@many(400)
+@given(cases())
+def test_the_front_door_gives_the_oracles_lists_support_and_flags(case):
+    samples, chosen = case
+    found = retrieve(samples, **chosen)
+    oracle = scaled_down(samples)
+    expected = naive.retrieve(oracle, **chosen)
+    matrix = naive.similarity(oracle, chosen["window_length"], chosen["stride"], chosen["measure"])
+    expect_retrieval(found, expected, matrix, chosen)
+    starts = naive.starts_of(samples.shape[1], chosen["window_length"], chosen["stride"])
+    assert_array_equal(found.starts, starts)
+
+
+@many(300)
+@given(cases(), st.integers(1, 5), st.integers(0, 2**32 - 1))
+def test_features_are_listed_by_the_same_rules_as_windows(case, width, seed):
+    samples, chosen = case
+    starts = naive.starts_of(samples.shape[1], chosen["window_length"], chosen["stride"])
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(len(starts), width))
+    features[rng.integers(len(starts))] = rng.choice([0.0, 1.0, np.nan])
+    found = retrieve(samples, features=features, **chosen)
+    gone = ~np.isfinite(features).all(axis=1)
+    for k, start in enumerate(starts):
+        gone[k] |= not np.isfinite(samples[:, start : start + chosen["window_length"]]).all()
+    lists = {name: chosen[name] for name in ("measure", "n_neighbors", "exclusion", "spread")}
+    expected = naive.retrieve_features(features, starts, gone.tolist(), **lists)
+    matrix = naive.similarity(
+        np.where(gone[:, None], np.nan, features).reshape(-1), width, width, chosen["measure"]
+    )
+    expect_retrieval(found, expected, matrix, chosen)
+    assert_array_equal(found.nonfinite, gone)
+    assert found.space == "features"
+
+
+@many(300)
+@given(
+    st.lists(st.sampled_from([-1.0, 1.0]), min_size=4, max_size=4),
+    st.integers(6, 25),
+    st.integers(1, 4),
+    st.sampled_from(["diagonal", "blocked", "torch"]),
+)
+def test_of_equally_near_windows_the_earlier_start_comes_first(pattern, n_windows, n_neighbors, path):
+    # Any four ±1 repeated: under cosine similarities are exactly -1, -.5, 0, .5 or 1, and most of them tie.
+    samples = np.tile(pattern, 8)[: n_windows + 3].reshape(1, -1)
+    chosen = {
+        "window_length": 4,
+        "stride": 1,
+        "measure": "cosine",
+        "n_neighbors": n_neighbors,
+        "exclusion": 1,
+    }
+    _, neighbors = run_path(path, search_signal(samples, bank=None, spread=0, **chosen))
+    del chosen["window_length"], chosen["stride"]
+    assert_array_equal(neighbors, naive.retrieve(samples, 4, 1, **chosen).neighbors)
+
+
+def test_repeated_copies_tie_exactly_on_every_path():
+    motif = np.random.default_rng(3).normal(size=60) * 1e-5
+    samples = np.tile(motif, 12).reshape(1, -1)
+    chosen = {"window_length": 60, "stride": 5, "measure": "pearson", "n_neighbors": 5, "exclusion": 30}
+    search = search_signal(samples, bank=None, spread=0, **chosen)
+    expected = [
+        [12 * copy + k % 12 for copy in range(12) if copy != k // 12][:5] for k in range(search.n_windows)
+    ]
+    expected = [[j for j in row if j < search.n_windows] for row in expected]
+    for path in ("diagonal", "blocked", "torch"):
+        similarity, neighbors = run_path(path, search)
+        assert_array_equal(neighbors, expected)
+        assert_array_equal(similarity, 1.0)
+
+
+# -- Larger series, real tile sizes --------------------------------------------------------------------------
+
+
+def brute_force(
+    samples: np.ndarray, length: int, stride: int, m: int, exclusion: int, measure: str
+) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(samples, length, axis=1)[:, ::stride]
+    windows = windows - windows.mean(axis=2, keepdims=True) if measure == "pearson" else windows
+    vectors = windows.transpose(1, 0, 2).reshape(windows.shape[1], -1)
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    if measure == "pearson":
+        farthest = np.abs(samples - samples.mean(axis=1, keepdims=True)).max(axis=1)
+        vectors[(windows.std(axis=2) <= 1e-6 * farthest[:, None]).all(axis=0)] = 0.0
+    matrix = vectors @ vectors.T
+    starts = np.arange(len(matrix)) * stride
+    matrix[np.abs(starts[:, None] - starts) <= exclusion] = -np.inf
+    return -np.sort(-matrix, axis=1)[:, :m]
+
+
+@pytest.mark.parametrize(
+    ("length", "stride", "n_windows", "n_variates", "exclusion", "measure"),
+    [
+        (100, 1, 2600, 1, 50, "pearson"),
+        (333, 5, 2300, 1, 0, "pearson"),
+        (250, 7, 2100, 2, 125, "pearson"),
+        (250, 7, 2100, 1, 125, "cosine"),
+        (150, 64, 2000, 1, 75, "pearson"),
+        (150, 140, 600, 1, 0, "cosine"),
+    ],
+)
+def test_thousands_of_windows_agree_with_a_brute_force(
+    length, stride, n_windows, n_variates, exclusion, measure
+):
+    rng = np.random.default_rng(length + stride)
+    samples = rng.normal(size=(n_variates, (n_windows - 1) * stride + length)).cumsum(axis=1) + 300
+    samples[:, 5000:5040] *= 1e4
+    found = retrieve(
+        samples, window_length=length, stride=stride, exclusion=exclusion, measure=measure, n_neighbors=7
+    )
+    assert found.n_windows == n_windows
+    expected = brute_force(samples, length, stride, 7, exclusion, measure)
+    assert_allclose(found.similarity, expected, atol=TOLERANCE)
+
+
+def hostile_signals() -> dict[str, np.ndarray]:
+    """Signals that ruin running sums: offsets, steps, drift, artefacts, decay, stretches just short of flat."""
+    noise = np.random.default_rng(17).normal(size=(1, 9000))
+    ramp = np.arange(9000.0)
+    quiet = np.where((ramp > 2000) & (ramp < 6000), 5e-6, 1.0)
+    spike = np.where(np.isin(ramp, [3500, 5200, 5201]), 7e5, 0.0)
+    return {
+        "microvolts on 100 mV": 0.1 + 1e-6 * noise.cumsum(axis=1) / 30,
+        "step": noise + 5e5 * (ramp > 4000),
+        "drift": noise + 50 * ramp,
+        "artefacts": noise + spike,
+        "decay": noise * np.exp(-ramp / 900),
+        "near flat": noise * quiet + 2 * (ramp == 1),
+        "near flat on a step": noise * quiet + 4 * ((ramp > 2500) & (ramp < 4200)),
+    }
+
+
+@pytest.mark.parametrize("measure", ["pearson", "cosine"])
+@pytest.mark.parametrize("name", hostile_signals())
+def test_no_signal_makes_the_recurrence_lose_more_than_1e_9(name, measure):
+    samples = hostile_signals()[name]
+    chosen: dict[str, Any] = {"window_length": 512, "stride": 5, "measure": measure, "n_neighbors": 20}
+    search = search_signal(samples, bank=None, exclusion=256, spread=0, **chosen)
+    assert suits_diagonals(search)
+    similarity, _ = nearest_by_diagonals(search)
+    assert_allclose(similarity, brute_force(samples, 512, 5, 20, 256, measure), atol=1e-9)
+
+
+def test_wide_spread_at_a_real_size_agrees_on_both_paths():
+    samples = np.random.default_rng(8).normal(size=(1, 4000)).cumsum(axis=1)
+    search = search_signal(
+        samples,
+        window_length=128,
+        stride=3,
+        measure="pearson",
+        bank=None,
+        n_neighbors=6,
+        exclusion=64,
+        spread=64,
+    )
+    assert suits_diagonals(search)
+    similarity, neighbors = nearest_by_diagonals(search)
+    expected = nearest_by_blocks(search)
+    assert_array_equal(neighbors, expected[1])
+    assert_allclose(similarity, expected[0], atol=1e-9)
+    apart = np.abs(neighbors[:, :, None] - neighbors[:, None, :]) * 3 + 1000 * np.eye(6)
+    assert apart.min() > 64
+
+
+def test_lists_are_the_same_bits_for_any_number_of_threads():
+    samples = np.round(np.random.default_rng(5).normal(size=(1, 3000)).cumsum(axis=1))
+    search = search_signal(
+        samples,
+        window_length=50,
+        stride=2,
+        measure="pearson",
+        bank=None,
+        n_neighbors=5,
+        exclusion=9,
+        spread=0,
+    )
+    one = nearest_by_diagonals(search, tile=64, strip=32, n_threads=1)
+    for n_threads in (2, 3, 7):
+        other = nearest_by_diagonals(search, tile=64, strip=32, n_threads=n_threads)
+        assert one[0].tobytes() == other[0].tobytes()
+        assert one[1].tobytes() == other[1].tobytes()
+
+
+def test_the_fast_path_is_taken_where_windows_overlap_and_not_elsewhere():
+    def suits(**changed: Any) -> bool:
+        chosen: dict[str, Any] = {
+            "window_length": 64, "stride": 5, "measure": "pearson", "bank": None, "n_neighbors": 3,
+            "exclusion": 0, "spread": 0,
+        } | changed  # fmt: skip
+        samples = np.random.default_rng(0).normal(size=(1, 2000))
+        if changed.get("measure") == "cosine":
+            samples[0, 500:] *= 1e-120
+        return suits_diagonals(search_signal(samples, **chosen))
+
+    assert suits()
+    assert suits(spread=20)
+    assert not suits(stride=33)
+    assert not suits(bank=np.arange(3))
+    assert not suits(measure="cosine")  # made so faint that products would vanish
+
+
+def test_a_window_a_hundred_digits_fainter_is_still_compared():
+    samples = np.tile([1.0, -2.0, 0.5, 0.0, 3.0, 1.5], 6)
+    samples[18:] *= 1e-170
+    found = retrieve(samples, window_length=6, stride=6, measure="cosine", n_neighbors=5)
+    assert_array_equal(found.similarity, 1.0)
+    assert_allclose(
+        retrieve(samples, window_length=6, stride=3, measure="cosine", n_neighbors=1).support[[0, 8]], 1
+    )
+
+
+def test_sums_start_anew_where_the_signal_turns_quiet():
+    loud, quiet = [100.0] * 3, [1.0] * 3
+    assert (
+        fresh_starts(np.array(loud + quiet), np.zeros(6, bool)).tolist() == [False] * 3 + [True] + [False] * 2
+    )
+    skipped = np.array([False] * 3 + [True] * 3)
+    assert not fresh_starts(np.array(loud + quiet), skipped).any()
+
+
+def test_the_mean_of_a_quiet_stretch_survives_what_was_loud_before_it():
+    samples = np.concatenate([np.full(50, 1e12), np.full(50, 1e-3)])
+    assert_allclose(sliding_means(samples, 10)[50:], 1e-3, rtol=1e-15)
+
+
+def test_an_error_in_one_thread_stops_the_others_and_is_raised():
+    rounds = []
+    failed = threading.Event()
+
+    def work() -> Iterator[None]:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("broken tile 7")
+        while True:
+            rounds.append(1)
+            yield
+
+    with pytest.raises(RuntimeError, match="broken tile 7"):
+        run_on_threads(work, n_tasks=9, n_threads=3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("spread", [0, 50])
+def test_the_gpu_lists_what_the_cpu_lists(spread):
+    samples = np.random.default_rng(1).normal(size=(2, 20_000)).cumsum(axis=1) + 1e4
+    samples[0, 5000] = np.nan
+    samples[:, 9000:9800] = 1.0
+    chosen = {"window_length": 256, "stride": 5, "exclusion": 128, "spread": spread}
+    for measure in ("pearson", "cosine"):
+        one = retrieve(samples, measure=measure, **chosen)
+        other = retrieve(samples, measure=measure, device="cuda", **chosen)
+        assert_array_equal(one.flags, other.flags)
+        assert_allclose(one.similarity, other.similarity, atol=1e-9)
+        assert (one.neighbors != other.neighbors).mean() < 1e-4
+
+
+def test_a_search_of_features_is_prepared_like_a_search_of_windows():
+    signal = search_signal(
+        np.arange(30.0)[None] ** 2, window_length=4, stride=3, measure="cosine", bank=np.array([2, 5]),
+        n_neighbors=3, exclusion=7, spread=4,
+    )  # fmt: skip
+    vectors = np.random.default_rng(0).normal(size=(signal.n_windows, 5))
+    search = search_features(vectors, signal, measure="cosine")
+    assert (
+        (search.gap, search.spread_gap, search.n_neighbors) == (signal.gap, signal.spread_gap, 3) == (3, 2, 3)
+    )
+    assert_array_equal(search.bank, [2, 5])
+    assert_allclose(
+        search.unit_windows(slice(None)), vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    )
