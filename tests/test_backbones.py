@@ -96,8 +96,8 @@ def test_patchtst_has_as_many_parameters_as_the_public_code_of_sss():
 
 
 def test_the_parameter_count_of_convnet_is_the_documented_one():
-    assert f"{n_parameters(build('convnet', window_length=1024)):,}" == "159,265"
-    assert "159,265" in ConvNet.__doc__
+    assert f"{n_parameters(build('convnet', window_length=1024)):,}" == "334,929"
+    assert "334,929" in ConvNet.__doc__
 
 
 def test_patches_are_16_samples_every_8_with_the_last_value_repeated():
