@@ -1,5 +1,11 @@
 """What every test shares: one seeded generator, no surprises from Hypothesis, a cache folder of its own."""
 
+import os
+
+os.environ.setdefault(
+    "SCIPY_ARRAY_API", "1"
+)  # before scipy is imported: scikit-learn skips a check without it
+
 import numpy as np
 import pytest
 from hypothesis import settings

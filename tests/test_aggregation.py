@@ -406,3 +406,9 @@ def test_tensors_are_taken_as_they_come_from_a_network():
     found = aggregate(posteriors, torch.tensor([0.9, 0.7]))
     assert found.series_probability.dtype == np.float64
     assert_allclose(found.series_probability, [0.2477, 0.7523], atol=1e-4)
+
+
+def test_posteriors_that_are_not_finite_are_refused_with_the_window():
+    with pytest.raises(SignalError, match="posteriors of 1 windows are not finite, the first of window 1"):
+        aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, 0.2])
+    aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, np.nan])  # a window without weight may say anything

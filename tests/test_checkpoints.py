@@ -154,3 +154,16 @@ def test_a_save_that_fails_leaves_the_last_checkpoint(saved):
     subprocess.run([sys.executable, "-c", textwrap.dedent(script), path], check=True)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_a_flipped_bit_in_a_tensor_is_noticed(tmp_path):
+    module = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(module.parameters())
+    path = tmp_path / "run.checkpoint"
+    save_checkpoint(path, Progress(), module, optimizer, fingerprint="f")
+    load_checkpoint(path, module, optimizer, fingerprint="f")
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"'run\.checkpoint' is damaged"):
+        load_checkpoint(path, module, optimizer, fingerprint="f")

@@ -25,6 +25,7 @@ from raxss.config import (
 from raxss.errors import ConfigError
 
 numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
+distances = st.integers(0, 10**6) | st.floats(0, 8)
 whole = st.integers(1, 10**9)
 options = st.dictionaries(
     st.text(),
@@ -45,8 +46,8 @@ configs = st.builds(
         space=st.sampled_from(["signal", "features"]),
         measure=st.sampled_from(["pearson", "cosine"]),
         n_neighbors=whole,
-        exclusion=numbers,
-        spread=numbers,
+        exclusion=distances,
+        spread=distances,
     ),
     aggregation=st.builds(
         AggregationConfig,
@@ -313,3 +314,10 @@ def test_a_settings_file_that_cannot_be_used_is_named(tmp_path, content, message
 def test_settings_do_not_change_once_made():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().training.lr = 1.0
+
+
+def test_an_exclusion_in_samples_written_as_a_float_is_refused_with_the_integer():
+    with pytest.raises(ConfigError, match=r"retrieval\.exclusion = 512\.0 .* as an integer: 512"):
+        RetrievalConfig(exclusion=512.0)
+    assert RetrievalConfig(exclusion=512).samples_of("exclusion", 1024) == 512
+    assert RetrievalConfig(exclusion=1.0).samples_of("exclusion", 1024) == 1024

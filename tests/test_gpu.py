@@ -16,7 +16,13 @@ pytestmark = [
 @pytest.fixture(scope="module", params=["recommended", "paper"])
 def model_and_sample(request):
     sample = load_sample()[::4]
-    settings = {"window_length": 1024, "stride": 256, "max_epochs": 2, "random_state": 69421, "batch_size": 512}
+    settings = {
+        "window_length": 1024,
+        "stride": 256,
+        "max_epochs": 2,
+        "random_state": 69421,
+        "batch_size": 512,
+    }
     return RAxSSClassifier.from_preset(request.param, **settings, device="cuda").fit(sample), sample
 
 

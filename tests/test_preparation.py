@@ -103,6 +103,7 @@ def test_sound_series_pass_without_a_word(rng):
     check_series(ragged(rng))
     check_series(ragged(rng, gaps=0.3))
     check_series([Series([3.0])])  # one sample: constant by necessity
+    check_series([Series([3.0, 3.0])])  # a row of numbers rather than a signal
 
 
 def test_no_series_at_all_are_refused():
@@ -131,8 +132,8 @@ def test_a_series_of_gaps_alone_is_refused_even_if_marked():
         np.zeros(50),
         np.full((2, 50), [[3.0], [4.0]]),
         np.full(50, 7, dtype=np.int16),
-        [2.0, np.nan, 2.0],
-        [[np.nan, np.nan, np.nan], [1.0, 1.0, 1.0]],
+        [2.0, np.nan, *[2.0] * 8],
+        [[np.nan] * 9, [1.0] * 9],
     ],
 )
 def test_a_constant_series_is_warned_about_by_name(samples):

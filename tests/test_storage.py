@@ -267,3 +267,19 @@ def test_the_digest_is_that_of_the_content(tmp_path):
     assert storage.sha256_of(tmp_path / "a") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )
+
+
+def test_what_a_killed_run_left_is_cleared_by_the_next_and_a_living_one_is_let_be(tmp_path):
+    script = (
+        "import os, signal, sys; from raxss.storage import whole_file, whole_folder\n"
+        "with whole_folder(sys.argv[1]) as place, whole_file(sys.argv[2]) as file:\n"
+        "    (place / 'a').write_text('half'); file.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    arguments = [str(tmp_path / "result"), str(tmp_path / "table.csv")]
+    subprocess.run([sys.executable, "-c", script, *arguments], check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    with storage.whole_folder(tmp_path / "result"):
+        with storage.whole_folder(tmp_path / "result"):  # another writer, alive
+            assert sum(one.name.startswith(".result") for one in tmp_path.iterdir()) == 2
+        storage.write_text(tmp_path / "table.csv", "whole")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["result", "table.csv"]

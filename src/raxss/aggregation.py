@@ -262,6 +262,12 @@ def aggregate(
             f"none of the {len(support_)} windows can be used: each touches samples that are not finite. "
             "Leave this series out, or fill its gaps."
         )
+    bad = ~np.isfinite(posteriors_).all(axis=1) & ~np.isnan(influence_)
+    if bad.any():
+        raise SignalError(
+            f"the posteriors of {int(bad.sum())} windows are not finite, the first of window "
+            f"{int(np.flatnonzero(bad)[0])}; the network has diverged. Check the scaling, or lower lr."
+        )
     # Nothing that a window without weight says may reach the sum, not even as 0 × NaN.
     posteriors_[np.isnan(influence_)] = np.nan_to_num(posteriors_[np.isnan(influence_)])
     weights = window_weights(torch.from_numpy(influence_), temperature=temperature).numpy()

@@ -9,6 +9,7 @@ seed and epoch.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,7 @@ def save_checkpoint(
         tensors |= {f"optimizer/{index}/{name}": value.detach().cpu() for name, value in state.items()}
     facts = {name: getattr(progress, name) for name in _PLAIN}
     metadata = {"format": FORMAT, "fingerprint": fingerprint, "progress": json.dumps(facts)}
+    metadata["sha256"] = _digest(tensors, metadata["progress"])
     # Written by us, not by safetensors, whose error for a full disk is no OSError.
     write_bytes(path, save({name: value.contiguous() for name, value in tensors.items()}, metadata))
 
@@ -95,6 +97,11 @@ def load_checkpoint(
             f"fingerprint {metadata.get('fingerprint')!r}, this run has {fingerprint!r}. Resume with what "
             "the first run was given, or start again without resuming."
         )
+    if metadata.get("sha256") != _digest(tensors, metadata.get("progress", "")):
+        raise ModelError(
+            f"the checkpoint {path.name!r} is damaged: its content does not match its own SHA-256. Start again "
+            "without resuming."
+        )
     progress = Progress(**json.loads(metadata["progress"]))
     progress.best = _under(tensors, "best/")
     module.load_state_dict(_under(tensors, "module/"))
@@ -104,6 +111,15 @@ def load_checkpoint(
         state.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return progress
+
+
+def _digest(tensors: dict[str, Tensor], facts: str) -> str:
+    """SHA-256 of every tensor and fact, so that a flipped bit does not go on training."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

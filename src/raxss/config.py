@@ -26,6 +26,7 @@ from raxss.aggregation import WEIGHTINGS, Weighting
 from raxss.errors import ConfigError, nearest
 from raxss.storage import write_text
 
+MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -84,6 +85,13 @@ class RetrievalConfig:
         _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
         _at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
         _at_least("retrieval.spread", self.spread, 0, whole=False)
+        for name in ("exclusion", "spread"):
+            value = getattr(self, name)
+            if isinstance(value, float) and value > MOST_WINDOWS:
+                raise ConfigError(
+                    f"retrieval.{name} = {value} would be {value:g} window lengths, because it is a float; at most "
+                    f"{MOST_WINDOWS} are allowed. For a number of samples, write it as an integer: {value:.0f}."
+                )
 
     def samples_of(self, name: Literal["exclusion", "spread"], window_length: int) -> int:
         """`exclusion` or `spread` in samples.

@@ -19,14 +19,14 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from raxss.backbones import build_backbone, describe
 from raxss.checkpoints import state_of
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.preparation import Scaling
-from raxss.storage import sha256_of, whole_folder, write_json, write_text
+from raxss.storage import sha256_of, whole_folder, write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
     from raxss.estimator import RAxSSClassifier
@@ -70,7 +70,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
     tensors["scaling/deviation"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.deviation))
     config = model.config
     with whole_folder(folder, overwrite=overwrite) as place:
-        save_file(tensors, place / WEIGHTS, {"format": FORMAT})
+        write_bytes(place / WEIGHTS, save(tensors, {"format": FORMAT}))
         facts = {
             "format": FORMAT,
             "weights_sha256": sha256_of(place / WEIGHTS),
@@ -189,9 +189,9 @@ def _read_facts(folder: Path) -> dict[str, Any]:
             f"{FACTS} in model {folder.name!r} cannot be read: {error}. Copy the model again or refit."
         ) from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        found = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
+        stated = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
         raise ModelError(
-            f"the folder {folder.name!r} is not a model of this version: its format is {found!r}, needed is "
+            f"the folder {folder.name!r} is not a model of this version: its format is {stated!r}, needed is "
             f"{FORMAT!r}. It may belong to another program or to a newer raxss."
         )
     return facts

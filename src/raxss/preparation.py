@@ -127,7 +127,7 @@ def _check_signal(series: Series) -> None:
             )
     highest = np.where(finite, samples, -np.inf).max(axis=1)
     lowest = np.where(finite, samples, np.inf).min(axis=1)
-    if series.n_samples > 1 and not (highest > lowest).any():
+    if series.n_samples >= SHORTEST_SIGNAL and not (highest > lowest).any():
         warnings.warn(
             f"series {series.name!r} is constant over all its {series.n_samples} samples; its score says "
             "nothing about the signal. Check the electrode or leave the series out.",

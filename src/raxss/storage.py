@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
+import platform
+import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -35,7 +39,7 @@ def write_text(path: Path | str, text: str) -> None:
 
 def write_json(path: Path | str, value: Any) -> None:
     """`write_bytes` for JSON; NaN becomes null, because JSON has none."""
-    write_text(path, json.dumps(_json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager
@@ -53,7 +57,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     """
     path = Path(path)
     make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary = _place_beside(path)
     try:
         with _named_output(path):
             yield temporary
@@ -74,11 +78,10 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
     path = Path(path)
     refuse_existing(path, overwrite=overwrite)
     make_folder(path.parent)
-    with _named_output(path):
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    temporary = _place_beside(path)
     try:
         with _named_output(path):
-            temporary.chmod(0o755)  # mkdtemp's 0700 is for secrets; this is a result like any other
+            temporary.mkdir()
             yield temporary
             for file in temporary.rglob("*"):
                 _flush(file)
@@ -143,6 +146,29 @@ def _named_output(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _place_beside(path: Path) -> Path:
+    """A hidden name in the same folder that no other writer has; what killed runs left there goes.
+
+    The name tells host and process, so that only what surely nobody writes any more is removed.
+    """
+    host = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*.partial"):
+        process = left.name.removesuffix(".partial").split("-")[-2]
+        if process.isdigit() and not _runs(int(process)):
+            _remove(left)
+    return path.with_name(f".{path.name}.{host}-{os.getpid()}-{secrets.token_hex(4)}.partial")
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # signal 0 only asks
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def _flush(path: Path) -> None:
     """Ask the system to put a file or folder on the disk."""
     if path.is_dir() and os.name == "nt":
@@ -177,14 +203,14 @@ def _exchange(first: Path, second: Path) -> None:
     os.rename(aside, first)
 
 
-def _json_ready(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
     """Numpy numbers and arrays as plain ones; values that are not finite as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     if isinstance(value, dict):
-        return {str(key): _json_ready(one) for key, one in value.items()}
+        return {str(key): json_ready(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_ready(one) for one in value]
+        return [json_ready(one) for one in value]
     return value

@@ -17,7 +17,15 @@ from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
 from raxss.errors import ConfigError
 
-LAYERS = ((1, 15, 4), (2, 7, 2), (4, 7, 2), (4, 7, 2), (8, 7, 2), (8, 7, 1), (8, 7, 1))  # (widths, kernel, stride)
+LAYERS = (
+    (1, 15, 4),
+    (2, 7, 2),
+    (4, 7, 2),
+    (4, 7, 2),
+    (8, 7, 2),
+    (8, 7, 1),
+    (8, 7, 1),
+)  # (widths, kernel, stride)
 ROW_LENGTH = 16  # up to here a window is a row of features, whose places mean different things
 SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a mean of
 

@@ -42,9 +42,7 @@ def demo(
     from raxss.storage import whole_folder, write_json
 
     began = time.perf_counter()
-    settings = settings_from(
-        preset, None, window_length=WINDOW_LENGTH, stride=STRIDE, max_epochs=max_epochs
-    )
+    settings = settings_from(preset, None, window_length=WINDOW_LENGTH, stride=STRIDE, max_epochs=max_epochs)
     with whole_folder(out, overwrite=overwrite) as folder:
         sample = load_sample()
         kept, held = hold_out(sample.labels, groups=sample.groups, fraction=0.2, seed=seed)

@@ -25,12 +25,13 @@ def explain(
     from raxss.estimator import RAxSSClassifier
     from raxss.progress import progress_bar
     from raxss.recordings.files import read_inputs
-    from raxss.storage import whole_folder
+    from raxss.storage import check_writable, refuse_existing, whole_folder
 
-    with whole_folder(out, overwrite=overwrite) as folder:
-        classifier = RAxSSClassifier.from_pretrained(model, device=device)
-        series = read_inputs(inputs)
-        with progress_bar(unit="series") as bar:
-            for one in bar.track(series, description="explaining"):
-                classifier.explain(one).save(folder, top=top or None)
+    refuse_existing(out, overwrite=overwrite)
+    check_writable(out)
+    classifier = RAxSSClassifier.from_pretrained(model, device=device)
+    series = read_inputs(inputs)
+    with whole_folder(out, overwrite=overwrite) as folder, progress_bar(unit="series") as bar:
+        for one in bar.track(series, description="explaining"):
+            classifier.explain(one).save(folder, top=top or None)
     print(f"The evidence for {len(series)} series is in {out}: overlay.png first, then evidence.json")

@@ -27,7 +27,7 @@ from raxss.aggregation import CONTROLS, Aggregation
 from raxss.errors import ConfigError, DataError
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
-from raxss.storage import _json_ready, make_folder, whole_file, whole_folder, write_text
+from raxss.storage import json_ready, make_folder, whole_file, whole_folder, write_text
 from raxss.windows import Windows
 
 NOTE = "Research use only. Not for diagnosis."
@@ -173,7 +173,7 @@ class SeriesEvidence:
         """
         head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.windows)}
         head |= {name: getattr(self, name) for name in _summary_fields()}
-        text = json.dumps(_json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
+        text = json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         for name, table in {"windows": self.windows, "neighbors": self._strongest_lists(top)}.items():
             text += f',\n  "{name}": [' + ",".join(f"\n    {row}" for row in _json_rows(table)) + "\n  ]"
         text += "\n}\n"
@@ -495,7 +495,7 @@ def _log_sum(*logarithms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _json_rows(table: pd.DataFrame) -> list[str]:
     """Each row of a table as a line of JSON, full precision, null where there is no value."""
-    columns = [_json_ready(table[name].tolist()) for name in table.columns]
+    columns = [json_ready(table[name].tolist()) for name in table.columns]
     return [json.dumps(dict(zip(table.columns, row, strict=True))) for row in zip(*columns, strict=True)]
 
 
