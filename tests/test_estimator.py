@@ -10,6 +10,7 @@ import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_validate
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
 
 from raxss import Config, RAxSSClassifier, Series
 from raxss.errors import (
@@ -246,6 +247,18 @@ def test_a_network_of_ones_own_needs_no_features_until_they_are_asked_for(rng):
     model.set_params(space="features")
     with pytest.raises(BackboneError, match=r"Tiny has no method features\(windows\)"):
         model.predict_proba(series)
+
+
+def test_a_network_with_nothing_to_train_is_refused(rng):
+    class Fixed(nn.Module):
+        def __init__(self, n_variates, window_length, n_outputs):
+            super().__init__()
+
+        def forward(self, windows):
+            return windows.mean(dim=(1, 2))[:, None]
+
+    with pytest.raises(BackboneError, match="Fixed has no parameters"):
+        RAxSSClassifier(Fixed, **SMALL).fit(waves(rng))
 
 
 def test_the_paper_preset_trains_with_the_series_loss(rng):

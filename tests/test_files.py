@@ -81,11 +81,12 @@ def test_a_channel_is_picked_by_name_or_position(folder, name, channel):
 
 def test_a_channel_that_is_not_there_is_answered_with_those_that_are(folder):
     with pytest.raises(
-        RecordingError, match=r"'a\.npz' has no channel 'C44'; it has 2, named 'C3', 'C4'.*mean 'C4'"
+        RecordingError, match=r"'a\.npz' has no channel 'C44'; did you mean 'C4'\? Known: C3, C4\. It has 2"
     ):
         read_series(folder / "a.npz", channel="C44")
     with pytest.raises(
-        RecordingError, match=r"'b\.npy' has no channel 2; it has 2, which have no names.*0 to 1"
+        RecordingError,
+        match=r"'b\.npy' has no channel 2\. Known: none\. It has 2 channels; a position from 0 to 1",
     ):
         read_series(folder / "b.npy", channel=2)
     with pytest.raises(RecordingError, match="no channel -1"):
@@ -381,8 +382,8 @@ def test_a_recording_that_cannot_be_read_is_named_with_its_line(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path,lable\na.npz,x\n", r"a column 'lable'; known are path, label.*Did you mean 'label'"),
-        ("path,label,zzz\na.npz,x,1\n", r"a column 'zzz'.*Remove it"),
+        ("path,lable\na.npz,x\n", r"column 'lable'; did you mean 'label'\? Known: path, label"),
+        ("path,label,zzz\na.npz,x,1\n", r"column 'zzz'\. Known: path, label.* remove it"),
         ("path,label,label\na.npz,x,y\n", r"the column 'label' 2 times"),
         ("label,group\nx,y\n", r"no column 'path' in its first line \(found: label, group\)"),
         ("", r"no column 'path' in its first line \(found: nothing\)"),

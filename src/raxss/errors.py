@@ -88,4 +88,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     matches = difflib.get_close_matches(str(name), names, n=1)
     guess = f"; did you mean {matches[0]!r}?" if matches else "."
-    return f"{guess} Known: {', '.join(names)}."
+    return f"{guess} Known: {', '.join(names) or 'none'}."

@@ -27,9 +27,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
-from raxss.backbones import build_backbone, describe, features_of
+from raxss.backbones import build_backbone, describe, features_of, n_parameters
 from raxss.config import Config, RetrievalConfig
-from raxss.errors import DataError, LabelError
+from raxss.errors import BackboneError, DataError, LabelError
 from raxss.evidence import SeriesEvidence, trace
 from raxss.model_folder import load_model, save_model
 from raxss.prediction import exact_arithmetic, pick_device, score_windows
@@ -89,7 +89,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (float); in training, neighbors from the whole series or from the batch. With
         ``space="features"`` training uses equal weights, and retrieval begins at prediction.
     window_loss_weight, series_loss_weight
-        How much the loss of single windows and of the series probability count (the paper: 0 and 1).
+        How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
+        the window loss alone, weights and temperature enter validation and prediction, not the gradient.
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
         Adam with warm-up and a cosine; windows a batch; when to stop.
     validation_fraction
@@ -267,6 +268,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 n_outputs=1 if len(self.classes_) == 2 else len(self.classes_),
                 options=config.backbone.backbone_options,
             ).to(device)
+        if n_parameters(self.backbone_) == 0:
+            raise BackboneError(
+                f"backbone {type(self.backbone_).__name__} has no parameters, so there is nothing to train. Add a "
+                "layer, such as torch.nn.Linear, as its head."
+            )
         learned = config.aggregation.temperature == "learned"
         learner = Learner(
             self.backbone_,

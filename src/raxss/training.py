@@ -159,14 +159,15 @@ def batch_loss(
     window_loss_weight: float,
     series_loss_weight: float,
 ) -> Tensor:
-    """Loss of one batch, averaged over the series that are in it.
+    """Loss of one batch of windows from several series.
 
-    L_batch = mean over i in I of [beta · L(p-hat^(i), y^(i)) + alpha · mean over k in W_i of L(p_k, y^(i))]
+    L_batch = beta · mean over series i in the batch of L(p-hat^(i), y^(i))
+            + alpha · mean over windows k in the batch of L(p_k, y^(i(k)))
 
     Notes
     -----
-    The paper has alpha = 0 and beta = 1. The window part averages over all windows of the batch, so that a
-    series counts as often as it was drawn.
+    The paper has alpha = 0 and beta = 1. The window part averages over windows, not series, so that a series
+    counts as often as it was drawn. It sees neither weights nor temperature.
     """
     loss = torch.zeros((), device=logits.device)
     if window_loss_weight > 0:

@@ -10,7 +10,6 @@ space asks for it. Next: convnet.py and patchtst.py.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -18,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from raxss.errors import BackboneError, ConfigError
+from raxss.errors import BackboneError, ConfigError, nearest
 
 N_PROBES = 2  # windows in the batch that a new network is tried on
 
@@ -42,7 +41,7 @@ Maker = TypeVar("Maker", bound=BackboneMaker)
 
 
 def register_backbone(name: str) -> Callable[[Maker], Maker]:
-    """Make a network of your own known by name, to configuration files and the command line alike.
+    """Make a network of your own known by name, to the estimator and to settings files that Python code reads.
 
     Examples
     --------
@@ -165,11 +164,9 @@ def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
     """What builds the network, and how errors call it."""
     if isinstance(backbone, str):
         if backbone not in BACKBONES:
-            nearest = difflib.get_close_matches(backbone, BACKBONES, n=1)
             raise ConfigError(
-                f"there is no backbone {backbone!r}; known are {', '.join(map(repr, sorted(BACKBONES)))}."
-                + (f" Did you mean {nearest[0]!r}?" if nearest else "")
-                + " For a network of your own, pass its class or see register_backbone."
+                f"there is no backbone {backbone!r}{nearest(backbone, sorted(BACKBONES))} For a network of your "
+                "own, pass its class or see register_backbone."
             )
         return BACKBONES[backbone], repr(backbone)
     if isinstance(backbone, nn.Module):
@@ -197,11 +194,7 @@ def _check_options(maker: BackboneMaker, label: str, options: Mapping[str, Any])
     known = [one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY][3:]
     for name in options:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"backbone {label} has no option {name!r}; it has {', '.join(map(repr, known)) or 'none'}."
-                + (f" Did you mean {nearest[0]!r}?" if nearest else "")
-            )
+            raise ConfigError(f"backbone {label} has no option {name!r}{nearest(name, known)}")
 
 
 def _probe(network: nn.Module, label: str, window_shape: tuple[int, int], n_outputs: int) -> None:

@@ -8,11 +8,10 @@ Next: preparation.py makes their samples ready for a network.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from raxss.datasets.sample import load_sample
-from raxss.errors import DataError
+from raxss.errors import DataError, nearest
 from raxss.recordings.series import SeriesCollection
 from raxss.recordings.synthetic import make_motif_series
 
@@ -44,10 +43,8 @@ def load_dataset(name: str) -> SeriesCollection:
     SeriesCollection(40 series of ... samples, labels: motif 20, noise 20)
     """
     if name not in DATASETS:
-        nearest = difflib.get_close_matches(name, DATASETS, n=1)
         raise DataError(
-            f"there is no dataset {name!r}; known are {', '.join(map(repr, DATASETS))}."
-            + (f" Did you mean {nearest[0]!r}?" if nearest else "")
-            + " For data of your own, pass a CSV manifest with columns path, label and group."
+            f"there is no dataset {name!r}{nearest(name, DATASETS)} For data of your own, pass a CSV manifest with "
+            "columns path, label and group."
         )
     return DATASETS[name]()

@@ -110,7 +110,8 @@ class SeriesEvidence:
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with
-        the query; ``weight_change`` is what the neighbour adds to the window's weight.
+        the query; ``weight_change`` is what the neighbour adds to the window's weight. It is negative for a
+        neighbour below the mean of its list: without it the mean would be higher.
     effective_windows, effective_share
         1 / sum(alpha²), and its share of the usable windows: 1 is the SSS mean.
     overlap_share

@@ -11,7 +11,6 @@ Next: datasets/ has collections by name; preparation.py makes samples ready.
 from __future__ import annotations
 
 import csv
-import difflib
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raxss.errors import EmptyDataError, LabelError, RecordingError
+from raxss.errors import EmptyDataError, LabelError, RecordingError, nearest
 from raxss.recordings.formats import SUFFIXES, Content, read_content
 from raxss.recordings.series import Series, SeriesCollection
 
@@ -212,10 +211,8 @@ def _rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
 def _check_header(header: list[str], what: str, *, labels_required: bool) -> None:
     for name in header:
         if name not in COLUMNS:
-            nearest = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
             raise RecordingError(
-                f"{what} has a column {name!r}; known are {', '.join(COLUMNS)}."
-                + (f" Did you mean {nearest[0]!r}?" if nearest else " Remove it.")
+                f"{what} has an unknown column {name!r}{nearest(name.lower(), COLUMNS)} Rename it or remove it."
             )
         if header.count(name) > 1:
             raise RecordingError(
@@ -292,17 +289,9 @@ def _channel_position(content: Content, channel: str | int, file_name: str) -> i
         return content.channels.index(channel)
     if str(channel).isdecimal() and int(channel) < len(content.samples):
         return int(channel)
-    names = (
-        f", named {', '.join(map(repr, content.channels))}" if content.channels else ", which have no names"
-    )
-    nearest = difflib.get_close_matches(str(channel), content.channels, n=1)
     raise RecordingError(
-        f"recording {file_name!r} has no channel {channel!r}; it has {len(content.samples)}{names}."
-        + (
-            f" Did you mean {nearest[0]!r}?"
-            if nearest
-            else f" Positions are 0 to {len(content.samples) - 1}."
-        )
+        f"recording {file_name!r} has no channel {channel!r}{nearest(str(channel), content.channels)} It has "
+        f"{len(content.samples)} channels; a position from 0 to {len(content.samples) - 1} will do as well."
     )
 
 

@@ -19,9 +19,8 @@ from raxss.recordings.series import Series, SeriesCollection
 
 NOISE_MEMORY = 0.5  # coloured noise: each sample keeps half of the one before
 N_HARMONICS = 8  # of one cycle per motif; smooth, and still rich enough to be told from its peers
-SAMPLES_PER_SHAPE = (
-    4  # in motif lengths: longer series get more shapes, so that their share stays about equal
-)
+# In motif lengths: longer series get more shapes, so that their share stays about equal.
+SAMPLES_PER_SHAPE = 4
 
 
 @dataclass(frozen=True, eq=False)

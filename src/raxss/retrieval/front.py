@@ -9,13 +9,12 @@ picks a path and turns lists into support. Next: result.py for what comes out, s
 from __future__ import annotations
 
 import operator
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raxss.errors import ConfigError, DataError
+from raxss.errors import ConfigError, DataError, nearest
 from raxss.recordings.series import Series
 from raxss.retrieval.blocked import nearest_by_blocks
 from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
@@ -164,17 +163,16 @@ def _whole(name: str, value: Any, *, least: int) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool | np.bool_) or number < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        hint = (
+            " It counts samples; for half a window, window_length // 2." if isinstance(value, float) else ""
+        )
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.{hint}")
     return number
 
 
 def _check_measure(measure: str) -> None:
     if measure not in MEASURES:
-        nearest = get_close_matches(str(measure).lower(), MEASURES, n=1, cutoff=0.0)[0]
-        raise ConfigError(
-            f"measure {measure!r} is unknown; known are {' and '.join(map(repr, MEASURES))}. "
-            f"Did you mean {nearest!r}?"
-        )
+        raise ConfigError(f"unknown measure {measure!r}{nearest(str(measure).lower(), MEASURES)}")
 
 
 def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
