@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= demo
+# Threads that wait sleep instead of spinning: a fifth slower alone, four times faster on a busy machine.
+export OMP_WAIT_POLICY ?= passive
 
 .PHONY: help install demo test test-slow test-gpu lint bench clean
 help:  ## list the targets
