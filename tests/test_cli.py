@@ -95,11 +95,20 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     np.testing.assert_allclose(table["probability_fast"] + table["probability_slow"], 1, atol=1e-12)
     assert table["name"].tolist() == [f"rec{index}" for index in range(12)]
 
-    raxss("predict", model, tmp_path / "rec0.npz", tmp_path / "rec3.npz", "--out", tmp_path / "p.parquet")
+    raxss(
+        "predict",
+        model,
+        tmp_path / "rec0.npz",
+        tmp_path / "rec3.npz",
+        "--out",
+        tmp_path / "p.parquet",
+        "--device",
+        "cpu",
+    )
     again = pd.read_parquet(tmp_path / "p.parquet")
     np.testing.assert_allclose(again["probability_fast"], table["probability_fast"].iloc[[0, 3]], atol=1e-12)
 
-    raxss("explain", model, tmp_path / "rec0.npz", "--out", tmp_path / "why")
+    raxss("explain", model, tmp_path / "rec0.npz", "--out", tmp_path / "why", "--device", "cpu")
     (folder,) = (tmp_path / "why").iterdir()
     assert {file.name for file in folder.iterdir()} == {
         "evidence.json",

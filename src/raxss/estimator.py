@@ -34,7 +34,7 @@ from raxss.evidence import SeriesEvidence, trace
 from raxss.model_folder import load_model, save_model
 from raxss.prediction import exact_arithmetic, pick_device, score_windows
 from raxss.preparation import Scaling, check_series
-from raxss.progress import ProgressBar
+from raxss.progress import ProgressBar, progress_bar
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.retrieval import Retrieval, cached_retrieve
 from raxss.retrieval.batch import batch_support
@@ -376,7 +376,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_short = sum(one.n_samples < self.window_length_ for one in scaled)
         if n_short:
             logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
-        retrievals = [self._retrieve(one, config.retrieval, None, str(device)) for one in scaled]
+        with progress_bar(unit="series", quiet=not self.verbose) as bar:
+            retrievals = [
+                self._retrieve(one, config.retrieval, None, str(device))
+                for one in bar.track(scaled, description="retrieving")
+            ]
         # Feature-space support needs a trained network, so training goes with equal weights there.
         weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
         return WindowPool(

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 
-def progress_bar(*, unit: str) -> Progress:
-    """A rich progress bar on stderr; shows nothing where stderr is not a terminal."""
+def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
+    """A rich progress bar on stderr; shows nothing if ``quiet``, or where stderr is not a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -18,7 +18,7 @@ def progress_bar(*, unit: str) -> Progress:
         TextColumn(unit),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
+        disable=quiet or not sys.stderr.isatty(),
     )
 
 
