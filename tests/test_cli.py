@@ -109,8 +109,9 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     np.testing.assert_allclose(again["probability_fast"], table["probability_fast"].iloc[[0, 3]], atol=1e-12)
 
     raxss("explain", model, tmp_path / "rec0.npz", "--out", tmp_path / "why", "--device", "cpu")
-    (folder,) = (tmp_path / "why").iterdir()
+    (folder,) = (one for one in (tmp_path / "why").iterdir() if one.is_dir())
     assert {file.name for file in folder.iterdir()} == {
+        ".raxss",
         "evidence.json",
         "windows.parquet",
         "neighbors.parquet",
@@ -235,13 +236,74 @@ def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
                 process.send_signal(2)
                 break
         message = process.stderr.read()
-    assert process.returncode == 0
-    assert "--resume --overwrite goes on" in message
+    assert process.returncode == 130
+    assert "is kept; the same command with --resume goes on" in message
     assert RAxSSClassifier.from_pretrained(tmp_path / "m").interrupted_
-    assert raxss_process(*arguments, "--out", tmp_path / "m", "--resume", "--overwrite").returncode == 0
+    assert raxss_process(*arguments, "--out", tmp_path / "m", "--resume").returncode == 0
     assert (tmp_path / "m" / "model.safetensors").read_bytes() == (
         tmp_path / "whole" / "model.safetensors"
     ).read_bytes()
+
+
+def test_ctrl_c_does_not_replace_an_older_model(manifest, model, tmp_path):
+    before = {file.name: file.read_bytes() for file in model.iterdir()}
+    arguments = [
+        "fit",
+        manifest,
+        *FAST[:4],
+        "--max-epochs",
+        "50",
+        "--device",
+        "cpu",
+        "--out",
+        model,
+        "--overwrite",
+    ]
+    command = [sys.executable, "-m", "raxss", *map(str, arguments)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        for line in process.stderr:
+            if line.startswith("epoch 2/"):
+                process.send_signal(2)
+                break
+        message = process.stderr.read()
+    assert process.returncode == 130
+    assert "older model was left as it is" in message
+    assert {file.name: file.read_bytes() for file in model.iterdir()} == before
+    assert (tmp_path / "model.checkpoint").exists()
+
+
+def test_overwriting_never_deletes_a_folder_of_someone_else(model, tmp_path):
+    thesis = tmp_path / "precious" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("years of work")
+    for command in (("explain", model, tmp_path / "rec0.npz"), ("demo",), ("fit", "synthetic")):
+        error = raxss(*command, "--out", thesis.parent, "--overwrite", code=1)
+        assert "the folder 'precious' was not made by raxss" in error
+    assert thesis.read_text() == "years of work"
+    raxss("explain", model, tmp_path / "rec0.npz", "--out", tmp_path / "why")
+    raxss("explain", model, tmp_path / "rec3.npz", "--out", tmp_path / "why", "--overwrite")
+    assert (tmp_path / "why" / "rec3").exists()
+    assert not (tmp_path / "why" / "rec0").exists()
+
+
+def test_warnings_are_messages_without_code(model, tmp_path):
+    np.savez(tmp_path / "flat.npz", samples=np.ones((1, 100)), rate=10.0)
+    ended = raxss_process(
+        "predict", model, tmp_path / "flat.npz", "--out", tmp_path / "p.csv", "--device", "cpu"
+    )
+    assert ended.returncode == 0
+    assert "raxss: warning: series 'flat' is constant over all its 100 samples" in ended.stderr
+    assert ".py" not in ended.stderr
+
+
+def test_a_fault_of_our_own_is_one_line_unless_asked_for(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["raxss", "fit", "synthetic", "--out", "nowhere"])
+    monkeypatch.setattr("raxss.cli.app", lambda: 1 / 0)
+    with pytest.raises(SystemExit, match="unexpected ZeroDivisionError: division by zero"):
+        main()
+    monkeypatch.setenv("RAXSS_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main()
 
 
 def test_main_turns_errors_into_exit_codes(monkeypatch, tmp_path, capsys):

@@ -45,7 +45,7 @@ configs = st.builds(
         RetrievalConfig,
         space=st.sampled_from(["signal", "features"]),
         measure=st.sampled_from(["pearson", "cosine"]),
-        n_neighbors=whole,
+        n_neighbors=st.integers(1, 10_000),
         exclusion=distances,
         spread=distances,
     ),
@@ -271,18 +271,31 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("[training]\nvalidation_fraction = '10%'", r"training.validation_fraction .* got '10%'"),
         ("[training]\nprecision = 'float16'", r"training.precision is 'float16'; did you mean 'bfloat16'"),
         ("[training]\nwindow_loss_weight = 0", r"training.window_loss_weight and .* both 0"),
-        ("[retrieval]\nbank = 'batch'\nspread = 5", r"spread = 5 and space = 'signal'"),
-        ("[retrieval]\nbank = 'batch'\nspace = 'features'", r"spread = 0 and space = 'features'"),
-        (
-            "[retrieval]\nbank = 'batch'\n[aggregation]\nweighting = 'random'",
-            r"aggregation.weighting = 'random'",
-        ),
         ("[retrieval\n", r"not valid TOML: .*line 1"),
     ],
 )
 def test_a_setting_that_is_wrong_is_named_with_its_value(text, message):
     with pytest.raises(ConfigError, match=message):
         Config.from_toml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[retrieval]\nbank = 'batch'\nspread = 5", r"spread = 5 and space = 'signal'"),
+        ("[retrieval]\nbank = 'batch'\nspace = 'features'", r"spread = 0 and space = 'features'"),
+        ("[retrieval]\nbank = 'batch'\n[aggregation]\nweighting = 'random'", r"weighting = 'random'"),
+        ("[aggregation]\ntemperature = 'learned'\nweighting = 'uniform'", r"weighting = 'uniform'"),
+        (
+            "[aggregation]\ntemperature = 'learned'\n[training]\nvalidation_fraction = 0",
+            r"validation_fraction is 0",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_in_training_are_refused_there(text, message):
+    config = Config.from_toml(text)
+    with pytest.raises(ConfigError, match=message):
+        config.check_fit()
 
 
 def test_an_unknown_parameter_is_answered_with_the_nearest():

@@ -1,5 +1,6 @@
 """The estimator: scikit-learn's contract, ragged series, evidence that equals the prediction, bad input."""
 
+import copy
 import inspect
 import logging
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_validate
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
@@ -23,7 +25,9 @@ from raxss.errors import (
     SignalWarning,
     VariateMismatchError,
 )
+from raxss.prediction import score_windows
 from raxss.recordings.synthetic import make_motif_series
+from raxss.windows import windows_of
 from toys import SMALL, Tiny, waves
 
 
@@ -286,6 +290,109 @@ def test_the_temperature_can_be_learned_under_both_losses(rng):
         assert model.explain(series[0]).settings["temperature"] == model.temperature_
 
 
+def test_the_temperature_can_be_learned_for_feature_space(rng):
+    series = waves(rng, n_series=24)
+    model = RAxSSClassifier(
+        **{**SMALL, "max_epochs": 6, "batch_size": 32}, temperature="learned", space="features"
+    )
+    model.fit(series)
+    _, held = model._validation_split(series.labels, series.groups, model.config)
+
+    def loss(temperature):
+        probability = clone_with(model, temperature).predict_proba(series[held])
+        right = (series.labels[held][:, None] == model.classes_).argmax(axis=1)
+        return -np.log(probability[np.arange(len(held)), right]).mean()
+
+    assert loss(model.temperature_) <= min(map(loss, np.geomspace(2e-3, 9, 12))) + 1e-4
+
+
+def clone_with(model, temperature):
+    other = copy.copy(model)
+    other.temperature = float(temperature)
+    return other
+
+
+def test_a_model_of_a_batch_bank_can_be_changed_after_fitting(rng):
+    series = waves(rng)
+    model = RAxSSClassifier(**SMALL, bank="batch", series_loss_weight=1.0).fit(series)
+    for change in ({"space": "features"}, {"weighting": "random"}, {"spread": 5}):
+        assert np.isfinite(model.set_params(**change).predict_proba(series)).all()
+
+
+def test_a_fit_that_fails_leaves_no_mixture(rng):
+    series = waves(rng)
+    model = RAxSSClassifier(**SMALL).fit(series)
+    model.set_params(backbone_options={"dropout": 5.0})
+    with pytest.raises(ConfigError, match="dropout"):
+        model.fit([one.samples for one in series], ["x", "y"] * 9)
+    with pytest.raises(NotFittedError):
+        model.predict(series)
+
+
+def test_a_refit_on_ragged_series_forgets_the_number_of_features(rng):
+    model = RAxSSClassifier(**SMALL).fit(rng.normal(size=(10, 40)), [0, 1] * 5)
+    assert model.n_features_in_ == 40
+    assert not hasattr(model.fit(waves(rng)), "n_features_in_")
+
+
+def test_feature_statistics_are_those_of_all_training_windows(rng):
+    series = waves(rng)
+    model = RAxSSClassifier(**SMALL, validation_fraction=0.0).fit(series)
+    parts = []
+    for one in series:
+        windows = windows_of(model.scaling_.apply(one), window_length=32, stride=8)
+        parts.append(
+            score_windows(model.backbone_, windows.samples, device=torch.device("cpu"), with_features=True)[1]
+        )
+    features = np.concatenate(parts)
+    np.testing.assert_allclose(model.feature_mean_, features.mean(axis=0), atol=1e-6)
+    spread = features.std(axis=0)
+    np.testing.assert_allclose(model.feature_scale_, np.where(spread > 0, spread, 1.0), rtol=1e-4, atol=1e-6)
+
+
+def test_another_rate_is_a_warning_in_prediction_and_evidence(fitted):
+    model, series = fitted
+    fast = Series(series[0].samples, rate=100.0, name="fast one")
+    with pytest.warns(
+        SignalWarning, match="'fast one' has a rate of 100 Hz, but the model was fitted at 10 Hz"
+    ):
+        model.predict_proba([fast])
+    assert "100 Hz" in model.explain(fast).warnings[0]
+    model.predict_proba([series[0].samples])  # no rate is known: nothing to say
+
+
+def test_training_series_of_several_rates_are_warned_about(rng):
+    series = list(waves(rng))
+    series[0] = Series(series[0].samples, rate=20.0, label=series[0].label, group=series[0].group)
+    with pytest.warns(SignalWarning, match="rates from 10 to 20 Hz"):
+        RAxSSClassifier(**SMALL).fit(series)
+
+
+def test_lists_of_pandas_series_and_tensors_are_series(rng):
+    arrays = [one.samples[0] for one in waves(rng)]
+    expected = RAxSSClassifier(**SMALL).fit(arrays, [0, 1] * 9).predict_proba(arrays)
+    for kind in (pd.Series, torch.from_numpy):
+        given = [kind(one) for one in arrays]
+        np.testing.assert_array_equal(
+            RAxSSClassifier(**SMALL).fit(given, [0, 1] * 9).predict_proba(given), expected
+        )
+
+
+def test_labels_in_the_series_are_checked_like_any_others(rng):
+    series = [Series(rng.normal(size=50), label=label) for label in (0.5, 1.5, 0.25, 3.5)]
+    with pytest.raises(ValueError, match="continuous"):
+        RAxSSClassifier().fit(series)
+
+
+def test_a_series_without_a_group_among_others_is_refused_by_name(rng):
+    series = list(waves(rng))
+    series[4] = Series(series[4].samples, rate=10.0, label="slow", name="nobody's")
+    with pytest.raises(DataError, match='1 of 18 series have no group, the first is "nobody\'s"'):
+        RAxSSClassifier(**SMALL).fit(series)
+    with pytest.raises(DataError, match="5 groups were given for 18 series"):
+        RAxSSClassifier(**SMALL, validation_fraction=0.0).fit(series, groups=[1] * 5)
+
+
 def test_a_clone_is_unfitted_and_equal(fitted):
     model, _ = fitted
     assert clone(model).get_params() == model.get_params()
@@ -385,6 +492,16 @@ def test_a_single_series_is_told_to_go_into_a_list(fitted):
         ({"backbone_options": {"widht": 3}}, "widht"),
         ({"device": "cudda"}, "unknown device 'cudda'"),
         ({"bank": "batch", "spread": 5}, "spread = 5"),
+        ({"bank": "batch", "weighting": "random"}, "weighting = 'random'"),
+        (
+            {"temperature": "learned", "weighting": "uniform"},
+            "'learned' does not go with weighting = 'uniform'",
+        ),
+        ({"temperature": "learned", "validation_fraction": 0.0}, "validation_fraction is 0"),
+        ({"n_neighbors": 10**10}, "n_neighbors is 10000000000; at most"),
+        ({"random_state": -1}, "random_state is -1"),
+        ({"device": "meta"}, "device 'meta' is not supported"),
+        ({"backbone_options": {"dropout": 5.0}}, "'convnet' cannot be built .*dropout"),
         ({"window_loss_weight": 0.0}, "both 0"),
     ],
 )

@@ -340,7 +340,7 @@ def test_a_padded_series_says_so_and_has_one_window():
     assert evidence.windows["padded"].all()
     assert evidence.windows["end_s"].item() == pytest.approx(1.2)
     assert evidence.warnings == [
-        "the series is shorter than one window: 1.2 s were padded with zeros behind.",
+        "the series, 1.2 s, is shorter than one window and was padded with zeros behind.",
         "there is one usable window, and it decides alone.",
     ]
     assert math.isnan(evidence.overlap_share)
@@ -480,7 +480,7 @@ def test_a_saved_folder_holds_tables_and_figures_and_is_not_overwritten_unasked(
     place = evidence.save(tmp_path)
     assert place.parent == tmp_path
     assert sorted(file.name for file in place.iterdir()) == [
-        "contributions.png", "evidence.json", "neighbors.parquet", "overlay.png", "windows.parquet",
+        ".raxss", "contributions.png", "evidence.json", "neighbors.parquet", "overlay.png", "windows.parquet",
     ]  # fmt: skip
     with pytest.raises(OutputError, match=place.name):
         evidence.save(tmp_path)

@@ -1,5 +1,6 @@
 """Model folders: what is read is what was written, and nothing else is read."""
 
+import copy
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -55,6 +57,7 @@ def test_classes_keep_their_type(model_and_series, tmp_path, labels):
 
 def test_the_folder_holds_weights_settings_history_and_a_card(folder):
     assert sorted(file.name for file in folder.iterdir()) == [
+        ".raxss",
         "README.md",
         "config.json",
         "history.csv",
@@ -165,6 +168,7 @@ def edited(folder, change):
     [
         (lambda facts: facts.update(format="another"), "its format is 'another'"),
         (lambda facts: facts.pop("classes"), "KeyError: 'classes'"),
+        (lambda facts: facts.update(classes=["a"]), "it has 1 classes"),
         (lambda facts: facts.update(n_variates="many"), "many"),
         (lambda facts: facts.update(window_length=7), "size mismatch"),
         (lambda facts: facts.update(classes=["a", "b", "c"]), "size mismatch"),
@@ -179,7 +183,7 @@ def test_a_config_that_does_not_fit_is_refused(folder, change, message):
         RAxSSClassifier.from_pretrained(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 200_000])
 def test_a_config_that_is_no_json_object_is_refused(folder, content):
     (folder / "config.json").write_bytes(content)
     with pytest.raises(ModelError, match="'model'"):
@@ -214,3 +218,30 @@ def test_a_model_can_be_copied_elsewhere(model_and_series, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "else" / "where")
     loaded = RAxSSClassifier.from_pretrained(tmp_path / "else" / "where", device="cpu")
     np.testing.assert_array_equal(loaded.predict(series), model.predict(series))
+
+
+@pytest.mark.parametrize("change", [{"scaling": "series"}, {"backbone": "patchtst"}, {"window_length": 7}])
+def test_what_was_fitted_is_saved_whatever_the_parameters_say_since(model_and_series, tmp_path, change):
+    original, series = model_and_series
+    model = copy.deepcopy(original).set_params(**change, n_neighbors=3)
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+    assert (loaded.n_neighbors, loaded.scaling, loaded.backbone) == (3, "train", "convnet")
+
+
+def test_names_of_features_are_kept(tmp_path):
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(12, 5)), columns=list("abcde"))
+    model = RAxSSClassifier(**SMALL).fit(table, [0, 1] * 6)
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
+    assert loaded.feature_names_in_.tolist() == list("abcde")
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.predict(table[list("edcba")])
+
+
+def test_a_class_name_cannot_break_the_table_of_the_card(model_and_series, tmp_path):
+    _, series = model_and_series
+    y = np.array(["a|b\n# heading", "c"])[np.arange(len(series)) % 2]
+    model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], y)
+    card = (model.save_pretrained(tmp_path / "m") / "README.md").read_text()
+    assert "| a/b # heading | 9 |" in card
+    assert "\n# heading" not in card

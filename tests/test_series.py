@@ -113,8 +113,10 @@ def test_a_group_of_two_parts_is_one_group():
     assert groups.tolist() == [("p1", 1), ("p1", 2)]
 
 
-def test_groups_are_none_where_one_series_has_none():
-    assert SeriesCollection([Series([1], group="p1"), Series([1])]).groups is None
+def test_groups_are_none_where_no_series_has_one_and_all_or_none_must():
+    assert SeriesCollection([Series([1]), Series([1])]).groups is None
+    with pytest.raises(DataError, match="1 of 2 series have no group, the first is 'lonely'"):
+        _ = SeriesCollection([Series([1], group="p1"), Series([1], name="lonely")]).groups
 
 
 def test_the_series_without_a_label_is_named():

@@ -169,14 +169,14 @@ def test_an_existing_folder_is_refused_and_left_as_it_is(tmp_path):
 def test_an_empty_folder_is_no_obstacle(tmp_path):
     (tmp_path / "model").mkdir()
     fill(tmp_path / "model", "one")
-    assert names(tmp_path / "model") == ["inner"]
+    assert names(tmp_path / "model") == [".raxss", "inner"]
 
 
 def test_overwriting_replaces_the_whole_folder(tmp_path):
     fill(tmp_path / "model", "one")
     (tmp_path / "model" / "left over").write_text("of the old one")
     fill(tmp_path / "model", "two", overwrite=True)
-    assert names(tmp_path / "model") == ["inner"]
+    assert names(tmp_path / "model") == [".raxss", "inner"]
     assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "two"
     assert names(tmp_path) == ["model"]
 
@@ -221,7 +221,7 @@ def test_a_kill_in_the_middle_of_filling_leaves_the_old_folder_whole(tmp_path):
             time.sleep(60)
     """
     run_until_it_says_ready(script, tmp_path / "model")
-    assert names(tmp_path / "model") == ["inner"]
+    assert names(tmp_path / "model") == [".raxss", "inner"]
     assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "one"
     fill(tmp_path / "model", "two", overwrite=True)
     assert (tmp_path / "model" / "inner" / "a.txt").read_text() == "two"

@@ -12,7 +12,7 @@ from torch import nn
 import naive
 from raxss import Series
 from raxss.config import TrainingConfig
-from raxss.errors import ModelError
+from raxss.errors import ModelError, TrainingError
 from raxss.training import (
     Learner,
     WindowPool,
@@ -334,24 +334,37 @@ def test_the_learned_temperature_moves_with_the_series_loss_only(rng):
 
 
 def test_the_fitted_temperature_beats_a_grid_of_others(rng):
-    pool = toy_pool(rng)
-    posteriors = torch.tensor(rng.dirichlet([1, 1], size=len(pool)))
+    targets = np.arange(8) % 2
+    posteriors = [rng.dirichlet([1, 1], size=rng.integers(5, 20)) for _ in targets]
     # windows with much influence are right, so a small temperature pays
-    right = pool.targets[pool.series]
-    pool.influence = posteriors[torch.arange(len(pool)), right].float()
-    found = fit_temperature(posteriors, pool)
+    influence = [one[:, target] for one, target in zip(posteriors, targets, strict=True)]
+    found = fit_temperature([torch.from_numpy(one) for one in posteriors], influence, targets)
 
     def loss(temperature):
         total = 0.0
-        for one in range(pool.n_series):
-            mask = (pool.series == one).numpy()
-            weights = naive.window_weights(pool.influence.numpy()[mask].astype(float), temperature)
-            total -= math.log(naive.series_probability(weights, posteriors.numpy()[mask])[pool.targets[one]])
+        for values, scores, target in zip(posteriors, influence, targets, strict=True):
+            weights = naive.window_weights(scores, temperature)
+            total -= math.log(naive.series_probability(weights, values)[target])
         return total
 
     grid = np.geomspace(1.1e-3, 9, 60)
     assert loss(found) <= min(map(loss, grid)) + 1e-4
     assert found < 0.1
+
+
+def test_weight_decay_leaves_the_temperature_alone(rng):
+    pool, learner = toy_pool(rng), toy_learner(learned=True)
+    pool.influence = torch.zeros_like(pool.influence)  # equal weights: no gradient reaches tau
+    config = TrainingConfig(batch_size=32, max_epochs=3, series_loss_weight=1.0, weight_decay=0.1)
+    train(learner, pool, None, config=config, seed=1, fingerprint="toy")
+    assert learner.temperature.item() == pytest.approx(0.1, abs=1e-7)
+
+
+def test_training_that_diverges_is_stopped_with_epoch_and_rate(rng, tmp_path):
+    path = tmp_path / "run.checkpoint"
+    config = TrainingConfig(batch_size=32, max_epochs=3, lr=1e30, warmup_steps=0)
+    with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d .*rate 1e\+30"):
+        train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="toy", checkpoint=path)
 
 
 def test_pool_posteriors_do_not_depend_on_dropout(rng):

@@ -27,6 +27,7 @@ from raxss.errors import ConfigError, nearest
 from raxss.storage import write_text
 
 MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
+MOST_NEIGHBORS = 10_000
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -83,6 +84,11 @@ class RetrievalConfig:
         _one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
         _one_of("retrieval.bank", self.bank, ("series", "batch"))
         _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
+        if self.n_neighbors > MOST_NEIGHBORS:
+            raise ConfigError(
+                f"retrieval.n_neighbors is {self.n_neighbors}; at most {MOST_NEIGHBORS} are allowed, because every "
+                "window keeps its list. The paper has 10."
+            )
         _at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
         _at_least("retrieval.spread", self.spread, 0, whole=False)
         for name in ("exclusion", "spread"):
@@ -188,19 +194,39 @@ class Config:
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
-    def __post_init__(self) -> None:
-        if self.retrieval.bank == "batch":
-            if self.aggregation.weighting in ("shuffled", "random"):
+    def check_fit(self) -> None:
+        """Refuse settings that do not go together in training; at prediction they may be changed at will."""
+        retrieval, weighting = self.retrieval, self.aggregation.weighting
+        if retrieval.bank == "batch" and weighting in ("shuffled", "random"):
+            raise ConfigError(
+                f"retrieval.bank = 'batch' does not go with aggregation.weighting = {weighting!r}, whose weights "
+                "belong to a whole series. Set retrieval.bank = 'series'."
+            )
+        if retrieval.bank == "batch" and (retrieval.spread > 0 or retrieval.space == "features"):
+            raise ConfigError(
+                f"retrieval.bank = 'batch' goes with spread = 0 and space = 'signal', got spread = "
+                f"{retrieval.spread} and space = {retrieval.space!r}. Set retrieval.bank = 'series'."
+            )
+        if self.aggregation.temperature == "learned":
+            if weighting not in ("support", "inverse"):
                 raise ConfigError(
-                    f"retrieval.bank = 'batch' does not go with aggregation.weighting = "
-                    f"{self.aggregation.weighting!r}, whose weights belong to a whole series. Set "
-                    "retrieval.bank = 'series'."
+                    f"aggregation.temperature = 'learned' does not go with weighting = {weighting!r}, under which "
+                    "there is nothing to learn it from. Set weighting = 'support', or a number."
                 )
-            if self.retrieval.spread > 0 or self.retrieval.space == "features":
+            if self.training.validation_fraction == 0 and not self.learns_temperature_by_gradient:
                 raise ConfigError(
-                    f"retrieval.bank = 'batch' goes with spread = 0 and space = 'signal', got spread = "
-                    f"{self.retrieval.spread} and space = {self.retrieval.space!r}. Set retrieval.bank = 'series'."
+                    "aggregation.temperature = 'learned' is fitted on the validation part here, but "
+                    "training.validation_fraction is 0. Set it above 0, or give the temperature a number."
                 )
+
+    @property
+    def learns_temperature_by_gradient(self) -> bool:
+        """Whether tau is trained with theta; else, where it is learned, it is fitted on the validation part.
+
+        The window loss does not see tau, and feature-space support begins when training is over.
+        """
+        in_loss = self.training.series_loss_weight > 0 and self.retrieval.space == "signal"
+        return self.aggregation.temperature == "learned" and in_loss
 
     @classmethod
     def preset(cls, name: str) -> Config:

@@ -9,6 +9,7 @@
     │   └── RecordingError              a file or manifest that is missing or cannot be read
     ├── ConfigError (ValueError)        a setting that is unknown or out of range
     ├── BackboneError (TypeError)       a network that does not meet the protocol
+    ├── TrainingError (ArithmeticError) training that went astray
     ├── ModelError (ValueError)         a model folder or checkpoint that is corrupt or foreign
     ├── OutputError (OSError)           a place that cannot be written
     └── MissingExtraError (ImportError) an optional dependency that is not installed
@@ -57,6 +58,10 @@ class ConfigError(RAxSSError, ValueError):
 
 class BackboneError(RAxSSError, TypeError):
     """A network does not meet the backbone protocol."""
+
+
+class TrainingError(RAxSSError, ArithmeticError):
+    """Training went astray: the loss is not finite any more."""
 
 
 class ModelError(RAxSSError, ValueError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +22,16 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
 from raxss.backbones import build_backbone, describe, features_of, n_parameters
 from raxss.config import Config, RetrievalConfig
-from raxss.errors import BackboneError, DataError, LabelError
+from raxss.errors import BackboneError, ConfigError, LabelError, SignalWarning
 from raxss.evidence import SeriesEvidence, trace
+from raxss.inputs import as_groups, as_labels, as_series, check_rates
 from raxss.model_folder import load_model, save_model
 from raxss.prediction import exact_arithmetic, pick_device, score_windows
 from raxss.preparation import Scaling, check_series
@@ -45,7 +46,6 @@ from raxss.training import (
     Learner,
     WindowPool,
     fit_temperature,
-    pool_posteriors,
     train,
 )
 from raxss.windows import Windows, windows_of
@@ -216,6 +216,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings["backbone_options"] = settings["backbone_options"] or {}
         return Config.from_parameters({name: _plain(value) for name, value in settings.items()})
 
+    @property
+    def current_config(self) -> Config:
+        """What a fitted model stands for: as fitted, except for what may be changed since."""
+        now = self.config.tables()
+        changeable = {"retrieval": now["retrieval"], "aggregation": now["aggregation"]}
+        return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
+
     # Fitting ----------------------------------------------------------------------------------------------
 
     def fit(
@@ -238,12 +245,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint, resume
             File to write after every epoch, and whether to go on from it.
         """
+        self._forget()
         config = self.config
+        config.check_fit()
         device = pick_device(self.device)
-        series = self._as_series(X, reset=True)
-        labels = self._as_labels(y, series)
+        series = as_series(X, estimator=self, reset=True)
+        labels = as_labels(y, series)
         check_series(series)
-        groups = SeriesCollection(series).groups if groups is None else np.asarray(groups)
+        groups = as_groups(groups, series)
+        check_rates(series)
         self.classes_, targets = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise LabelError(
@@ -277,7 +287,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learner = Learner(
             self.backbone_,
             temperature=0.1 if learned else float(config.aggregation.temperature),
-            learned=learned and config.training.series_loss_weight > 0,
+            learned=config.learns_temperature_by_gradient,
         ).to(device)
         logger.info("training %s on %d windows of %d series", describe(self.backbone_), len(pool), len(kept))
         trained = train(
@@ -296,51 +306,29 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.best_epoch_ = trained.best_epoch
         self.interrupted_ = trained.interrupted
         self.temperature_ = learner.temperature.item()
-        if learned and config.training.series_loss_weight == 0 and validation is not None:
-            self.temperature_ = fit_temperature(pool_posteriors(self.backbone_, validation), validation)
         self._measure_features(pool)
+        if learned and not config.learns_temperature_by_gradient and len(held):
+            parts = [self._predict_one(series[index]).aggregation for index in held]
+            self.temperature_ = fit_temperature(
+                [torch.from_numpy(one.posteriors) for one in parts],
+                [one.influence for one in parts],
+                targets[held],
+            )
         self.training_data_ = self._describe_data(series, labels, groups, held)
+        self.config_ = config
         return self
 
-    def _as_series(self, X: Any, *, reset: bool) -> list[Series]:
-        """Every way of giving series, as a list of them."""
-        if isinstance(X, Series):
-            raise DataError(
-                f"a single series, {X.name!r}, was given where several are expected. Put it into a list: [series]."
-            )
-        if isinstance(X, SeriesCollection):
-            return list(X)
-        if isinstance(X, np.ndarray) and (X.ndim == 3 or (X.ndim == 1 and X.dtype == object)):
-            X = list(X)
-        if isinstance(X, list | tuple) and _is_ragged(X):
-            return [
-                one if isinstance(one, Series) else Series(one, name=f"series {i}") for i, one in enumerate(X)
-            ]
-        rows = validate_data(self, X, reset=reset, ensure_all_finite=False)
-        return [Series(row, name=f"row {index}") for index, row in enumerate(rows)]
-
-    def _as_labels(self, y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
-        """One label a series, from ``y`` or from the series."""
-        if y is None:
-            if series and all(one.label is not None for one in series):
-                return SeriesCollection(series).labels
-            raise LabelError(
-                "this RAxSSClassifier estimator requires y to be passed, but the target y is None. Pass one label "
-                "a series, or series that carry labels: Series(..., label=...)."
-            )
-        labels: NDArray[Any] = column_or_1d(y, warn=True)
-        if len(labels) != len(series):
-            raise LabelError(
-                f"{len(labels)} labels were given for {len(series)} series; one label a series is needed, in the "
-                "same order."
-            )
-        if labels.dtype.kind == "f":
-            assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
-        return labels
+    def _forget(self) -> None:
+        """Drop what an earlier fit left, so that a fit that fails does not leave a mixture of two."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
 
     def _draw_seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
+            if not 0 <= self.random_state < 2**63:
+                raise ConfigError(
+                    f"random_state is {self.random_state}; a whole number from 0 to 2**63 - 1 is needed."
+                )
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
@@ -419,13 +407,16 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not callable(getattr(self.backbone_, "features", None)):
             return
         self.backbone_.eval()
-        parts = []
+        n_seen, mean, squares = 0, np.zeros(1), np.zeros(1)
         with torch.inference_mode(), exact_arithmetic():
             for indices in torch.arange(len(pool), device=pool.strip.device).split(4096):
-                parts.append(features_of(self.backbone_, pool.gather(indices)).double().cpu())
-        features = torch.cat(parts).numpy()
-        scale = features.std(axis=0)
-        self.feature_mean_, self.feature_scale_ = features.mean(axis=0), np.where(scale > 0, scale, 1.0)
+                part = features_of(self.backbone_, pool.gather(indices)).double().cpu().numpy()
+                # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
+                shift, n_both = part.mean(axis=0) - mean, n_seen + len(part)
+                squares = squares + part.var(axis=0) * len(part) + shift**2 * n_seen * len(part) / n_both
+                mean, n_seen = mean + shift * len(part) / n_both, n_both
+        scale = np.sqrt(squares / n_seen)
+        self.feature_mean_, self.feature_scale_ = mean, np.where(scale > 0, scale, 1.0)
 
     def _fingerprint(
         self,
@@ -467,8 +458,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
         check_is_fitted(self, "backbone_")
-        series = self._as_series(X, reset=False)
+        series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
+        for one in series:
+            for note in self._notes_about(one):
+                warnings.warn(note, SignalWarning, stacklevel=2)
         return np.stack([self._predict_one(one).aggregation.series_probability for one in series])
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -491,7 +485,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "backbone_")
         if isinstance(X, list | tuple | SeriesCollection):
-            return [self.explain(one) for one in self._as_series(X, reset=False)]
+            return [self.explain(one) for one in as_series(X, estimator=self, reset=False)]
         series = X if isinstance(X, Series) else Series(X)
         check_series([series], n_variates=self.n_variates_)
         return self._trace(self._predict_one(series))
@@ -540,8 +534,21 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             prediction.retrieval,
             prediction.aggregation,
             classes=self.classes_,
-            settings={"config_hash": self.config.hash},
+            settings={"config_hash": self.current_config.hash},
+            notes=self._notes_about(prediction.series),
         )
+
+    def _notes_about(self, series: Series) -> list[str]:
+        """What makes a series unlike those of the training set."""
+        rates = self.training_data_["rates"]
+        unknown = series.rate == 1.0 or rates == [1.0]  # 1 Hz stands for a rate that is not known
+        if unknown or any(abs(series.rate - rate) <= 0.01 * rate for rate in rates):
+            return []
+        known = ", ".join(f"{rate:g}" for rate in rates[:5])
+        return [
+            f"series {series.name!r} has a rate of {series.rate:g} Hz, but the model was fitted at {known} Hz, so "
+            "its windows last another time. Resample it first."
+        ]
 
     # Keeping ----------------------------------------------------------------------------------------------
 
@@ -560,16 +567,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The callable that built the network, where it was one of your own.
         """
         return load_model(cls, Path(folder), backbone=backbone, device=device)
-
-
-def _is_ragged(X: Sequence[Any]) -> bool:
-    """A list of series, as opposed to a table given as a list of rows."""
-    if not X or any(isinstance(one, Series) or (isinstance(one, np.ndarray) and one.ndim) for one in X):
-        return True
-    if not all(isinstance(one, list | tuple) for one in X):
-        return False
-    nested = any(isinstance(value, list | tuple | np.ndarray) for one in X for value in one[:1])
-    return nested or len({len(one) for one in X}) > 1
 
 
 def _plain(value: Any) -> Any:

@@ -68,7 +68,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(getattr(model, name))) for name in _ARRAYS}
     tensors["scaling/mean"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.mean))
     tensors["scaling/deviation"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.deviation))
-    config = model.config
+    config = model.current_config
     with whole_folder(folder, overwrite=overwrite) as place:
         write_bytes(place / WEIGHTS, save(tensors, {"format": FORMAT}))
         facts = {
@@ -80,6 +80,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
             "classes_dtype": model.classes_.dtype.str,
             "n_variates": model.n_variates_,
             "n_features_in": getattr(model, "n_features_in_", None),
+            "feature_names_in": np.asarray(getattr(model, "feature_names_in_", [])).tolist(),
             "window_length": model.window_length_,
             "temperature": model.temperature_,
             "seed": model.seed_,
@@ -100,6 +101,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
 def _card(facts: dict[str, Any]) -> str:
     """The model card. Class names are the user's: they are escaped, since cards get shown as HTML."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "/").split())
     template = (resources.files("raxss") / "model_card.md.j2").read_text("utf-8")
     return environment.from_string(template).render(facts=facts)
 
@@ -124,10 +126,15 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
                 "from_pretrained(folder, backbone=YourNetwork)."
             )
         model = kind.from_config(Config().updated(settings), device=device)
+        model.config_ = model.config
         model.classes_ = np.array(facts["classes"], dtype=np.dtype(facts["classes_dtype"]))
+        if len(model.classes_) < 2:
+            raise ValueError(f"it has {len(model.classes_)} classes, needed are two at least")
         model.n_variates_, model.window_length_ = int(facts["n_variates"]), int(facts["window_length"])
         if facts["n_features_in"] is not None:
             model.n_features_in_ = int(facts["n_features_in"])
+        if facts["feature_names_in"]:
+            model.feature_names_in_ = np.array(facts["feature_names_in"], dtype=object)
         model.temperature_, model.seed_ = float(facts["temperature"]), int(facts["seed"])
         model.random_state = model.seed_
         model.best_epoch_, model.interrupted_ = int(facts["best_epoch"]), bool(facts["interrupted"])
@@ -184,7 +191,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         )
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             f"{FACTS} in model {folder.name!r} cannot be read: {error}. Copy the model again or refit."
         ) from error

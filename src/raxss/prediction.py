@@ -34,6 +34,8 @@ def pick_device(device: str) -> torch.device:
         resolved = torch.device(device)
     except RuntimeError as error:
         raise ConfigError(f"unknown device {device!r}{nearest(device, ('auto', 'cpu', 'cuda'))}") from error
+    if resolved.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'.")
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             f"device {device!r} was asked for, but torch {torch.__version__} sees no CUDA device. "

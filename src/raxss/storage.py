@@ -25,6 +25,8 @@ from typing import Any
 
 from raxss.errors import OutputError
 
+MARK = ".raxss"  # in every folder that was written whole
+
 
 def write_bytes(path: Path | str, content: bytes) -> None:
     """Write a file so that a reader sees the old content or the new, never a part of it."""
@@ -55,7 +57,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['a.txt']
     """
-    path = Path(path)
+    path = _absolute(path)
     make_folder(path.parent)
     temporary = _place_beside(path)
     try:
@@ -72,16 +74,19 @@ def whole_file(path: Path | str) -> Iterator[Path]:
 def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
     """Give a temporary folder to fill, and move it into place if the block succeeds.
 
-    An existing folder is replaced in one step where the system can exchange two names (Linux), and only
-    with ``overwrite``.
+    An existing folder is replaced in one step where the system can exchange two names (Linux), only with
+    ``overwrite``, and only if an earlier call of this made it: that is what the file ``.raxss`` in it says.
     """
-    path = Path(path)
+    path = _absolute(path)
     refuse_existing(path, overwrite=overwrite)
     make_folder(path.parent)
     temporary = _place_beside(path)
     try:
         with _named_output(path):
             temporary.mkdir()
+            (temporary / MARK).write_text(
+                "Written by raxss, which may replace this folder if told to overwrite it.\n"
+            )
             yield temporary
             for file in temporary.rglob("*"):
                 _flush(file)
@@ -91,19 +96,38 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
             else:
                 os.rename(temporary, path)
             _flush(path.parent)
+    except OutputError as error:  # of a file inside: name the place that was asked for
+        told = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
+        raise OutputError(error.errno, told) from error
     finally:
         _remove(temporary)
 
 
 def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
-    """Say before any work is done that a result would be in the way of an older one."""
-    path = Path(path)
-    if path.exists() and not overwrite and not (path.is_dir() and not any(path.iterdir())):
+    """Say before any work is done that a result would be in the way of something.
+
+    With ``overwrite`` a file may be replaced, and a folder that raxss made; any other folder never.
+    """
+    path = _absolute(path)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if overwrite and path.is_dir() and not (path / MARK).exists():
         raise OutputError(
             errno.EEXIST,
-            f"{path.name or str(path)!r} exists already and was left as it is; choose another place, or overwrite "
+            f"the folder {path.name!r} was not made by raxss and was left as it is, because overwriting would "
+            "delete what is in it; choose another place",
+        )
+    if not overwrite:
+        raise OutputError(
+            errno.EEXIST,
+            f"{path.name!r} exists already and was left as it is; choose another place, or overwrite "
             "it (--overwrite on the command line, overwrite=True in Python)",
         )
+
+
+def _absolute(path: Path | str) -> Path:
+    """With a name even for ``.``, and with ``..`` resolved as text."""
+    return Path(os.path.abspath(path))
 
 
 def make_folder(path: Path | str) -> Path:
@@ -119,7 +143,7 @@ def make_folder(path: Path | str) -> Path:
 
 def check_writable(path: Path | str) -> None:
     """Fail now rather than after an hour of work if nothing can be written at ``path``."""
-    path = Path(path)
+    path = _absolute(path)
     folder = make_folder(path.parent)
     with _named_output(path), tempfile.TemporaryFile(dir=folder):
         pass

@@ -34,6 +34,7 @@ from raxss.aggregation import (
 )
 from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint, state_of
 from raxss.config import TrainingConfig
+from raxss.errors import TrainingError
 from raxss.prediction import exact_arithmetic
 from raxss.recordings.series import Series
 from raxss.sampling import epoch_batches
@@ -321,7 +322,12 @@ def train(
         same device with the same number of threads.
     """
     device = pool.strip.device
-    optimizer = torch.optim.Adam(learner.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
+    groups = [
+        {"params": list(learner.backbone.parameters()), "weight_decay": config.weight_decay},
+        {"params": own, "weight_decay": 0.0},  # decay would draw tau towards 1
+    ]
+    optimizer = torch.optim.Adam([group for group in groups if group["params"]], lr=config.lr)
     progress = Progress()
     if resume and checkpoint is not None and checkpoint.exists():
         progress = load_checkpoint(checkpoint, learner, optimizer, fingerprint=fingerprint)
@@ -351,21 +357,26 @@ def train(
     return Trained(progress.history, progress.best_epoch, interrupted)
 
 
-def fit_temperature(posteriors: Tensor, pool: WindowPool) -> float:
-    """The temperature under which the validation series are the most likely.
+def fit_temperature(
+    posteriors: Sequence[Tensor],  # of each series (n_windows_i, C)
+    influence: Sequence[NDArray[np.float64]],  # (n_windows_i,)
+    targets: NDArray[np.int64],  # (n_series,)
+) -> float:
+    """The temperature, between .001 and 10, under which these series are the most likely.
 
-    The window loss does not see tau, so there it is found afterwards, between .001 and 10.
+    For where the gradient of the loss does not see tau.
     """
+    series = torch.from_numpy(np.repeat(np.arange(len(targets)), [len(one) for one in influence]))
+    values, scores = (
+        torch.cat([one.double() for one in posteriors]),
+        torch.from_numpy(np.concatenate(influence)),
+    )
 
     def loss(log_temperature: float) -> float:
         temperature = math.exp(log_temperature)
-        weights = window_weights(
-            pool.influence.double(), temperature=temperature, series=pool.series, n_series=pool.n_series
-        )
-        probability = series_probability(
-            posteriors.double(), weights, series=pool.series, n_series=pool.n_series
-        )
-        return float(negative_log_likelihood(probability, pool.targets).mean())
+        weights = window_weights(scores, temperature=temperature, series=series, n_series=len(targets))
+        probability = series_probability(values, weights, series=series, n_series=len(targets))
+        return float(negative_log_likelihood(probability, torch.from_numpy(targets)).mean())
 
     found = minimize_scalar(loss, bounds=(math.log(1e-3), math.log(10.0)), method="bounded")
     return math.exp(found.x)
@@ -402,6 +413,11 @@ def _one_epoch(
             batch_support=batch_support,
             autocast=autocast_type(config, device),
             on_step=on_step,
+        )
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"the loss is {loss} in epoch {epoch + 1} (learning rate {config.lr:g}); training has diverged. Lower "
+            "lr, or check the scaling of the samples. Checkpoints and models from before are as they were."
         )
     progress.epoch += 1
     progress.step += steps_an_epoch(config, len(pool))

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from raxss.errors import BackboneError, ConfigError, nearest
+from raxss.errors import BackboneError, ConfigError, RAxSSError, nearest
 
 N_PROBES = 2  # windows in the batch that a new network is tried on
 
@@ -104,7 +104,15 @@ def build_backbone(
     maker, label = _resolve(backbone)
     options = dict(options or {})
     _check_options(maker, label, options)
-    network = maker(n_variates, window_length, n_outputs, **options)
+    try:
+        network = maker(n_variates, window_length, n_outputs, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, RAxSSError):
+            raise
+        raise ConfigError(
+            f"backbone {label} cannot be built for {n_variates} variates, windows of {window_length} samples, "
+            f"{n_outputs} outputs and options {options}: {error}. Check backbone_options."
+        ) from error
     if not isinstance(network, nn.Module):
         raise BackboneError(
             f"backbone {label} returned {type(network).__name__}; a torch.nn.Module is needed. "

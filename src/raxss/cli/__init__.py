@@ -6,7 +6,9 @@ torch is imported inside the commands, so that ``raxss --help`` answers at once.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import warnings
 
 import typer
 
@@ -43,17 +45,31 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line: exit code 0 if all went well, 1 for an error with its message, 2 for wrong usage."""
+    """Run the command line: exit code 0 if all went well, 1 after an error, 2 for wrong usage, 130 if stopped."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    warnings.showwarning = _show_warning
     try:
         app()
     except RAxSSError as error:
         sys.exit(f"raxss: {printable(error)}")
     except KeyboardInterrupt:
-        sys.exit("raxss: interrupted; nothing half-written was left behind")
+        print("raxss: interrupted; nothing half-written was left behind", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("RAXSS_DEBUG"):
+            raise
+        sys.exit(
+            f"raxss: unexpected {type(error).__name__}: {printable(error)}. This is a fault of raxss; set "
+            "RAXSS_DEBUG=1 to see where it happened."
+        )
 
 
-def printable(error: BaseException) -> str:
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """The message alone: where in the code it arose says nothing to who runs a command."""
+    print(f"raxss: warning: {printable(str(message))}", file=sys.stderr)
+
+
+def printable(error: BaseException | str) -> str:
     """An error's text without control characters, which names from files may carry into a terminal.
 
     >>> printable(ValueError("channel \\x1b[31mC3"))

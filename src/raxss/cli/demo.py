@@ -49,6 +49,8 @@ def demo(
         print(f"Training on {len(kept)} ECG records, atrial fibrillation against normal rhythm…", flush=True)
         model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
         model.fit(sample[kept])
+        if model.interrupted_:
+            raise KeyboardInterrupt  # half a demo has no figures to show
         model.save_pretrained(folder / "model")
         print(f"Scoring {len(held)} records that training never saw…", flush=True)
         metrics = _metrics(model, sample[held])

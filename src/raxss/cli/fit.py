@@ -51,7 +51,8 @@ def fit(
     """Train a model on labelled series.
 
     A checkpoint lies beside the model while training goes on (MODEL.checkpoint). After a kill or Ctrl-C,
-    the same command with --resume goes on from there.
+    the same command with --resume goes on from there. Ctrl-C keeps the best model so far, unless an older
+    model is there.
     """
     from raxss.estimator import RAxSSClassifier
     from raxss.storage import check_writable, refuse_existing
@@ -59,8 +60,11 @@ def fit(
     settings = settings_from(
         preset, config, window_length=window_length, stride=stride, max_epochs=max_epochs
     )
-    refuse_existing(out, overwrite=overwrite)
+    shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
+    unfinished = resume and was_interrupted(out)
+    refuse_existing(out, overwrite=overwrite or unfinished)
     check_writable(out)
+    had_model = out.exists() and not unfinished
     series = read_data(data)
     checkpoint = out.with_name(out.name + ".checkpoint")
     if checkpoint.exists() and not resume:
@@ -68,16 +72,30 @@ def fit(
     logging.getLogger("raxss").setLevel(logging.INFO)
     model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
     model.fit(series, checkpoint=checkpoint, resume=resume)
-    model.save_pretrained(out, overwrite=overwrite)
+    if not (model.interrupted_ and had_model):
+        model.save_pretrained(out, overwrite=overwrite or unfinished)
     if model.interrupted_:
-        print(
-            f"Stopped early. The best model so far (epoch {model.best_epoch_}) is in {out}; the same command "
-            "with --resume --overwrite goes on.",
-            file=sys.stderr,
+        kept = (
+            "The older model was left as it is"
+            if had_model
+            else f"The best so far (epoch {model.best_epoch_}) is kept"
         )
-    else:
-        checkpoint.unlink(missing_ok=True)
-        print(f"The model is in {out}. Read {out / 'README.md'}; next: raxss predict {out} INPUT --out FILE")
+        print(f"Stopped. {kept}; the same command with --resume goes on.", file=sys.stderr)
+        raise typer.Exit(130)
+    checkpoint.unlink(missing_ok=True)
+    print(
+        f"The model is in {shown}. Read {shown / 'README.md'}; next: raxss predict {shown} INPUT --out FILE"
+    )
+
+
+def was_interrupted(folder: Path) -> bool:
+    """Whether a model folder holds the best of a run that was stopped."""
+    import json
+
+    try:
+        return bool(json.loads((folder / "config.json").read_text("utf-8")).get("interrupted"))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def settings_from(preset: str, config: Path | None, **overrides: int | None) -> Config:

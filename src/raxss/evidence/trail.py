@@ -285,6 +285,7 @@ def trace(
     *,
     classes: Sequence[Any] | NDArray[Any],
     settings: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> SeriesEvidence:
     """Take the prediction of one series apart into windows, weights and neighbours.
 
@@ -298,6 +299,8 @@ def trace(
         The C labels, in the order of the posteriors' columns.
     settings
         More to carry into outputs, such as the preset's name.
+    notes
+        What the caller knows and a reader should: put before the other warnings.
 
     Examples
     --------
@@ -356,7 +359,7 @@ def trace(
         settings={**own, **{key: value for key, value in (settings or {}).items() if key not in own}},
         series=series,
     )
-    return replace(evidence, warnings=_warnings_about(evidence))
+    return replace(evidence, warnings=[*notes, *_warnings_about(evidence)])
 
 
 def safe_name(name: str) -> str:
@@ -440,7 +443,9 @@ def _warnings_about(evidence: SeriesEvidence) -> list[str]:
     said = []
     if windows["padded"].any():
         short = float(windows["end_s"].iloc[0] - windows["start_s"].iloc[0])
-        said.append(f"the series is shorter than one window: {short:.4g} s were padded with zeros behind.")
+        said.append(
+            f"the series, {short:.4g} s, is shorter than one window and was padded with zeros behind."
+        )
     if n_usable < n:
         said.append(
             f"{n - n_usable} of {n} windows touch samples that are not finite; their weight is 0 and they "

@@ -198,10 +198,16 @@ class SeriesCollection(Sequence[Series]):
 
     @property
     def groups(self) -> NDArray[Any] | None:
-        """One group a series, or None where any series has none."""
+        """One group a series, or None where no series has one; all or none of them must."""
         groups = [one.group for one in self]
-        if any(group is None for group in groups):
+        missing = [one.name for one in self if one.group is None]
+        if len(missing) == len(groups):
             return None
+        if missing:
+            raise DataError(
+                f"{len(missing)} of {len(groups)} series have no group, the first is {missing[0]!r}; all or none "
+                "need one, or series of one patient could sit on both sides of a split. Set Series(group=...)."
+            )
         if not any(isinstance(group, tuple) for group in groups):
             return np.asarray(groups)
         array = np.empty(len(groups), dtype=object)  # (patient, run) stays one group, not a row of two

@@ -1,0 +1,96 @@
+"""In which ways may series, labels and groups be given to the estimator?
+
+    arrays, ragged lists, Series, tables -> list of Series;  y, groups -> one value a series
+
+What scikit-learn's own validation covers is left to it. Next: estimator.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from raxss.errors import DataError, LabelError, SignalWarning
+from raxss.recordings.series import Series, SeriesCollection
+
+
+def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
+    """Every way of giving series, as a list of them."""
+    if isinstance(X, Series):
+        raise DataError(
+            f"a single series, {X.name!r}, was given where several are expected. Put it into a list: [series]."
+        )
+    if isinstance(X, SeriesCollection):
+        return list(X)
+    if isinstance(X, np.ndarray) and (X.ndim == 3 or (X.ndim == 1 and X.dtype == object)):
+        X = list(X)
+    if isinstance(X, list | tuple) and _is_ragged(X):
+        return [
+            one if isinstance(one, Series) else Series(one, name=f"series {i}") for i, one in enumerate(X)
+        ]
+    rows = validate_data(estimator, X, reset=reset, ensure_all_finite=False)
+    return [Series(row, name=f"row {index}") for index, row in enumerate(rows)]
+
+
+def as_labels(y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
+    """One label a series, from ``y`` or from the series."""
+    if y is None:
+        if not series or any(one.label is None for one in series):
+            raise LabelError(
+                "this RAxSSClassifier estimator requires y to be passed, but the target y is None. Pass one "
+                "label a series, or series that carry labels: Series(..., label=...)."
+            )
+        y = SeriesCollection(series).labels
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if len(labels) != len(series):
+        raise LabelError(
+            f"{len(labels)} labels were given for {len(series)} series; one label a series is needed, in the "
+            "same order."
+        )
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    return labels
+
+
+def as_groups(groups: ArrayLike | None, series: list[Series]) -> NDArray[Any] | None:
+    """One group a series, from ``groups`` or from the series; None where there are none."""
+    if groups is None:
+        return SeriesCollection(series).groups
+    array = np.asarray(groups)
+    if len(array) != len(series):
+        raise DataError(
+            f"{len(array)} groups were given for {len(series)} series; one group a series is needed, in the "
+            "same order."
+        )
+    return array
+
+
+def check_rates(series: list[Series]) -> None:
+    """Warn where windows of equal length last different times."""
+    rates = [one.rate for one in series if one.rate != 1.0]  # which stands for a rate that is not known
+    if rates and max(rates) > 1.01 * min(rates):
+        warnings.warn(
+            f"the series have rates from {min(rates):g} to {max(rates):g} Hz, so windows of one length last "
+            "different times. Resample to a common rate first.",
+            SignalWarning,
+            stacklevel=3,
+        )
+
+
+def _is_ragged(X: Sequence[Any]) -> bool:
+    """A list of series, as opposed to a table given as a list of rows."""
+    if not X or any(isinstance(one, Series) or getattr(one, "ndim", 0) for one in X):
+        return True
+    if not all(isinstance(one, list | tuple) for one in X):
+        return False
+    nested = any(isinstance(value, list | tuple | np.ndarray) for one in X for value in one[:1])
+    return nested or len({len(one) for one in X}) > 1
