@@ -180,8 +180,9 @@ def retrieve(
 
 def retrieve_features(
     features: ArrayLike,
-    starts: Sequence[int],
-    nonfinite: Sequence[bool],
+    samples: ArrayLike,
+    window_length: int,
+    stride: int,
     *,
     measure: str = "cosine",
     n_neighbors: int = 10,
@@ -189,14 +190,15 @@ def retrieve_features(
     spread: int = 0,
     bank: Sequence[int] | None = None,
 ) -> Lists:
-    """Eq. (1) with one given vector a window; a vector is a window of all vectors laid end to end."""
-    rows = np.asarray(features, dtype=np.float64).copy()
-    rows[np.asarray(nonfinite, dtype=bool)] = math.nan
-    length = rows.shape[1]
-    vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
+    """Eq. (1) with one given vector a window; a vector is a window of all vectors laid end to end.
+
+    A window whose signal has no shape (Pearson's rule, whatever the measure) is flat, and so is one whose vector
+    is flat. A window whose signal or vector is not finite is not finite.
+    """
+    matrix, flat, nonfinite = feature_similarity(features, samples, window_length, stride, measure)
     return lists_of(
-        _every_pair(vectors, flat, nonfinite),
-        starts,
+        matrix,
+        starts_of(np.atleast_2d(np.asarray(samples)).shape[1], window_length, stride),
         flat,
         nonfinite,
         n_neighbors=n_neighbors,
@@ -204,6 +206,19 @@ def retrieve_features(
         spread=spread,
         bank=bank,
     )
+
+
+def feature_similarity(
+    features: ArrayLike, samples: ArrayLike, window_length: int, stride: int, measure: str
+) -> tuple[NDArray[np.float64], list[bool], list[bool]]:
+    """phi of every pair of vectors; flat; non-finite."""
+    _, shapeless, touched = window_vectors(samples, window_length, stride, "pearson")
+    rows = np.asarray(features, dtype=np.float64).copy()
+    rows[np.asarray(touched, dtype=bool)] = math.nan
+    length = rows.shape[1]
+    vectors, flat, nonfinite = window_vectors(rows.reshape(-1), length, length, measure)
+    flat = [(a or b) and not c for a, b, c in zip(flat, shapeless, nonfinite, strict=True)]
+    return _every_pair(vectors, flat, nonfinite), flat, nonfinite
 
 
 def support(samples: ArrayLike, window_length: int, stride: int, **settings: Any) -> NDArray[np.float64]:

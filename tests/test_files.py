@@ -1,5 +1,8 @@
 import io
+import math
+import os
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -142,12 +145,72 @@ def test_a_missing_file_a_folder_and_an_unknown_type_are_refused_without_the_mac
         "none.npz": r"'none\.npz' was not found",
         "none.hea": r"'none\.hea' was not found",
         "none": "'none' was not found",
-        "notes.txt": r"'notes\.txt' is of type \.txt.*\.npz, \.npy, \.csv",
+        "notes.txt": r"'notes\.txt' is of type '\.txt'.*\.npz, \.npy, \.csv",
         "sub": "'sub' is a folder",
     }.items():
         with pytest.raises(RecordingError, match=message) as caught:
             read_series(tmp_path / name)
         assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_path_that_cannot_be_looked_at_is_named_in_short(folder):
+    long = "n" * 300
+    for name in (long, f"{long}.npz", f"{long}.hea", f"{long}.csv"):
+        for read in (read_series, lambda path: read_inputs([path])):
+            with pytest.raises(
+                RecordingError, match=r"recording 'n{40}\.\.\..*cannot be read: File name too long"
+            ) as caught:
+                read(folder / name)
+            assert len(str(caught.value)) < 300
+    with pytest.raises(
+        RecordingError, match=r"manifest 'all\.csv', line 3: recording 'n{40}\.\.\..*File name too long"
+    ):
+        read_manifest(manifest(folder, f"path,label\na.npz,x\n{long}.npz,y\n"))
+    with pytest.raises(RecordingError, match=r"manifest 'n{40}\.\.\..*cannot be read: File name too long"):
+        read_manifest(folder / f"{long}.csv")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_folder_that_may_not_be_entered_is_named(folder):
+    closed = folder / "closed"
+    closed.mkdir()
+    (closed / "d.npy").write_bytes(npy_bytes(SAMPLES))
+    closed.chmod(0)
+    try:
+        with pytest.raises(RecordingError, match=r"'d\.npy' cannot be read: Permission denied.*permissions"):
+            read_series(closed / "d.npy")
+        with pytest.raises(RecordingError, match=r"line 2: recording 'd\.npy' cannot be read: Permission"):
+            read_manifest(manifest(folder, "path,label\nclosed/d.npy,x\n"))
+    finally:
+        closed.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["sub", "sub.csv", "sub.npz", "sub.dat", "sub.hea"])
+def test_a_folder_is_no_recording_whatever_it_is_called(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(RecordingError, match=rf"'{name}' is a folder; a file of type .*write a manifest"):
+        read_inputs([tmp_path / name])
+    with pytest.raises(RecordingError, match=rf"manifest '{name}' cannot be read: Is a directory"):
+        read_manifest(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "/"])
+def test_a_path_without_a_name_is_a_folder_too(name):
+    with pytest.raises(RecordingError, match="is a folder"):
+        read_inputs([name])
+
+
+def test_a_name_that_is_not_utf8_is_spelled_out(folder):
+    path = os.fsdecode(os.fsencode(folder) + b"/caf\xe9.npy")
+    try:
+        Path(path).write_bytes(npy_bytes(SAMPLES))
+    except OSError:
+        pytest.skip("this file system has UTF-8 names only")
+    assert read_series(path).name == read_inputs([path]).names[0] == r"caf\udce9"
+    assert read_inputs([path], channel=1).names[0].encode() == rb"caf\udce9:1"
+    (folder / r"caf\udce9.npy").write_bytes(npy_bytes(SAMPLES))
+    with pytest.raises(RecordingError, match="would have the same name; rename one"):
+        read_inputs([path, folder / r"caf\udce9.npy"])
 
 
 # Files that lie or break
@@ -207,6 +270,85 @@ def test_damaged_files_are_refused_by_name(folder):
         (folder / name).write_bytes(content)
         with pytest.raises(RecordingError, match=f"recording '{name}'"):
             read_series(folder / name)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (True,), }",
+        "{'descr': '|S0', 'fortran_order': False, 'shape': (1000000000000000000000000000000,), }",
+        "{'descr': '|S0', 'fortran_order': False, 'shape': (3,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1" + "0" * 4000 + ",), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3",  # tokenize.TokenError
+        "{'descr': '<f8', 'fortran_order': False, 'shape': \x00}",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}\n  x\n y",  # IndentationError
+        "(" * 5000,  # too deep to parse
+        "-" * 9000 + "1",
+        "{'descr': {1: 2}, 'fortran_order': False, 'shape': (1,)}",
+        "{'descr': '<f8', 'fortran_order': 3, 'shape': (1,)}",
+        "{[]: 1}",
+        "",
+    ],
+)
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_a_header_that_no_parser_likes_is_refused_by_name(tmp_path, header, suffix):
+    text = header.encode("latin1") + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(8)
+    path = tmp_path / f"odd.{suffix}"
+    if suffix == "npy":
+        path.write_bytes(content)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("samples.npy", content)
+    with pytest.raises(RecordingError, match=rf"recording 'odd\.{suffix}'") as caught:
+        read_series(path)
+    assert len(str(caught.value)) < 500
+
+
+def mutants(content, seed, n):
+    """The content with a few bytes changed, cut out, doubled or made to look like numbers."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        bad = bytearray(content)
+        for _ in range(rng.integers(1, 5)):
+            place, length = int(rng.integers(len(bad) + 1)), int(rng.integers(1, 9))
+            change = rng.integers(5)
+            if change == 0:
+                bad[place : place + length] = rng.bytes(length)
+            elif change == 1:
+                del bad[place : place + length]
+            elif change == 2:
+                bad[place:place] = bad[place : place + length]
+            elif change == 3:
+                bad[place : place + 1] = rng.choice(
+                    [b"9", b"-", b"(", b"'", b",", b"\n", b" ", b":", b"99999999"]
+                )
+            else:
+                del bad[place:]
+        yield bytes(bad)
+
+
+def expect_a_series_or_a_recording_error(path):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as on a command line, where a warning stops nothing
+            series = read_series(path)
+    except RecordingError:
+        return "refused"
+    assert math.isfinite(series.rate)
+    assert series.rate > 0
+    return "read"
+
+
+@pytest.mark.parametrize("name", ["a.npz", "b.npy", "c.csv"])
+def test_a_file_with_random_damage_is_read_or_refused_and_nothing_else(folder, name):
+    content = (folder / name).read_bytes()
+    path = folder / f"bad{Path(name).suffix}"
+    outcomes = set()
+    for bad in mutants(content, seed=1, n=300):
+        path.write_bytes(bad)
+        outcomes.add(expect_a_series_or_a_recording_error(path))
+    assert outcomes == {"read", "refused"}
 
 
 def test_an_archive_without_samples_is_answered_with_what_it_has(tmp_path):
@@ -300,6 +442,37 @@ def test_a_wfdb_record_without_its_header_or_data_is_refused(record):
     record.with_suffix(".hea").write_text("nonsense\n")
     with pytest.raises(RecordingError, match="WFDB record 'rec'"):
         read_series(record)
+
+
+def test_a_wfdb_header_with_random_damage_is_read_or_refused_and_nothing_else(record):
+    header = record.with_suffix(".hea")
+    outcomes = set()
+    for bad in mutants(header.read_bytes(), seed=2, n=300):
+        header.write_bytes(bad)
+        outcomes.add(expect_a_series_or_a_recording_error(record))
+    assert outcomes == {"read", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("rec 1 100 200\n", "declares 1 signals in its header and describes 0"),
+        ("rec 2 100 6\nrec.dat 16 1000/mV\n", "header that cannot be read|declares 2 signals .* describes 1"),
+        ("rec 1 100 6\nrec.dat 16:9999999999 1000/mV\n", "lags by 9,999,999,999 samples"),
+        ("rec 1 100 6\nrec.dat 16 1000/mV 0 0 0 0 0\nrec.dat 16 1000/mV\n", "describes 2|cannot be read"),
+    ],
+)
+def test_a_wfdb_header_that_contradicts_itself_is_refused(record, header, message):
+    record.with_suffix(".hea").write_text(header)
+    with pytest.raises(RecordingError, match=f"WFDB record 'rec' .*(?:{message})"):
+        read_series(record)
+
+
+def test_a_wfdb_channel_without_a_name_has_a_position(record):
+    record.with_suffix(".hea").write_text("rec 2 250 6\nrec.dat 16 1000/mV\nrec.dat 16 1000/mV\n")
+    assert_allclose(read_series(record, channel=1).samples, SAMPLES[1:] / 10, atol=1e-9)
+    with pytest.raises(RecordingError, match=r"'rec' has no channel 'I'.* It has 2 channels"):
+        read_series(record, channel="I")
 
 
 def test_without_wfdb_the_error_says_how_to_install_it(record, monkeypatch):
@@ -422,6 +595,67 @@ def test_inputs_are_recordings_and_manifests_in_the_order_given(folder):
 def test_rate_and_channel_apply_to_the_recordings_among_the_inputs(folder):
     series = read_inputs([folder / "b.npy"], rate=4, channel=1)
     assert (series[0].rate, series.names) == (4, ["b:1"])
+
+
+def test_recordings_of_the_same_name_are_told_apart_by_as_few_folders_as_needed(tmp_path, monkeypatch):
+    for place in ("A", "B", "C/B", "C"):
+        (tmp_path / place).mkdir(exist_ok=True, parents=True)
+        np.save(tmp_path / place / "x.npy", SAMPLES)
+        np.save(tmp_path / place / f"only{place[0]}.npy", SAMPLES)
+    for place in ("A", "B"):
+        manifest(tmp_path / place, f"path\nx.npy\nonly{place}.npy\n", name="m.csv")
+    expected = ["A/x", "onlyA", "B/x", "onlyB"]
+    assert read_inputs([tmp_path / "A/m.csv", tmp_path / "B/m.csv"]).names == expected
+    assert read_inputs([tmp_path / "A/m.csv", tmp_path / "C/x.npy"]).names == ["A/x", "onlyA", "C/x"]
+    files = [tmp_path / f"{place}/x.npy" for place in ("A", "B", "C/B")]
+    assert read_inputs(files).names == ["A/x", f"{tmp_path.name}/B/x", "C/B/x"]
+    monkeypatch.chdir(tmp_path / "A")
+    assert read_inputs(["m.csv", "../B/m.csv"]).names == expected
+    assert read_inputs(["x.npy", "../B/x.npy"], channel=0).names == ["x:0", "B/x:0"]
+    assert read_inputs(["./x.npy", "../A/onlyA.npy"]).names == ["x", "A/onlyA"]
+
+
+def test_one_recording_by_channel_has_one_name(folder):
+    one = manifest(folder, "path,channel\na.npz,0\n", name="one.csv")
+    two = manifest(folder, "path,channel\na.npz,1\nb.npy,\n", name="two.csv")
+    assert read_inputs([one, two]).names == ["a:0", "a:1", "b"]
+
+
+def test_the_same_series_twice_among_the_inputs_is_refused(folder, monkeypatch):
+    one = manifest(folder, "path\nb.npy\na.npz\n", name="one.csv")
+    (folder / "link.npz").symlink_to(folder / "a.npz")
+    monkeypatch.chdir(folder)
+    for again in (folder / "a.npz", "a.npz", "./a.npz", "link.npz", f"../{folder.name}/a.npz"):
+        with pytest.raises(
+            RecordingError,
+            match=r"same series is given twice, by input 1 \(manifest 'one\.csv', line 3\) and by input 2 "
+            rf"\('{Path(again).name}'\)",
+        ) as caught:
+            read_inputs([one, again])
+        assert str(folder) not in str(caught.value)
+    with pytest.raises(RecordingError, match=r"by input 1 \(.*line 2\) and by input 3 \(.*line 2\)"):
+        read_inputs([one, "c.csv", one])
+    assert read_inputs([one, "a.npz"], channel=0).names == ["b", "a", "a:0"]
+    listed = manifest(folder, "path,channel\na.npz,0\n")
+    with pytest.raises(RecordingError, match="given twice"):
+        read_inputs([listed, "a.npz"], channel=0)
+
+
+@pytest.mark.parametrize("again", ["./a.npz", "sub/../a.npz", "link.npz", "{folder}/a.npz"])
+def test_a_recording_under_two_spellings_is_one_recording(folder, again):
+    (folder / "sub").mkdir()
+    (folder / "link.npz").symlink_to("a.npz")
+    again = again.format(folder=folder)
+    message = r"'all\.csv' lists 'a\.npz:0' in lines 2 and 4 \(there as '.*\.npz'\); each series once"
+    with pytest.raises(RecordingError, match=message):
+        read_manifest(manifest(folder, f"path,label,channel\na.npz,x,0\nb.npy,x,0\n{again},y,0\n"))
+    assert len(read_manifest(manifest(folder, f"path,label,channel\na.npz,x,0\n{again},y,1\n"))) == 2
+
+
+def test_a_wfdb_record_by_two_of_its_names_is_one_recording(record):
+    for again in ("rec.hea", "rec.dat"):
+        with pytest.raises(RecordingError, match=rf"lists 'rec' in lines 2 and 3 \(there as '{again}'\)"):
+            read_manifest(manifest(record.parent, f"path,label\nrec,x\n{again},y\n"))
 
 
 def test_no_inputs_are_refused():

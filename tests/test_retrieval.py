@@ -196,6 +196,22 @@ def test_features_equal_to_the_windows_give_the_windows_lists(walk):
         assert (one.space, other.space) == ("signal", "features")
 
 
+def test_windows_of_a_dead_signal_have_no_support_in_feature_space(walk):
+    walk[100:200] = 3.0
+    vectors = np.random.default_rng(5).normal(size=(74, 8))
+    vectors[20:34] = vectors[20]  # the windows within the quarter
+    found = retrieve(
+        walk, window_length=32, stride=5, n_neighbors=3, exclusion=16, measure="cosine", features=vectors
+    )
+    assert_array_equal(np.flatnonzero(found.flat), np.arange(20, 34))
+    assert_array_equal(found.similarity[found.flat], 0.0)
+    assert_array_equal(found.support[found.flat], 0.0)
+    assert_array_equal(found.neighbors[26], [0, 1, 2])
+    alone = retrieve(walk, window_length=32, stride=5, exclusion=16, bank=[25], features=vectors)
+    assert_array_equal(alone.neighbors[0], [25, *[-1] * 9])  # eligible, with similarity 0
+    assert alone.similarity[0, 0] == 0.0
+
+
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [

@@ -132,6 +132,21 @@ def test_memory_keeps_the_most_recent_up_to_its_limit(walk):
     assert small.get("a") is None
 
 
+def test_memory_counts_its_bytes_as_entries_come_change_and_go(walk):
+    rng = np.random.default_rng(6)
+    sizes = [retrieve(walk[:length], window_length=64, stride=1, n_neighbors=2) for length in (80, 150, 400)]
+    memory = cache_module._Memory(4 * cache_module._n_bytes(sizes[2]))
+    evicted = 0
+    for key in rng.integers(12, size=300):
+        before = set(memory._entries)
+        memory.put(str(key), sizes[rng.integers(3)])
+        evicted += len(before - set(memory._entries))
+        assert memory._n_bytes == sum(map(cache_module._n_bytes, memory._entries.values())) <= memory._limit
+    assert evicted > 10
+    memory.clear()
+    assert memory._n_bytes == 0
+
+
 def test_threads_share_the_cache(folder, walk):
     found: list[Retrieval] = []
     threads = [

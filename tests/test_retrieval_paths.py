@@ -256,13 +256,37 @@ def test_features_are_listed_by_the_same_rules_as_windows(case, width, seed):
     for k, start in enumerate(starts):
         gone[k] |= not np.isfinite(samples[:, start : start + chosen["window_length"]]).all()
     lists = {name: chosen[name] for name in ("measure", "n_neighbors", "exclusion", "spread")}
-    expected = naive.retrieve_features(features, starts, gone.tolist(), **lists)
-    matrix = naive.similarity(
-        np.where(gone[:, None], np.nan, features).reshape(-1), width, width, chosen["measure"]
-    )
+    signal = scaled_down(samples), chosen["window_length"], chosen["stride"]
+    expected = naive.retrieve_features(features, *signal, **lists)
+    matrix, _, _ = naive.feature_similarity(features, *signal, chosen["measure"])
     expect_retrieval(found, expected, matrix, chosen)
     assert_array_equal(found.nonfinite, gone)
     assert found.space == "features"
+
+
+@pytest.mark.parametrize("path", ["diagonal", "blocked", "torch"])
+@pytest.mark.parametrize("measure", ["pearson", "cosine"])
+def test_a_dead_signal_is_flat_in_feature_space_too(measure, path):
+    rng = np.random.default_rng(8)
+    samples = rng.normal(size=(2, 400))
+    samples[:, 100:200] = 3.0
+    samples[0, 300] = np.nan
+    dead = np.arange(10, 19)  # windows of 20 samples that lie within the quarter
+    features = rng.normal(size=(39, 6))
+    features[dead] = features[dead[0]]  # a network gives equal windows equal vectors
+    chosen = {"window_length": 20, "stride": 10, "n_neighbors": 3, "exclusion": 10}
+    signal = search_signal(samples, bank=None, measure=measure, spread=0, **chosen)
+    search = search_features(features, signal, measure=measure)
+    assert_array_equal(np.flatnonzero(search.flat), dead)
+    assert_array_equal(search.unit_windows(dead), 0.0)
+    similarity, neighbors = run_path(path, search)
+    expected = naive.retrieve_features(
+        features, samples, 20, 10, measure=measure, n_neighbors=3, exclusion=10
+    )
+    compared = ~search.nonfinite
+    assert_array_equal(neighbors[compared], expected.neighbors[compared])
+    assert_allclose(similarity[compared], expected.similarity[compared], atol=TOLERANCE)
+    assert_array_equal(similarity[dead], 0.0)
 
 
 @many(300)

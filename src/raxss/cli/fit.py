@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +65,7 @@ def fit(
     unfinished = resume and was_interrupted(out)
     refuse_existing(out, overwrite=overwrite or unfinished)
     check_writable(out)
-    had_model = out.exists() and not unfinished
+    had_model = (out / "config.json").exists() and not unfinished
     series = read_data(data)
     checkpoint = out.with_name(out.name + ".checkpoint")
     if checkpoint.exists() and not resume:
@@ -117,4 +118,4 @@ def read_data(data: str) -> SeriesCollection:
     from raxss.datasets import load_dataset
     from raxss.recordings.files import read_manifest
 
-    return read_manifest(data) if data.endswith(".csv") or Path(data).is_file() else load_dataset(data)
+    return read_manifest(data) if data.endswith(".csv") or os.path.isfile(data) else load_dataset(data)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from raxss.errors import EmptyDataError, LabelError, RecordingError, nearest
-from raxss.recordings.formats import SUFFIXES, Content, read_content
+from raxss.recordings.formats import SUFFIXES, Content, file_of, read_content, shown
 from raxss.recordings.series import Series, SeriesCollection
 
 COLUMNS = ("path", "label", "group", "rate", "channel")
@@ -63,21 +64,21 @@ def read_series(
     content = read_content(path)
     samples = content.samples
     if channel is not None:
-        position = _channel_position(content, channel, path.name)
+        position = _channel_position(content, channel, path)
         samples = samples[position : position + 1]
     if rate is not None and content.rate is not None and not math.isclose(rate, content.rate):
         raise RecordingError(
-            f"recording {path.name!r} says {content.rate:g} Hz itself, and {rate:g} Hz was asked for. Leave "
+            f"recording {shown(path)} says {content.rate:g} Hz itself, and {rate:g} Hz was asked for. Leave "
             "the rate out; to change it, resample the recording."
         )
     rate = rate if rate is not None else content.rate
     if rate is not None and not (math.isfinite(rate) and rate > 0):
         raise RecordingError(
-            f"recording {path.name!r} has a rate of {rate} Hz; a finite number above 0 is needed."
+            f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
         )
     if name is None:
         name = _series_name(_without_suffix(path).name, channel)
-    return Series(samples, 1.0 if rate is None else rate, label=label, group=group, name=name)
+    return Series(samples, 1.0 if rate is None else rate, label=label, group=group, name=_printable(name))
 
 
 def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCollection:
@@ -95,26 +96,7 @@ def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCo
     >>> read_manifest(folder / "all.csv").names
     ['a:0', 'a:1']
     """
-    path = Path(path)
-    lines = _manifest_lines(path, labels_required=labels_required)
-    _refuse_missing(path, lines)
-    names = _distinct_names(line.path for line in lines)
-    series = []
-    for line in lines:
-        try:
-            series.append(
-                read_series(
-                    path.parent / line.path,
-                    rate=line.rate,
-                    channel=line.channel,
-                    label=line.label,
-                    group=line.group,
-                    name=_series_name(names[line.path], line.channel),
-                )
-            )
-        except RecordingError as error:
-            raise RecordingError(f"manifest {path.name!r}, line {line.number}: {error}") from error
-    return SeriesCollection(series)
+    return _read_all(_listed(Path(path), labels_required=labels_required))
 
 
 def read_inputs(
@@ -126,59 +108,109 @@ def read_inputs(
 ) -> SeriesCollection:
     """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
 
-    ``rate`` and ``channel`` are for the recordings; a manifest has columns of its own for them.
+    ``rate`` and ``channel`` are for the recordings; a manifest has columns of its own for them. Recordings of
+    the same name get as many folders in front of it as tell them apart.
     """
-    written = [str(path) for path in paths]
-    if not written:
+    asked = [
+        _listed(path, labels_required=labels_required)
+        if _is_manifest(path)
+        else [_Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
+        for path in map(Path, paths)
+    ]
+    if not asked:
         raise EmptyDataError("no input was given; name at least one recording or manifest.")
-    names = _distinct_names(written)
-    series: list[Series] = []
-    for one in written:
-        if _is_manifest(Path(one)):
-            series += read_manifest(one, labels_required=labels_required)
-        else:
-            series.append(
-                read_series(one, rate=rate, channel=channel, name=_series_name(names[one], channel))
-            )
-    return SeriesCollection(series)
+    lines = [line for some in asked for line in some]
+    if repeat := _first_repeat(lines):
+        inputs = [number for number, some in enumerate(asked, start=1) for _ in some]
+        first, again = (f"input {inputs[place]} ({lines[place].where})" for place in repeat)
+        raise RecordingError(
+            f"the same series is given twice, by {first} and by {again}; once is needed. Remove one of them."
+        )
+    return _read_all(lines)
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of a manifest."""
+    """One series that was asked for, by a line of a manifest or directly."""
 
-    number: int
-    path: str
-    label: str | None
-    group: str | None
-    rate: float | None
-    channel: str | None
+    path: Path  # from the current folder
+    written: str  # from the manifest's folder, or as path
+    where: str  # it was asked for
+    number: int = 0  # of the line in its manifest; 0 if asked for directly
+    label: str | None = None
+    group: str | None = None
+    rate: float | None = None
+    channel: str | int | None = None
+
+
+def _read_all(lines: list[_Line]) -> SeriesCollection:
+    """Read every line's series."""
+    names = _distinct_names(lines)
+    series = []
+    for line in lines:
+        try:
+            series.append(
+                read_series(
+                    line.path,
+                    rate=line.rate,
+                    channel=line.channel,
+                    label=line.label,
+                    group=line.group,
+                    name=_series_name(names[os.path.abspath(line.path)], line.channel),
+                )
+            )
+        except RecordingError as error:
+            if not line.number:
+                raise
+            raise RecordingError(f"{line.where}: {error}") from error
+    return SeriesCollection(series)
+
+
+def _first_repeat(lines: list[_Line]) -> tuple[int, int] | None:
+    """Where the first series stands that is asked for again, however its path is spelled."""
+    seen: dict[tuple[str, str], int] = {}
+    for place, line in enumerate(lines):
+        try:
+            key = os.path.realpath(file_of(line.path)), str(line.channel)
+        except (OSError, ValueError):  # reading it will say what is wrong
+            continue
+        if (first := seen.setdefault(key, place)) != place:
+            return first, place
+    return None
+
+
+def _listed(path: Path, *, labels_required: bool) -> list[_Line]:
+    """The series of a manifest, all of which are there, each once."""
+    lines = _manifest_lines(path, labels_required=labels_required)
+    _refuse_missing(path, lines)
+    if repeat := _first_repeat(lines):
+        first, again = (lines[place] for place in repeat)
+        spelled = "" if first.written == again.written else f" (there as {shown(again.written)})"
+        raise RecordingError(
+            f"manifest {shown(path)} lists {shown(_series_name(first.written, first.channel))} in lines "
+            f"{first.number} and {again.number}{spelled}; each series once is needed. Remove one of them."
+        )
+    return lines
 
 
 def _manifest_lines(path: Path, *, labels_required: bool) -> list[_Line]:
     """Everything a manifest says, checked before any recording is opened."""
-    what = f"manifest {path.name!r}"
+    what = f"manifest {shown(path)}"
     rows = _rows(path, what)
     header = [cell.strip() for cell in rows[0][1]] if rows else []
     _check_header(header, what, labels_required=labels_required)
     lines: list[_Line] = []
-    seen: dict[tuple[str, str | None], int] = {}
     for number, row in rows[1:]:
         if len(row) != len(header):
             raise RecordingError(
                 f"{what} has {len(row)} values in line {number} and {len(header)} columns "
                 f"({', '.join(header)}); one value a column is needed. Put quotes around values with commas."
             )
-        line = _line(number, dict(zip(header, (cell.strip() for cell in row), strict=True)), what)
+        cells = dict(zip(header, (cell.strip() for cell in row), strict=True))
+        line = _line(number, cells, path.parent, what)
         if labels_required and line.label is None:
             raise LabelError(
-                f"{what} has no label in line {number} ({line.path!r}); every line needs one here."
-            )
-        earlier = seen.setdefault((line.path, line.channel), number)
-        if earlier != number:
-            raise RecordingError(
-                f"{what} lists {_series_name(line.path, line.channel)!r} in lines {earlier} and {number}; "
-                "each series once is needed. Remove one of them."
+                f"{what} has no label in line {number} ({shown(line.written)}); every line needs one here."
             )
         lines.append(line)
     if not lines:
@@ -201,8 +233,10 @@ def _rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
     except FileNotFoundError as error:
         raise RecordingError(f"{what} was not found; check the path.") from error
     except OSError as error:
-        raise RecordingError(f"{what} cannot be read: {error.strerror or error}.") from error
-    except (csv.Error, UnicodeDecodeError) as error:
+        raise RecordingError(
+            f"{what} cannot be read: {error.strerror or error}. A CSV file with a column 'path' is needed."
+        ) from error
+    except (csv.Error, ValueError) as error:
         raise RecordingError(
             f"{what} is not a CSV file in UTF-8 ({error}). Write it again as one."
         ) from error
@@ -227,7 +261,7 @@ def _check_header(header: list[str], what: str, *, labels_required: bool) -> Non
         raise LabelError(f"{what} has no column 'label' (found: {', '.join(header)}); training needs one.")
 
 
-def _line(number: int, cells: Mapping[str, str], what: str) -> _Line:
+def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> _Line:
     if not cells["path"]:
         raise RecordingError(f"{what} has no path in line {number}; a recording is needed in every line.")
     rate = None
@@ -241,35 +275,40 @@ def _line(number: int, cells: Mapping[str, str], what: str) -> _Line:
                 f"{what} has the rate {text!r} in line {number}; samples per second, a number above 0, are needed."
             )
     return _Line(
-        number,
-        cells["path"],
-        cells.get("label") or None,
-        cells.get("group") or None,
-        rate,
-        cells.get("channel") or None,
+        folder / cells["path"],
+        written=cells["path"],
+        where=f"{what}, line {number}",
+        number=number,
+        label=cells.get("label") or None,
+        group=cells.get("group") or None,
+        rate=rate,
+        channel=cells.get("channel") or None,
     )
 
 
 def _refuse_missing(manifest: Path, lines: list[_Line]) -> None:
     """All files that are not there, in one error."""
-    missing = [line for line in lines if not _is_there(manifest.parent / line.path)]
+    missing = [line for line in lines if not _is_there(line.path)]
     if not missing:
         return
-    listed = ", ".join(f"{line.path!r} (line {line.number})" for line in missing[:N_LISTED])
+    listed = ", ".join(f"{shown(line.written)} (line {line.number})" for line in missing[:N_LISTED])
     more = f" and {len(missing) - N_LISTED} more" if len(missing) > N_LISTED else ""
     raise RecordingError(
-        f"manifest {manifest.name!r} names {len(missing)} of {len(lines)} recordings that were not found: "
+        f"manifest {shown(manifest)} names {len(missing)} of {len(lines)} recordings that were not found: "
         f"{listed}{more}. Paths are relative to the manifest's folder; correct them or put the files there."
     )
 
 
 def _is_there(path: Path) -> bool:
-    return path.exists() or path.with_name(path.name + ".hea").is_file()
+    try:
+        return path.exists() or file_of(path).is_file()
+    except OSError:  # a name too long, a folder that may not be entered: reading it will say so
+        return True
 
 
 def _is_manifest(path: Path) -> bool:
     """A CSV whose first line has a column ``path``."""
-    if path.suffix.lower() != ".csv" or not path.is_file():
+    if path.suffix.lower() != ".csv" or not os.path.isfile(path):
         return False
     try:
         with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
@@ -278,19 +317,19 @@ def _is_manifest(path: Path) -> bool:
         return False
 
 
-def _channel_position(content: Content, channel: str | int, file_name: str) -> int:
+def _channel_position(content: Content, channel: str | int, path: Path) -> int:
     """Where the channel of that name or position is."""
     if isinstance(channel, str) and channel in content.channels:
         if content.channels.count(channel) > 1:
             raise RecordingError(
-                f"recording {file_name!r} has {content.channels.count(channel)} channels named {channel!r}; "
+                f"recording {shown(path)} has {content.channels.count(channel)} channels named {channel!r}; "
                 f"give the position instead, 0 to {len(content.samples) - 1}."
             )
         return content.channels.index(channel)
     if str(channel).isdecimal() and int(channel) < len(content.samples):
         return int(channel)
     raise RecordingError(
-        f"recording {file_name!r} has no channel {channel!r}{nearest(str(channel), content.channels)} It has "
+        f"recording {shown(path)} has no channel {channel!r}{nearest(str(channel), content.channels)} It has "
         f"{len(content.samples)} channels; a position from 0 to {len(content.samples) - 1} will do as well."
     )
 
@@ -303,19 +342,37 @@ def _series_name(base: str, channel: str | int | None) -> str:
     return base if channel is None else f"{base}:{channel}"
 
 
-def _distinct_names(written: Iterable[str]) -> dict[str, str]:
-    """Path as written -> name: without suffix; of an absolute path, only as many last parts as tell it apart."""
-    paths = {one: Path(one) for one in written}
-    stems = Counter(_without_suffix(path) for path in paths.values())
-    # two files that differ in suffix alone keep it
-    paths = {one: bare if stems[bare := _without_suffix(path)] == 1 else path for one, path in paths.items()}
-    names = {one: path.as_posix() for one, path in paths.items() if not path.is_absolute()}
-    n_parts = 0
-    while unnamed := {one: path for one, path in paths.items() if one not in names}:
-        n_parts += 1
-        tails = Counter(path.parts[1:][-n_parts:] for path in unnamed.values())
-        for one, path in unnamed.items():
-            tail = path.parts[1:][-n_parts:]
-            if tails[tail] == 1 or n_parts >= len(path.parts):
-                names[one] = "/".join(tail)
-    return names
+def _printable(name: str) -> str:
+    """A name that can be written as UTF-8: bytes of a file name that are not are spelled out."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _distinct_names(lines: Iterable[_Line]) -> dict[str, str]:
+    """Absolute path -> name: the path as written without suffix; of an absolute one, only the last part.
+
+    Names that would be equal get one folder more in front until they are not; files that differ in suffix alone
+    keep it.
+    """
+    n_parts: dict[str, int] = {}
+    for line in lines:
+        written = Path(os.path.normpath(line.written))
+        n_written = 1 if written.is_absolute() else sum(part != ".." for part in written.parts)
+        path = os.path.abspath(line.path)
+        n_parts[path] = max(n_parts.get(path, 1), n_written)
+    named = {path: _without_suffix(Path(path)).parts[1:] for path in n_parts}
+    while True:
+        names = {path: _printable("/".join(named[path][-n:])) for path, n in n_parts.items()}
+        counts = Counter(names.values())
+        equal = [path for path in names if counts[names[path]] > 1]
+        if not equal:
+            return names
+        if all(n_parts[path] > len(named[path]) for path in equal):  # a name in bytes that spells another
+            files = " and ".join(shown(Path(path)) for path in equal)
+            raise RecordingError(f"recordings {files} would have the same name; rename one of them.")
+        whole = Counter(named[path] for path in equal)
+        for path in equal:
+            with_suffix = Path(path).parts[1:]
+            if whole[named[path]] > 1 and named[path] != with_suffix:
+                named[path] = with_suffix
+            else:
+                n_parts[path] += 1

@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import math
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,28 +62,79 @@ def read_content(path: Path) -> Content:
     Content(samples=array([[ 1.,  2.,  3.],
            [10., 20., 30.]]), rate=None, channels=('left', 'right'))
     """
-    readers: dict[str, Callable[[Path], Content]] = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
-    suffix = path.suffix.lower()
-    has_header = suffix not in readers and _header_of(path).is_file()
-    is_record = suffix in WFDB_SUFFIXES or has_header
-    if not has_header and not path.exists():
-        raise RecordingError(
-            f"recording {path.name!r} was not found; check the path, which is taken as relative to the "
-            "manifest or to the current folder."
-        )
-    if not is_record and (path.is_dir() or suffix not in readers):
-        found = "a folder" if path.is_dir() else f"of type {suffix or 'unknown'}"
-        raise RecordingError(
-            f"recording {path.name!r} is {found}; a file of type {', '.join(SUFFIXES)} or the name of a WFDB "
-            "record is needed."
-        )
     try:
-        return _read_wfdb(path) if is_record else readers[suffix](path)
+        return _reader_of(path)(path)
+    except (RecordingError, MissingExtraError):
+        raise
     except OSError as error:
         raise RecordingError(
-            f"recording {path.name!r} cannot be read: {error.strerror or error}. Check the file and its "
+            f"recording {shown(path)} cannot be read: {_reason(error)}. Check the path, the file and its "
             "permissions."
         ) from error
+    except MemoryError as error:
+        raise RecordingError(
+            f"recording {shown(path)} needs more memory than there is. If it is really that long, cut it into "
+            "several; if not, it is damaged: copy or write it again."
+        ) from error
+    except Exception as error:  # decoders raise whatever they stumble over
+        raise RecordingError(
+            f"recording {shown(path)} is damaged ({_reason(error)}). Copy or write it again."
+        ) from error
+
+
+def shown(path: Path | str) -> str:
+    """How errors name a file: in quotes, without this machine's folders, shortened where it is very long.
+
+    Examples
+    --------
+    >>> print(shown(Path("data/night.npz")), shown("n" * 300))
+    'night.npz' 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...nnnnnnnnnn'
+    """
+    name = path if isinstance(path, str) else path.name or str(path)
+    return repr(name if len(name) <= 100 else f"{name[:40]}...{name[-10:]}")
+
+
+def file_of(path: Path) -> Path:
+    """The one file that a recording is known by: itself or, of a WFDB record, the header."""
+    return _header_of(path) if _is_record(path) else path
+
+
+def _is_record(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix in WFDB_SUFFIXES:
+        return True
+    return suffix not in SUFFIXES and path.name != "" and _header_of(path).is_file()
+
+
+def _reader_of(path: Path) -> Callable[[Path], Content]:
+    """What reads this file, if it is there and of a known type."""
+    readers: dict[str, Callable[[Path], Content]] = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
+    suffix = path.suffix.lower()
+    is_record = _is_record(path)
+    if is_record and _header_of(path).is_file():
+        return _read_wfdb
+    if not path.exists():
+        raise RecordingError(
+            f"recording {shown(path)} was not found; check the path, which is taken as relative to the "
+            "manifest or to the current folder."
+        )
+    if path.is_dir() or not (is_record or suffix in readers):
+        found = "a folder" if path.is_dir() else f"of type {shown(suffix)}" if suffix else "of unknown type"
+        raise RecordingError(
+            f"recording {shown(path)} is {found}; a file of type {', '.join(SUFFIXES)} or the name of a WFDB "
+            "record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
+        )
+    return _read_wfdb if is_record else readers[suffix]
+
+
+def _reason(error: BaseException) -> str:
+    """An exception's own words in one line, without paths; a parser may quote the whole file."""
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return _clipped(" ".join(said.split()) or type(error).__name__)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _checked(samples: NDArray[Any], what: str) -> NDArray[Any]:
@@ -112,9 +162,11 @@ def _load_array(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
             raise ValueError(f"version {version} of the format")
         read_header = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
         shape, _, dtype = read_header(file)  # type: ignore[no-untyped-call]
-    except ValueError as error:
+    except (OSError, zipfile.BadZipFile):
+        raise
+    except Exception as error:  # the header is parsed as Python: bad syntax, types, depth, whatever
         raise RecordingError(
-            f"{what} is not an array in NumPy's format ({error}). Write it again with numpy.save."
+            f"{what} is not an array in NumPy's format ({_reason(error)}). Write it again with numpy.save."
         ) from error
     if dtype.hasobject:
         raise RecordingError(
@@ -122,26 +174,29 @@ def _load_array(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
             "needed. Write it again as an array of floats."
         )
     declared, present = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
-    if any(size < 0 for size in shape) or declared > present:
+    # values of no bytes would let any number of them through
+    if any(size < 0 for size in shape) or dtype.itemsize == 0 or declared > present:
+        declares = _clipped(f"declares shape {shape} of {dtype}, {declared:,} bytes")
         raise RecordingError(
-            f"{what} declares shape {shape} of {dtype}, {declared:,} bytes, and has {present:,}; the file is "
-            "cut off or damaged. Copy or write it again."
+            f"{what} {declares}, and has {present:,}; the file is cut off or damaged. Copy or write it again."
         )
     file.seek(0)
     try:
         return np.asarray(formats.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
-    except ValueError as error:
-        raise RecordingError(f"{what} is cut off or damaged ({error}). Copy or write it again.") from error
+    except (TypeError, ValueError) as error:
+        raise RecordingError(
+            f"{what} is cut off or damaged ({_reason(error)}). Copy or write it again."
+        ) from error
 
 
 def _read_npy(path: Path) -> Content:
-    what = f"recording {path.name!r}"
+    what = f"recording {shown(path)}"
     with open(path, "rb") as file:
         return Content(_checked(_load_array(file, path.stat().st_size, what), what))
 
 
 def _read_npz(path: Path) -> Content:
-    what = f"recording {path.name!r}"
+    what = f"recording {shown(path)}"
     try:
         with zipfile.ZipFile(path) as archive:
             members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
@@ -155,8 +210,12 @@ def _read_npz(path: Path) -> Content:
                 for key in ("samples", "rate", "channels")
                 if key in members
             }
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
-        raise RecordingError(f"{what} is not a whole .npz file ({error}). Copy or write it again.") from error
+    except (RecordingError, OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever zip and its four ways to pack stumble over
+        raise RecordingError(
+            f"{what} is not a whole .npz file ({_reason(error)}). Copy or write it again."
+        ) from error
     samples = _checked(arrays["samples"], f"{what}, array 'samples',")
     rate = arrays.get("rate")
     if rate is not None and (rate.size != 1 or rate.dtype.kind not in "iuf"):
@@ -184,7 +243,7 @@ def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -
 
 def _read_csv(path: Path) -> Content:
     """One column a variate; a first line without any number names the channels."""
-    what = f"recording {path.name!r}"
+    what = f"recording {shown(path)}"
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             lines = [line for line in file if line.strip()]
@@ -194,7 +253,7 @@ def _read_csv(path: Path) -> Content:
         columns = np.loadtxt(lines, delimiter=",", ndmin=2, comments=None) if lines else np.empty((0, 0))
     except (ValueError, csv.Error) as error:
         raise RecordingError(
-            f"{what} {_first_fault(path) or f'is no table of numbers ({error}).'}"
+            f"{what} {_first_fault(path) or f'is no table of numbers ({_reason(error)}).'}"
         ) from error
     samples = _checked(np.ascontiguousarray(columns.T), what)
     if channels and len(channels) != len(samples):
@@ -247,7 +306,7 @@ def _header_of(path: Path) -> Path:
 
 def _read_wfdb(path: Path) -> Content:
     """A WFDB record in physical units."""
-    header_path, what = _header_of(path), f"WFDB record {path.name!r}"
+    header_path, what = _header_of(path), f"WFDB record {shown(path)}"
     if not header_path.is_file():
         raise RecordingError(
             f"{what} has no header {header_path.name!r} beside it, which says how to read it. Add the .hea "
@@ -263,21 +322,28 @@ def _read_wfdb(path: Path) -> Content:
     try:
         header = wfdb.rdheader(record)
     except Exception as error:  # wfdb raises whatever its parser stumbles over
-        raise RecordingError(f"{what} has a header that cannot be read ({error}). Copy it again.") from error
+        raise RecordingError(
+            f"{what} has a header that cannot be read ({_reason(error)}). Copy it again."
+        ) from error
     if not isinstance(header, wfdb.Record) or not header.n_sig:
         raise RecordingError(f"{what} has several segments or no signals; a record of one segment is needed.")
     _check_wfdb_sizes(header, header_path.parent, what)
     try:
         read = wfdb.rdrecord(record)
+        samples, rate = np.ascontiguousarray(read.p_signal.T), float(read.fs)
     except Exception as error:
-        raise RecordingError(f"{what} cannot be read ({error}). Copy its files again.") from error
-    return Content(
-        _checked(np.ascontiguousarray(read.p_signal.T), what), float(read.fs), tuple(read.sig_name)
-    )
+        raise RecordingError(f"{what} cannot be read ({_reason(error)}). Copy its files again.") from error
+    return Content(_checked(samples, what), rate, tuple(name or "" for name in read.sig_name))
 
 
 def _check_wfdb_sizes(header: Any, folder: Path, what: str) -> None:
     """The data files are there and as long as the header says. (wfdb refuses names with a folder in them.)"""
+    described = len(header.file_name or ())
+    if described != header.n_sig:
+        raise RecordingError(
+            f"{what} declares {header.n_sig} signals in its header and describes {described}; one line a "
+            "signal is needed. Copy the header again."
+        )
     needed: dict[str, float] = {}
     for name, fmt, per_frame, offset in zip(
         header.file_name, header.fmt, header.samps_per_frame, header.byte_offset, strict=True
@@ -287,9 +353,16 @@ def _check_wfdb_sizes(header: Any, folder: Path, what: str) -> None:
     for name, n_bytes in needed.items():
         file = folder / name
         if not file.is_file():
-            raise RecordingError(f"{what} lacks its data file {name!r}. Copy it beside the header.")
-        if file.stat().st_size < math.floor(n_bytes):
+            raise RecordingError(f"{what} lacks its data file {shown(name)}. Copy it beside the header.")
+        size = file.stat().st_size
+        if size < math.floor(n_bytes):
             raise RecordingError(
-                f"{what} declares {header.sig_len:,} samples, {math.floor(n_bytes):,} bytes in {name!r}, "
-                f"which has {file.stat().st_size:,}; it is cut off or damaged. Copy it again."
+                f"{what} declares {header.sig_len:,} samples, {math.floor(n_bytes):,} bytes in {shown(name)}, "
+                f"which has {size:,}; it is cut off or damaged. Copy it again."
+            )
+        skew = max(one or 0 for one in header.skew)
+        if skew > (header.sig_len or size):  # wfdb would append as many samples
+            raise RecordingError(
+                f"{what} declares a signal that lags by {skew:,} samples, which is longer than the record; the "
+                "header is damaged. Copy it again."
             )

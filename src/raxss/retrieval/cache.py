@@ -31,7 +31,7 @@ from raxss.recordings.series import Series
 from raxss.retrieval.front import retrieve
 from raxss.retrieval.result import Retrieval
 
-KERNEL_VERSION = 1  # raise it when any path may list other neighbors or round otherwise
+KERNEL_VERSION = 2  # raise it when any path may list other neighbors or round otherwise
 MEMORY_BYTES = 256 * 2**20
 LEAST_WINDOWS_ON_DISK = 4096  # smaller searches are faster than a file
 
@@ -79,6 +79,7 @@ class _Memory:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._n_bytes = 0  # of all entries, so that none need be looked at again
         self._entries: OrderedDict[str, Retrieval] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -90,14 +91,17 @@ class _Memory:
 
     def put(self, key: str, retrieval: Retrieval) -> None:
         with self._lock:
+            if key in self._entries:
+                self._n_bytes -= _n_bytes(self._entries.pop(key))
             self._entries[key] = retrieval
-            self._entries.move_to_end(key)
-            while sum(map(_n_bytes, self._entries.values())) > self._limit:
-                self._entries.popitem(last=False)
+            self._n_bytes += _n_bytes(retrieval)
+            while self._n_bytes > self._limit:
+                self._n_bytes -= _n_bytes(self._entries.popitem(last=False)[1])
 
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+            self._n_bytes = 0
 
 
 _memory = _Memory(MEMORY_BYTES)

@@ -65,7 +65,8 @@ def retrieve(
         of a sampled minibatch.
     features
         ``(n_windows, d)``: compare these vectors instead of the windows. Times, exclusion and non-finite
-        windows still come from the samples; a vector that is not finite makes its window non-finite too.
+        windows still come from the samples, and so do flat ones, by Pearson's rule: a dead signal recurs
+        perfectly in any space. A vector that is not finite makes its window non-finite too.
     device
         ``"cpu"`` or a torch device such as ``"cuda"``. The lists are the same.
 

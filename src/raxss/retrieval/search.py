@@ -8,7 +8,7 @@ non-finite windows. Next: blocked.py, the plainest path.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -32,6 +32,10 @@ class Search:
         ``(n_variates, n_windows)`` window means that Pearson takes off; zeros under cosine.
     norms
         ``(n_windows,)`` of the centred windows, over all variates.
+    flat
+        ``(n_windows,)`` similarity 0 to all: without a shape under Pearson, all zeros under cosine.
+    shapeless
+        ``(n_windows,)`` what Pearson calls flat, under either measure.
     bank
         ``(n_bank,)`` ascending indices of the finite windows that may be neighbors.
     gap, spread_gap
@@ -45,6 +49,7 @@ class Search:
     means: NDArray[np.float64]
     norms: NDArray[np.float64]
     flat: NDArray[np.bool_]
+    shapeless: NDArray[np.bool_]
     nonfinite: NDArray[np.bool_]
     bank: NDArray[np.int64]
     n_neighbors: int
@@ -87,25 +92,24 @@ def search_signal(
     """Prepare the windows of a series for comparison with one another."""
     finite = np.isfinite(samples)
     nonfinite = _touches(np.logical_not(finite).any(axis=0), window_length, stride)
-    centred = measure == "pearson"
-    samples, farthest = _scaled(samples, finite, centre=centred)
-    every_mean = np.stack([sliding_means(variate, window_length) for variate in samples])
-    means = (
-        np.ascontiguousarray(every_mean[:, ::stride]) if centred else np.zeros_like(every_mean[:, ::stride])
-    )
-    norms = np.stack(
-        [window_norms(*pair, window_length, stride) for pair in zip(samples, means, strict=True)]
-    )
-    floor = FLAT_SHARE * farthest * np.sqrt(window_length) if centred else np.zeros_like(farthest)
-    flat = (norms <= floor[:, np.newaxis]).all(axis=0) & ~nonfinite
+    scaled, samples, farthest = _scaled(samples, finite)
+    means = np.stack([sliding_means(variate, window_length)[::stride] for variate in samples])
+    norms = _norms(samples, means, window_length, stride)
+    floor = FLAT_SHARE * farthest * np.sqrt(window_length)
+    flat = shapeless = (norms <= floor[:, np.newaxis]).all(axis=0) & ~nonfinite
+    if measure == "cosine":
+        samples, means = scaled, np.zeros_like(means)
+        norms = _norms(samples, means, window_length, stride)
+        flat = (norms == 0.0).all(axis=0) & ~nonfinite
     return Search(
         samples=samples,
         window_length=window_length,
         stride=stride,
-        centred=centred,
+        centred=measure == "pearson",
         means=means,
         norms=np.hypot.reduce(norms, axis=0),
         flat=flat,
+        shapeless=shapeless,
         nonfinite=nonfinite,
         bank=_finite_bank(bank, nonfinite),
         n_neighbors=n_neighbors,
@@ -122,10 +126,11 @@ def search_features(
 ) -> Search:
     """Compare given vectors instead; what is non-finite, and how far apart windows lie, stays the signal's.
 
-    A vector is a window of a series that has all vectors end to end, so the same preparation serves.
+    A vector is a window of a series that has all vectors end to end, so the same preparation serves. Windows
+    of a dead signal have equal vectors, so a window without a shape is flat here too, under either measure.
     """
     length = features.shape[1]
-    return search_signal(
+    search = search_signal(
         np.where(signal.nonfinite[:, np.newaxis], np.nan, features).reshape(1, -1),
         window_length=length,
         stride=length,
@@ -135,19 +140,28 @@ def search_features(
         exclusion=(signal.gap - 1) * length,
         spread=(signal.spread_gap - 1) * length,
     )
+    return replace(search, flat=(search.flat | signal.shapeless) & ~search.nonfinite)
 
 
 def _scaled(
-    samples: NDArray[np.float64], finite: NDArray[np.bool_], *, centre: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Scale to at most 1, centre each variate by its finite mean; also the largest distance from that mean."""
+    samples: NDArray[np.float64], finite: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Samples scaled to at most 1; the same less each variate's finite mean; the largest distance from it."""
     samples = np.where(finite, samples, 0.0)
     # A power of two changes no digits, and squares can then neither overflow nor vanish.
     samples = np.ldexp(samples, -int(np.frexp(np.abs(samples).max())[1]))
     counts = np.maximum(finite.sum(axis=1, keepdims=True), 1)
     mean = samples.sum(axis=1, keepdims=True) / counts
     distances = np.where(finite, samples - mean, 0.0)
-    return (distances if centre else samples), np.abs(distances).max(axis=1)
+    return samples, distances, np.abs(distances).max(axis=1)
+
+
+def _norms(
+    samples: NDArray[np.float64], means: NDArray[np.float64], window_length: int, stride: int
+) -> NDArray[np.float64]:
+    """Norm of each centred window of each variate, ``(n_variates, n_windows)``."""
+    pairs = zip(samples, means, strict=True)
+    return np.stack([window_norms(*pair, window_length, stride) for pair in pairs])
 
 
 def _touches(bad: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
