@@ -23,6 +23,7 @@ from raxss.errors import (
     LabelError,
     SignalError,
     SignalWarning,
+    TrainingError,
     VariateMismatchError,
 )
 from raxss.prediction import score_windows
@@ -325,6 +326,10 @@ def test_a_fit_that_fails_leaves_no_mixture(rng):
     model.set_params(backbone_options={"dropout": 5.0})
     with pytest.raises(ConfigError, match="dropout"):
         model.fit([one.samples for one in series], ["x", "y"] * 9)
+    with pytest.raises(NotFittedError):
+        model.predict(series)
+    with pytest.raises(TrainingError, match="diverged"):
+        model.set_params(backbone_options=None, lr=1e30, warmup_steps=0).fit(series)
     with pytest.raises(NotFittedError):
         model.predict(series)
 

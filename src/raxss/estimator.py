@@ -269,20 +269,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pools = [self._pool(series, targets, part, config, device) for part in (kept, held) if len(part)]
         pool, validation = pools[0], pools[1] if len(pools) == 2 else None
 
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed_)
-            self.backbone_ = build_backbone(
-                config.backbone.backbone,
-                n_variates=self.n_variates_,
-                window_length=self.window_length_,
-                n_outputs=1 if len(self.classes_) == 2 else len(self.classes_),
-                options=config.backbone.backbone_options,
-            ).to(device)
-        if n_parameters(self.backbone_) == 0:
-            raise BackboneError(
-                f"backbone {type(self.backbone_).__name__} has no parameters, so there is nothing to train. Add a "
-                "layer, such as torch.nn.Linear, as its head."
-            )
+        self.backbone_ = self._fresh_backbone(config).to(device)
         learned = config.aggregation.temperature == "learned"
         learner = Learner(
             self.backbone_,
@@ -315,13 +302,31 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 targets[held],
             )
         self.training_data_ = self._describe_data(series, labels, groups, held)
-        self.config_ = config
+        self.config_ = config  # last: it marks the model as fitted
         return self
 
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that a fit that fails does not leave a mixture of two."""
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
+
+    def _fresh_backbone(self, config: Config) -> torch.nn.Module:
+        """The network with its initial weights, which the seed alone decides."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed_)
+            backbone = build_backbone(
+                config.backbone.backbone,
+                n_variates=self.n_variates_,
+                window_length=self.window_length_,
+                n_outputs=1 if len(self.classes_) == 2 else len(self.classes_),
+                options=config.backbone.backbone_options,
+            )
+        if n_parameters(backbone) == 0:
+            raise BackboneError(
+                f"backbone {type(backbone).__name__} has no parameters, so there is nothing to train. Add a layer, "
+                "such as torch.nn.Linear, as its head."
+            )
+        return backbone
 
     def _draw_seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
@@ -457,7 +462,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
-        check_is_fitted(self, "backbone_")
+        check_is_fitted(self, "config_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
         for one in series:
@@ -483,7 +488,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         `SeriesEvidence`, whose contributions sum to what `predict_proba` says.
         """
-        check_is_fitted(self, "backbone_")
+        check_is_fitted(self, "config_")
         if isinstance(X, list | tuple | SeriesCollection):
             return [self.explain(one) for one in as_series(X, estimator=self, reset=False)]
         series = X if isinstance(X, Series) else Series(X)
@@ -554,7 +559,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def save_pretrained(self, folder: Path | str, *, overwrite: bool = False) -> Path:
         """Write a model folder: weights, settings, history, model card. It appears whole or not at all."""
-        check_is_fitted(self, "backbone_")
+        check_is_fitted(self, "config_")
         return save_model(self, Path(folder), overwrite=overwrite)
 
     @classmethod
