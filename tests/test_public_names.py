@@ -5,7 +5,6 @@ import inspect
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,11 +50,6 @@ def test_importing_raxss_loads_none_of_its_dependencies():
     assert told.stdout.decode().strip() == "[]"
 
 
-def test_the_version_is_that_of_the_package():
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    assert tomllib.loads(project.read_text("utf-8"))["project"]["version"] == raxss.__version__
-
-
 def drawn_tree():
     """(name, bases) of each class in the drawing at the top of errors.py."""
     above = []
@@ -82,3 +76,8 @@ def test_nearest_guesses_only_what_is_near():
         errors.nearest("cosin", ["pearson", "cosine"]) == "; did you mean 'cosine'? Known: pearson, cosine."
     )
     assert errors.nearest("xyz", ["pearson", "cosine"]) == ". Known: pearson, cosine."
+
+
+def test_the_changelog_has_an_entry_for_this_version():
+    changelog = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
+    assert f"## [{raxss.__version__}]" in changelog

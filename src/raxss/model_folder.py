@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from raxss import __version__
 from raxss.backbones import build_backbone, describe
 from raxss.checkpoints import state_of
 from raxss.config import Config
@@ -47,19 +48,11 @@ Model = TypeVar("Model", bound="RAxSSClassifier")
 def versions() -> dict[str, str]:
     """What a number depends on besides the settings."""
     return {
-        "raxss": metadata.version("raxss") if _installed() else "source",
+        "raxss": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-
-
-def _installed() -> bool:
-    try:
-        metadata.version("raxss")
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path:
