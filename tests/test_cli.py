@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -225,18 +226,31 @@ def test_a_file_name_cannot_become_a_formula_or_move_the_cursor(model, tmp_path,
     assert "\x1b[31m" not in ended.stderr
 
 
-def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
-    """A run stopped by a signal keeps its best model, and resuming ends where the undisturbed run does."""
-    arguments = ["fit", manifest, *FAST[:4], "--max-epochs", "12", "--device", "cpu"]
-    assert raxss_process(*arguments, "--out", tmp_path / "whole").returncode == 0
-    command = [sys.executable, "-m", "raxss", *map(str, arguments), "--out", str(tmp_path / "m")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        for line in process.stderr:
-            if line.startswith("epoch 3/"):
-                process.send_signal(2)
+def interrupt_after(line, arguments):
+    """Run until a line begins like this, press Ctrl-C, and return what was said after that."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raxss", *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        # what runs these tests may ignore Ctrl-C, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    with process:
+        for said in process.stderr:
+            if said.startswith(line):
+                process.send_signal(signal.SIGINT)
                 break
         message = process.stderr.read()
     assert process.returncode == 130
+    return message
+
+
+def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
+    """A run stopped by a signal keeps its best model, and resuming ends where the undisturbed run does."""
+    arguments = ["fit", manifest, *FAST[:4], "--max-epochs", "40", "--device", "cpu"]
+    assert raxss_process(*arguments, "--out", tmp_path / "whole").returncode == 0
+    message = interrupt_after("epoch 3/", [*arguments, "--out", tmp_path / "m"])
     assert "is kept; the same command with --resume goes on" in message
     assert RAxSSClassifier.from_pretrained(tmp_path / "m").interrupted_
     assert raxss_process(*arguments, "--out", tmp_path / "m", "--resume").returncode == 0
@@ -259,14 +273,7 @@ def test_ctrl_c_does_not_replace_an_older_model(manifest, model, tmp_path):
         model,
         "--overwrite",
     ]
-    command = [sys.executable, "-m", "raxss", *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        for line in process.stderr:
-            if line.startswith("epoch 2/"):
-                process.send_signal(2)
-                break
-        message = process.stderr.read()
-    assert process.returncode == 130
+    message = interrupt_after("epoch 2/", arguments)
     assert "older model was left as it is" in message
     assert {file.name: file.read_bytes() for file in model.iterdir()} == before
     assert (tmp_path / "model.checkpoint").exists()
