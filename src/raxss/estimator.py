@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
-from raxss.backbones import build_backbone, describe, features_of, n_parameters
+from raxss.backbones import build_backbone, describe, features_of, n_outputs_for, n_parameters
 from raxss.config import Config, RetrievalConfig
 from raxss.errors import BackboneError, ConfigError, LabelError, SignalWarning
 from raxss.evidence import SeriesEvidence, trace
@@ -295,7 +295,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = learner.temperature.item()
         self._measure_features(pool)
         if learned and not config.learns_temperature_by_gradient and len(held):
-            parts = [self._predict_one(series[index]).aggregation for index in held]
+            parts = [self._predict_one(series[index], config).aggregation for index in held]
             self.temperature_ = fit_temperature(
                 [torch.from_numpy(one.posteriors) for one in parts],
                 [one.influence for one in parts],
@@ -318,7 +318,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 config.backbone.backbone,
                 n_variates=self.n_variates_,
                 window_length=self.window_length_,
-                n_outputs=1 if len(self.classes_) == 2 else len(self.classes_),
+                n_outputs=n_outputs_for(len(self.classes_)),
                 options=config.backbone.backbone_options,
             )
         if n_parameters(backbone) == 0:
@@ -414,8 +414,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.backbone_.eval()
         n_seen, mean, squares = 0, np.zeros(1), np.zeros(1)
         with torch.inference_mode(), exact_arithmetic():
-            for indices in torch.arange(len(pool), device=pool.strip.device).split(4096):
-                part = features_of(self.backbone_, pool.gather(indices)).double().cpu().numpy()
+            for windows in pool.all_windows():
+                part = features_of(self.backbone_, windows).double().cpu().numpy()
                 # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
                 shift, n_both = part.mean(axis=0) - mean, n_seen + len(part)
                 squares = squares + part.var(axis=0) * len(part) + shift**2 * n_seen * len(part) / n_both
@@ -468,7 +468,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for one in series:
             for note in self._notes_about(one):
                 warnings.warn(note, SignalWarning, stacklevel=2)
-        return np.stack([self._predict_one(one).aggregation.series_probability for one in series])
+        config = self.config
+        return np.stack([self._predict_one(one, config).aggregation.series_probability for one in series])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -493,11 +494,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return [self.explain(one) for one in as_series(X, estimator=self, reset=False)]
         series = X if isinstance(X, Series) else Series(X)
         check_series([series], n_variates=self.n_variates_)
-        return self._trace(self._predict_one(series))
+        return self._trace(self._predict_one(series, self.config))
 
-    def _predict_one(self, series: Series) -> _Prediction:
+    def _predict_one(self, series: Series, config: Config) -> _Prediction:
         """Samples -> windows -> posteriors and support -> series probability, for one series."""
-        config, device = self.config, pick_device(self.device)
+        device = pick_device(self.device)
         scaled = self.scaling_.apply(series)
         windows = windows_of(scaled, window_length=self.window_length_, stride=config.windows.stride)
         in_features = config.retrieval.space == "features"

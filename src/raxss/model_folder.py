@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from raxss import __version__
-from raxss.backbones import build_backbone, describe
+from raxss.backbones import build_backbone, describe, n_outputs_for
 from raxss.checkpoints import state_of
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, ModelError
@@ -142,7 +142,7 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
             model.backbone,
             n_variates=model.n_variates_,
             window_length=model.window_length_,
-            n_outputs=1 if len(model.classes_) == 2 else len(model.classes_),
+            n_outputs=n_outputs_for(len(model.classes_)),
             options=model.backbone_options,
         )
         model.backbone_.load_state_dict(

@@ -7,7 +7,6 @@ Scaling is fitted once, on training series, and applied to every other. Next: wi
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from numpy.typing import NDArray
 
 from raxss.errors import EmptyDataError, SignalError, SignalWarning, VariateMismatchError
 from raxss.recordings.series import Series
-
-logger = logging.getLogger("raxss")
 
 SHORTEST_SIGNAL = 8  # fewer samples are a row of numbers, where being equal is no fault
 

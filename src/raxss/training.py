@@ -45,7 +45,7 @@ logger = logging.getLogger("raxss")
 #: (windows, series, starts, flat) of one batch -> support
 BatchSupport = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
-WINDOWS_A_VALIDATION_BATCH = 4096
+WINDOWS_A_PASS = 4096
 
 
 class WindowPool:
@@ -105,6 +105,11 @@ class WindowPool:
         """Windows ``(batch, n_variates, window_length)`` by their index in the pool."""
         views = self.strip.unfold(1, self.window_length, 1)
         return views[:, self.starts[indices]].transpose(0, 1)
+
+    def all_windows(self) -> Iterator[Tensor]:
+        """Every window once, in order, as many at a time as memory bears."""
+        for indices in torch.arange(len(self), device=self.strip.device).split(WINDOWS_A_PASS):
+            yield self.gather(indices)
 
 
 class Learner(nn.Module):
@@ -269,11 +274,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def pool_posteriors(backbone: nn.Module, pool: WindowPool) -> Tensor:
     """Posteriors ``(n_windows, C)`` of every window of a pool, dropout off."""
     backbone.eval()
-    parts = []
     with torch.inference_mode(), exact_arithmetic():
-        for indices in torch.arange(len(pool), device=pool.strip.device).split(WINDOWS_A_VALIDATION_BATCH):
-            parts.append(posteriors_of(backbone(pool.gather(indices)).float()))
-    return torch.cat(parts)
+        return torch.cat([posteriors_of(backbone(windows).float()) for windows in pool.all_windows()])
 
 
 def validate(learner: Learner, pool: WindowPool) -> dict[str, float]:

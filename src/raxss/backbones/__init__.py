@@ -14,6 +14,7 @@ from raxss.backbones.protocol import (
     build_backbone,
     describe,
     features_of,
+    n_outputs_for,
     n_parameters,
     register_backbone,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "build_backbone",
     "describe",
     "features_of",
+    "n_outputs_for",
     "n_parameters",
     "register_backbone",
 ]

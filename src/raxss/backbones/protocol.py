@@ -122,6 +122,15 @@ def build_backbone(
     return network
 
 
+def n_outputs_for(n_classes: int) -> int:
+    """How many logits a network of ours gives: one for two classes, else one a class.
+
+    >>> n_outputs_for(2), n_outputs_for(7)
+    (1, 7)
+    """
+    return 1 if n_classes == 2 else n_classes
+
+
 def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
     """One vector per window, the input of the backbone's head: ``(batch, d)``.
 

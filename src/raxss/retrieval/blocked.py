@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.retrieval.compiled import run_on_threads
-from raxss.retrieval.kernels import NONE, select_rows
+from raxss.retrieval.kernels import select_rows
 from raxss.retrieval.search import Search
 
 _BLOCK_VALUES = 2**22  # float64 values in one block of similarities or windows: 32 MB
@@ -26,8 +26,7 @@ def nearest_by_blocks(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Exact lists by float64 matrix products."""
     n_bank, n_values = len(search.bank), search.window_length * len(search.samples)
-    similarity = np.full((search.n_windows, search.n_neighbors), NONE)
-    neighbors = np.full((search.n_windows, search.n_neighbors), -1, np.int64)
+    similarity, neighbors = search.empty_lists()
     if n_bank == 0:
         return similarity, neighbors
     columns = max(block_values // n_values, 1)

@@ -86,19 +86,13 @@ def nearest_by_diagonals(
     return _nearest_by_rows(search, tile, strip, n_threads)
 
 
-def _empty_lists(search: Search) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Lists that nothing has been found for yet."""
-    shape = search.n_windows, search.n_neighbors
-    return np.full(shape, NONE), np.full(shape, -1, np.int64)
-
-
 def _nearest_by_tiles(
     search: Search, tile: int, strip: int, n_threads: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Keep only the lists: a tile of the upper triangle serves its rows and its columns."""
     n_windows = search.n_windows
     steps = lay_out(search)
-    similarity, neighbors = _empty_lists(search)
+    similarity, neighbors = search.empty_lists()
     # What a similarity must reach to be looked at. A flat window ties with everything: see first_eligible.
     bar = np.where(search.flat | search.nonfinite, np.inf, NONE)
     tiles = _Tiles(n_windows, tile, search.gap)
@@ -135,7 +129,7 @@ def _nearest_by_rows(
     """Look at whole rows, as spread and banks need: neighbors beyond the nearest may still be wanted."""
     n_windows = search.n_windows
     steps = lay_out(search)
-    similarity, neighbors = _empty_lists(search)
+    similarity, neighbors = search.empty_lists()
     n_rows = min(max(_ROW_VALUES // n_windows, 16), tile)
     pending = iter(range(0, n_windows, n_rows))
 

@@ -28,8 +28,7 @@ def nearest_on_torch(
     """Exact lists on a torch device; the same as on the CPU."""
     place = _device(device)
     n_bank, n_values = len(search.bank), search.window_length * len(search.samples)
-    similarity = np.full((search.n_windows, search.n_neighbors), NONE)
-    neighbors = np.full((search.n_windows, search.n_neighbors), -1, np.int64)
+    similarity, neighbors = search.empty_lists()
     if n_bank == 0:
         return similarity, neighbors
     windows = _UnitWindows(search, place)

@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from raxss.retrieval.compiled import compiled, compiled_sum
+from raxss.retrieval.kernels import NONE
 
 FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller deviation is no shape
 
@@ -60,6 +61,11 @@ class Search:
     def n_windows(self) -> int:
         """How many queries there are."""
         return len(self.norms)
+
+    def empty_lists(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Similarity and neighbors ``(n_windows, n_neighbors)`` with nothing listed yet."""
+        shape = self.n_windows, self.n_neighbors
+        return np.full(shape, NONE), np.full(shape, -1, np.int64)
 
     @property
     def windows(self) -> NDArray[np.float64]:
