@@ -1,6 +1,7 @@
 """What every test shares: one seeded generator, no surprises from Hypothesis, a cache folder of its own."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault(
     "SCIPY_ARRAY_API", "1"
@@ -25,3 +26,12 @@ def _cache_of_its_own(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAXSS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Real recordings beside the repository; tests of them skip only where that folder is absent."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the folder ../shared/data is absent")
+    return folder

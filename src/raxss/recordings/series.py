@@ -9,14 +9,16 @@ For iEEG a series is one channel of one run. Next: windows.py cuts a series into
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raxss.errors import DataError, EmptyDataError, LabelError
+from raxss.errors import DataError, EmptyDataError, LabelError, nearest
+
+ORIGINS = ("centre", "patient", "recording", "electrode", "pair", "channel")  # widest first
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +42,11 @@ class Series:
     gaps_marked
         True where preparation looked at the non-finite samples and means them as gaps. Windows that
         touch one get weight 0. Without the mark, fitting and predicting refuse such samples.
+    origin
+        Where it comes from, as far as known, widest first: ``centre``, ``patient``, ``recording``,
+        ``electrode``, ``pair``, ``channel``. Splits are made, and audited, by these.
+    preparation
+        What was done to the samples before, in the words of `raxss.preparation.Preparation`; empty: nothing.
 
     Examples
     --------
@@ -57,6 +64,8 @@ class Series:
     name: str = "series"
     start_seconds: float = 0.0
     gaps_marked: bool = False
+    origin: Mapping[str, str] = field(default_factory=dict)
+    preparation: str = ""
 
     def __init__(
         self,
@@ -67,6 +76,8 @@ class Series:
         name: str = "series",
         start_seconds: float = 0.0,
         gaps_marked: bool = False,
+        origin: Mapping[str, str] | None = None,
+        preparation: str = "",
     ) -> None:
         try:
             array = np.asarray(samples)
@@ -94,7 +105,7 @@ class Series:
                 f"series {name!r} has a rate of {rate} Hz; a finite number above 0 is needed. "
                 "Where the rate is unknown, leave it out: times then count samples."
             )
-        for field, value in {
+        for name_of, value in {
             "samples": array,
             "rate": float(rate),
             "label": label,
@@ -102,8 +113,10 @@ class Series:
             "name": str(name),
             "start_seconds": float(start_seconds),
             "gaps_marked": bool(gaps_marked),
+            "origin": _checked_origin(origin or {}, name),
+            "preparation": str(preparation),
         }.items():
-            object.__setattr__(self, field, value)
+            object.__setattr__(self, name_of, value)
 
     @property
     def n_variates(self) -> int:
@@ -131,6 +144,13 @@ class Series:
             f"Series({self.name!r}, {self.n_variates} variate{plural}, {self.n_samples} samples at "
             f"{self.rate:g} Hz = {self.seconds:g} s{label})"
         )
+
+
+def _checked_origin(origin: Mapping[str, str], name: str) -> Mapping[str, str]:
+    for level in origin:
+        if level not in ORIGINS:
+            raise DataError(f"series {name!r} has an unknown origin {level!r}{nearest(level, ORIGINS)}")
+    return {level: str(origin[level]) for level in ORIGINS if level in origin}
 
 
 def _as_float(array: NDArray[Any], name: str) -> NDArray[Any]:

@@ -1,0 +1,99 @@
+"""What is a problem, and how bad is it?
+
+    Problem(code, message) -> Inspection(path, verdict, problems)
+
+``refused``: nothing decodes this file. ``warning``: it can be read, and a reader should know. Every
+code has a line here; messages name the field, what was found, what was needed and what to do, and never quote a
+field that may hold a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Verdict = Literal["ok", "warning", "refused"]
+
+REFUSED = {
+    "not-found": "there is no such file, or a file that belongs to it is missing",
+    "not-readable": "the system does not let it be read",
+    "not-a-recording": "a type of file that raxss does not read",
+    "not-this-format": "the content is not what the name says",
+    "header-damaged": "a field of the header cannot be understood, or the header is cut off",
+    "outside": "a pointer or link leads out of the recording's folder or the BIDS root",
+    "too-large": "decoding would take far more memory than the file's size can account for",
+    "bad-rate": "a sampling rate that no recording has",
+    "bad-range": "physical or digital limits that are not numbers, equal or the wrong way round",
+    "no-data": "no samples at all",
+    "data-missing": "less data than the header declares, in a format where that leaves none to trust",
+    "channels-disagree": "channels.tsv and the recording do not have the same channels",
+    "sidecar-damaged": "a table or JSON file beside the recording cannot be understood",
+    "not-bids": "a file or folder that breaks the rules of BIDS, so that its meaning is not certain",
+}
+WARNING = {
+    "data-truncated": "less data than the header declares; what is whole is read",
+    "data-longer": "more data than the header declares; what is declared is read",
+    "header-inconsistent": "two fields of the header contradict each other; which one counts is said",
+    "blank-unit": "a channel has no unit; its samples are taken as stored",
+    "unknown-unit": "a channel has a unit that is not a voltage; its samples are taken as stored",
+    "duplicate-channel": "several channels have one name; they are told apart by position",
+    "nameless-channel": "a channel has no name",
+    "non-ascii": "text that is not ASCII where the format asks for it",
+    "gaps": "the recording has gaps; each stretch between them becomes a segment",
+    "mixed-rates": "channels have different rates; each is read at its own",
+    "rate-disagrees": "a sidecar and the recording tell different rates; the recording's is used",
+    "channels-renamed": "channels.tsv has the same channels under slightly different names",
+    "sidecar-missing": "a sidecar that BIDS asks for is missing",
+    "flat": "a channel is constant for long",
+    "railed": "a channel sits at the limits of its converter",
+    "nan-run": "a channel has samples that are not numbers",
+    "line-noise": "most of a channel's power is mains hum",
+}
+CODES: dict[str, tuple[Literal["warning", "refused"], str]] = {
+    **{code: ("refused", meaning) for code, meaning in REFUSED.items()},
+    **{code: ("warning", meaning) for code, meaning in WARNING.items()},
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with a file."""
+
+    code: str
+    message: str
+
+    @property
+    def severity(self) -> Literal["warning", "refused"]:
+        """How bad it is, by its code."""
+        return CODES[self.code][0]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found about one file, before anything decoded it.
+
+    Examples
+    --------
+    >>> Inspection("night.edf").verdict
+    'ok'
+    """
+
+    path: str
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its problems."""
+        severities = {problem.severity for problem in self.problems}
+        return "refused" if "refused" in severities else "warning" if severities else "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``raxss check --json`` prints it."""
+        problems = [{"code": one.code, "message": one.message} for one in self.problems]
+        return {"path": self.path, "verdict": self.verdict, "problems": problems}
+
+
+def refusals(problems: Iterable[Problem]) -> list[Problem]:
+    """Those that stop a file from being read."""
+    return [problem for problem in problems if problem.severity == "refused"]

@@ -1,0 +1,138 @@
+"""What does an opened recording offer, before any of its samples is read?
+
+    a file -> Recording: channels (name, rate, unit), segments (true times) -> read(channels, start, stop)
+
+Samples are read when asked for, a stretch of some channels at a time: a night of 128 channels is opened in
+the memory of its header. A gap ends a segment; signal from both sides of it is never put together.
+Next: opening.py has one kind of recording a file format; plan.py says which series to make of one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.errors import RecordingError, nearest
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One sequence of a recording.
+
+    Attributes
+    ----------
+    name
+        As the file spells it, without control characters; may be empty or shared with another channel.
+    rate
+        Samples per second, of this channel alone.
+    unit
+        ``"uV"`` for every voltage, to which samples are converted; as the file says it for all else; ``""``
+        where the file does not say, and then samples are as stored.
+    """
+
+    name: str
+    rate: float
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch without a gap: when it begins, counted from the start of the recording, and how long it is."""
+
+    start_seconds: float
+    seconds: float
+
+
+class Recording(ABC):
+    """An opened file. Use as a context manager, so that the file is closed again.
+
+    Examples
+    --------
+    >>> with ArrayRecording("toy", np.arange(6.0).reshape(2, 3), rate=1.0, names=["C3", "C4"]) as recording:
+    ...     recording.read([recording.position("C4")], start=1)
+    array([[4., 5.]])
+    """
+
+    name: str
+    channels: tuple[Channel, ...]
+    segments: tuple[Segment, ...]
+
+    @abstractmethod
+    def read(
+        self, channels: Sequence[int], *, segment: int = 0, start: int = 0, stop: int | None = None
+    ) -> NDArray[np.float64]:  # (len(channels), stop - start)
+        """Samples ``start`` to ``stop`` of a segment, of channels that have one rate."""
+
+    def n_samples(self, channel: int, segment: int = 0) -> int:
+        """How many samples a channel has in a segment."""
+        return round(self.segments[segment].seconds * self.channels[channel].rate)
+
+    def position(self, channel: str | int) -> int:
+        """Where the channel of that name is; a name that several share has no one place."""
+        if isinstance(channel, int):
+            if 0 <= channel < len(self.channels):
+                return channel
+            raise RecordingError(
+                f"recording {self.name!r} has {len(self.channels)} channels, so there is none at position "
+                f"{channel}; positions go from 0 to {len(self.channels) - 1}."
+            )
+        names = [one.name for one in self.channels]
+        if names.count(channel) > 1:
+            raise RecordingError(
+                f"recording {self.name!r} has {names.count(channel)} channels named {channel!r}; give the "
+                f"position instead, 0 to {len(names) - 1}."
+            )
+        if channel not in names:
+            raise RecordingError(
+                f"recording {self.name!r} has no channel {channel!r}{nearest(channel, names)} A position from 0 "
+                f"to {len(names) - 1} will do as well."
+            )
+        return names.index(channel)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ArrayRecording(Recording):
+    """A recording whose samples are in memory, or mapped there: ``samples (n_channels, n_samples)``."""
+
+    def __init__(
+        self,
+        name: str,
+        samples: NDArray[np.floating | np.integer],
+        *,
+        rate: float,
+        names: Sequence[str] = (),
+        unit: str = "",
+        start_seconds: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.samples = samples
+        names = names or [str(place) for place in range(len(samples))]
+        self.channels = tuple(Channel(one, rate, unit) for one in names)
+        self.segments = (Segment(start_seconds, samples.shape[1] / rate),)
+
+    def n_samples(self, channel: int, segment: int = 0) -> int:
+        """How many samples a channel has."""
+        return int(self.samples.shape[1])
+
+    def read(
+        self, channels: Sequence[int], *, segment: int = 0, start: int = 0, stop: int | None = None
+    ) -> NDArray[np.float64]:
+        """Samples ``start`` to ``stop``."""
+        return np.asarray(self.samples[list(channels), start:stop], dtype=np.float64)
