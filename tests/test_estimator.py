@@ -3,6 +3,7 @@
 import copy
 import inspect
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -195,6 +196,38 @@ def test_validation_never_shares_a_group_with_training(rng):
     kept, held = model._validation_split(series.labels, series.groups, model.config)
     assert len(held)
     assert not set(series.groups[kept]) & set(series.groups[held])
+
+
+def test_a_validation_part_given_by_a_split_is_the_one_that_early_stopping_sees(rng):
+    series = waves(rng, n_series=24)
+    model = RAxSSClassifier(**SMALL).fit(series[:18], validation=series[18:])
+    assert model.training_data_["n_validation"] == 6
+    assert model.scaling_.mean == pytest.approx(
+        np.concatenate([one.samples[0] for one in series[:18]]).mean()
+    )
+    truth = np.array([one.label for one in series[18:]])
+    best = model.history_.iloc[model.best_epoch_ - 1]
+    assert best["validation_accuracy"] == pytest.approx((model.predict(series[18:]) == truth).mean())
+
+
+def test_validation_labels_that_training_lacks_are_named(rng):
+    series = waves(rng, n_series=12, n_classes=3)
+    with pytest.raises(LabelError, match="'faster'"):
+        RAxSSClassifier(**SMALL).fit([one for one in series if one.label != "faster"], validation=series[2:3])
+
+
+def test_series_prepared_in_another_way_than_the_training_data_are_refused(rng):
+    series = [replace(one, preparation="pool 2/1") for one in waves(rng)]
+    model = RAxSSClassifier(**SMALL).fit(series)
+    assert model.preparation_ == "pool 2/1"
+    other = replace(series[3], preparation="")
+    for call in (model.predict_proba, model.explain):
+        with pytest.raises(DataError, match=r"'wave 3' was prepared by nothing.*'pool 2/1'"):
+            call([other])
+    with pytest.raises(
+        DataError, match=r"'wave 3' was prepared by nothing and series 'wave 0' by 'pool 2/1'"
+    ):
+        RAxSSClassifier(**SMALL).fit([*series[:3], other])
 
 
 def test_the_same_seed_fits_the_same_model_and_another_fits_another(rng):

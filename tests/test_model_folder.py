@@ -43,6 +43,18 @@ def test_a_model_comes_back_as_it_went(model_and_series, folder):
     model.set_params(space="signal")
 
 
+def test_how_the_training_data_were_prepared_and_split_stays_with_the_model(model_and_series, tmp_path):
+    model = copy.deepcopy(model_and_series[0])
+    model.preparation_ = "pool 24/12, z-score"
+    model.training_data_["split"] = "channel (leaky)"
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
+    assert loaded.preparation_ == "pool 24/12, z-score"
+    assert loaded.training_data_["split"] == "channel (leaky)"
+    card = (tmp_path / "m" / "README.md").read_text()
+    assert "pool 24/12, z-score" in card
+    assert "Split: channel (leaky)." in card
+
+
 @pytest.mark.parametrize(
     "labels", [[1, 2], [1.0, 2.0], [False, True], ["ä", "b"], np.array(["x", "yy"], dtype=object)]
 )

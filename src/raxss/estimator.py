@@ -31,7 +31,14 @@ from raxss.backbones import build_backbone, describe, features_of, n_outputs_for
 from raxss.config import Config, RetrievalConfig
 from raxss.errors import BackboneError, ConfigError, LabelError, SignalWarning
 from raxss.evidence import SeriesEvidence, trace
-from raxss.inputs import as_groups, as_labels, as_series, check_rates
+from raxss.inputs import (
+    as_groups,
+    as_labels,
+    as_series,
+    check_preparation,
+    check_rates,
+    common_preparation,
+)
 from raxss.model_folder import load_model, save_model
 from raxss.prediction import exact_arithmetic, pick_device, score_windows
 from raxss.preparation import Scaling, check_series
@@ -108,7 +115,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    classes_, n_variates_, window_length_, backbone_, scaling_, temperature_, history_, seed_, interrupted_
+    classes_, n_variates_, window_length_, preparation_, backbone_, scaling_, temperature_, history_, seed_,
+    interrupted_
 
     Notes
     -----
@@ -231,6 +239,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         *,
+        validation: Any = None,
         checkpoint: Path | str | None = None,
         resume: bool = False,
     ) -> Self:
@@ -242,6 +251,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Series and one label each. Labels may also be in the series themselves.
         groups
             What must not sit in training and validation at once. May also be in the series.
+        validation
+            Labelled `Series` that early stopping looks at, as a split made them; without them,
+            ``validation_fraction`` of X is set aside.
         checkpoint, resume
             File to write after every epoch, and whether to go on from it.
         """
@@ -251,8 +263,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         device = pick_device(self.device)
         series = as_series(X, estimator=self, reset=True)
         labels = as_labels(y, series)
-        check_series(series)
         groups = as_groups(groups, series)
+        n_given = len(series)
+        if validation is not None:
+            others = as_series(validation, estimator=self, reset=False)
+            labels = np.concatenate([labels, as_labels(None, others)])
+            series = series + others
+        check_series(series)
+        self.preparation_ = common_preparation(series)
         check_rates(series)
         self.classes_, targets = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
@@ -263,7 +281,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed_ = self._draw_seed()
         self.n_variates_ = series[0].n_variates
         self.window_length_ = min(config.windows.window_length, max(one.n_samples for one in series))
-        kept, held = self._validation_split(labels, groups, config)
+        if validation is None:
+            kept, held = self._validation_split(labels, groups, config)
+        else:
+            kept, held = np.arange(n_given), np.arange(n_given, len(series))
+            self._check_validation(labels, n_given)
 
         self.scaling_ = Scaling.fit([series[index] for index in kept], config.preparation.scaling)
         pools = [self._pool(series, targets, part, config, device) for part in (kept, held) if len(part)]
@@ -283,7 +305,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validation,
             config=config.training,
             seed=self.seed_,
-            fingerprint=self._fingerprint(series, targets, groups, config),
+            fingerprint=self._fingerprint(series, targets, groups, held, config),
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
             batch_support=self._batch_support(config),
@@ -355,6 +377,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             return everything
         return kept, held
+
+    def _check_validation(self, labels: NDArray[Any], n_given: int) -> None:
+        missing = set(labels[n_given:].tolist()) - set(labels[:n_given].tolist())
+        if missing:
+            raise LabelError(
+                f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
+                "needs one to learn from. Move a group of that label into the training part."
+            )
 
     def _pool(
         self,
@@ -428,6 +458,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         series: list[Series],
         targets: NDArray[np.int64],
         groups: NDArray[Any] | None,
+        held: NDArray[np.int64],
         config: Config,
     ) -> str:
         """The same for the same settings, data and seed; names and paths do not enter."""
@@ -437,6 +468,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             digest.update(np.ascontiguousarray(one.samples).data)
         digest.update(np.ascontiguousarray(targets).data)
         digest.update(repr(None if groups is None else groups.tolist()).encode())
+        digest.update(held.astype(np.int64).data)
         return digest.hexdigest()[:16]
 
     def _describe_data(
@@ -456,6 +488,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
             "rates": sorted({one.rate for one in series}),
             "n_samples": [min(lengths), max(lengths)],
+            "split": None,  # what kept the test part away, where somebody says so
         }
 
     # Predicting -------------------------------------------------------------------------------------------
@@ -465,6 +498,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "config_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
+        check_preparation(series, self.preparation_)
         for one in series:
             for note in self._notes_about(one):
                 warnings.warn(note, SignalWarning, stacklevel=2)
@@ -494,6 +528,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return [self.explain(one) for one in as_series(X, estimator=self, reset=False)]
         series = X if isinstance(X, Series) else Series(X)
         check_series([series], n_variates=self.n_variates_)
+        check_preparation([series], self.preparation_)
         return self._trace(self._predict_one(series, self.config))
 
     def _predict_one(self, series: Series, config: Config) -> _Prediction:

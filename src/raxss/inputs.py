@@ -86,6 +86,33 @@ def check_rates(series: list[Series]) -> None:
         )
 
 
+def common_preparation(series: list[Series]) -> str:
+    """What was done to all of these series before; they must agree."""
+    first = series[0]
+    for one in series:
+        if one.preparation != first.preparation:
+            raise DataError(
+                f"series {one.name!r} was prepared by {_told(one.preparation)} and series {first.name!r} by "
+                f"{_told(first.preparation)}; all need the same. Prepare them together, with `raxss prepare`."
+            )
+    return first.preparation
+
+
+def check_preparation(series: list[Series], fitted: str) -> None:
+    """Refuse series that were prepared otherwise than those the model learned from."""
+    for one in series:
+        if one.preparation != fitted:
+            raise DataError(
+                f"series {one.name!r} was prepared by {_told(one.preparation)}, but the model was fitted on series "
+                f"prepared by {_told(fitted)}. Prepare it likewise: "
+                "Preparation.parse(model.preparation_).apply(series), on the series as recorded."
+            )
+
+
+def _told(preparation: str) -> str:
+    return repr(preparation) if preparation else "nothing"
+
+
 def _is_ragged(X: Sequence[Any]) -> bool:
     """A list of series, as opposed to a table given as a list of rows."""
     if not X or any(isinstance(one, Series) or getattr(one, "ndim", 0) for one in X):

@@ -75,6 +75,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
             "n_features_in": getattr(model, "n_features_in_", None),
             "feature_names_in": np.asarray(getattr(model, "feature_names_in_", [])).tolist(),
             "window_length": model.window_length_,
+            "preparation": model.preparation_,
             "temperature": model.temperature_,
             "seed": model.seed_,
             "best_epoch": model.best_epoch_,
@@ -124,6 +125,7 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         if len(model.classes_) < 2:
             raise ValueError(f"it has {len(model.classes_)} classes, needed are two at least")
         model.n_variates_, model.window_length_ = int(facts["n_variates"]), int(facts["window_length"])
+        model.preparation_ = str(facts.get("preparation", ""))
         if facts["n_features_in"] is not None:
             model.n_features_in_ = int(facts["n_features_in"])
         if facts["feature_names_in"]:
