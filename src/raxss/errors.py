@@ -22,6 +22,7 @@ Each message names the thing, what was found, what was needed and what to do.
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RAxSSError(Exception):
@@ -94,3 +95,25 @@ def nearest(name: str, known: Iterable[str]) -> str:
     matches = difflib.get_close_matches(str(name), names, n=1)
     guess = f"; did you mean {matches[0]!r}?" if matches else "."
     return f"{guess} Known: {', '.join(names) or 'none'}."
+
+
+def shown(path: Path | str) -> str:
+    """How errors name a file: in quotes, without this machine's folders, shortened where it is very long.
+
+    Examples
+    --------
+    >>> print(shown(Path("data/night.npz")), shown("n" * 300))
+    'night.npz' 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...nnnnnnnnnn'
+    """
+    name = path if isinstance(path, str) else path.name or str(path)
+    return repr(name if len(name) <= 100 else f"{name[:40]}...{name[-10:]}")
+
+
+def listed(names: Iterable[str], most: int = 10) -> str:
+    """The first of many names, and how many more there are.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b and 1 more'
+    """
+    every = list(names)
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

@@ -1,10 +1,10 @@
 """What is in this file, and can it be true?
 
-    .npy, .npz, .csv, WFDB record -> Content: samples (n_variates, n_samples), rate, channel names
+    .npy, .npz, .csv -> Content: samples (n_variates, n_samples), rate, channel names, time of start
 
 A file's own words about its size are compared with its real size before memory is taken: a damaged or hostile
 header of a hundred bytes can declare terabytes. Nothing is unpickled.
-Next: files.py makes series of these.
+Next: opening.py opens these and all else lazily; files.py makes series of them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import MissingExtraError, RecordingError
+from raxss.errors import RecordingError, shown
 
 WFDB_SUFFIXES = (".hea", ".dat", ".mat")
-SUFFIXES = (".npz", ".npy", ".csv", *WFDB_SUFFIXES)
+BRAINVISION_SUFFIXES = (".vhdr", ".eeg", ".vmrk")
+SUFFIXES = (".npz", ".npy", ".csv", ".edf", ".bdf", *BRAINVISION_SUFFIXES, *WFDB_SUFFIXES)
 MAX_EXPANSION = 200  # unpacked over packed bytes; recordings reach 2 to 20, flat lines 1000
 ALWAYS_ALLOWED = 2**28  # bytes that any file may unpack to, however well it is packed
 # bytes of one sample in the file, by WFDB's number of the storage format; compressed formats (5xx) vary
@@ -43,15 +44,16 @@ WFDB_SAMPLE_BYTES = {
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a file holds: ``samples (n_variates, n_samples)``; rate and channel names where it tells them."""
+    """What a file holds: ``samples (n_variates, n_samples)``; rate, channel names and start where it tells them."""
 
     samples: NDArray[Any]
     rate: float | None = None
     channels: tuple[str, ...] = ()
+    start_seconds: float = 0.0
 
 
 def read_content(path: Path) -> Content:
-    """Read a recording of any known format.
+    """Read a recording that is kept as arrays.
 
     Examples
     --------
@@ -60,77 +62,49 @@ def read_content(path: Path) -> Content:
     >>> _ = path.write_text("left,right\\n1,10\\n2,20\\n3,30\\n")
     >>> read_content(path)
     Content(samples=array([[ 1.,  2.,  3.],
-           [10., 20., 30.]]), rate=None, channels=('left', 'right'))
+           [10., 20., 30.]]), rate=None, channels=('left', 'right'), start_seconds=0.0)
     """
     try:
         return _reader_of(path)(path)
-    except (RecordingError, MissingExtraError):
+    except RecordingError:
         raise
     except OSError as error:
         raise RecordingError(
             f"recording {shown(path)} cannot be read: {_reason(error)}. Check the path, the file and its "
             "permissions."
-        ) from error
-    except MemoryError as error:
+        ) from None
+    except MemoryError:
         raise RecordingError(
             f"recording {shown(path)} needs more memory than there is. If it is really that long, cut it into "
             "several; if not, it is damaged: copy or write it again."
-        ) from error
+        ) from None
     except Exception as error:  # decoders raise whatever they stumble over
         raise RecordingError(
             f"recording {shown(path)} is damaged ({_reason(error)}). Copy or write it again."
-        ) from error
-
-
-def shown(path: Path | str) -> str:
-    """How errors name a file: in quotes, without this machine's folders, shortened where it is very long.
-
-    Examples
-    --------
-    >>> print(shown(Path("data/night.npz")), shown("n" * 300))
-    'night.npz' 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...nnnnnnnnnn'
-    """
-    name = path if isinstance(path, str) else path.name or str(path)
-    return repr(name if len(name) <= 100 else f"{name[:40]}...{name[-10:]}")
-
-
-def file_of(path: Path) -> Path:
-    """The one file that a recording is known by: itself or, of a WFDB record, the header."""
-    return _header_of(path) if _is_record(path) else path
-
-
-def _is_record(path: Path) -> bool:
-    suffix = path.suffix.lower()
-    if suffix in WFDB_SUFFIXES:
-        return True
-    return suffix not in SUFFIXES and path.name != "" and _header_of(path).is_file()
+        ) from None
 
 
 def _reader_of(path: Path) -> Callable[[Path], Content]:
     """What reads this file, if it is there and of a known type."""
     readers: dict[str, Callable[[Path], Content]] = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
     suffix = path.suffix.lower()
-    is_record = _is_record(path)
-    if is_record and _header_of(path).is_file():
-        return _read_wfdb
     if not path.exists():
         raise RecordingError(
             f"recording {shown(path)} was not found; check the path, which is taken as relative to the "
             "manifest or to the current folder."
         )
-    if path.is_dir() or not (is_record or suffix in readers):
+    if path.is_dir() or suffix not in readers:
         found = "a folder" if path.is_dir() else f"of type {shown(suffix)}" if suffix else "of unknown type"
         raise RecordingError(
             f"recording {shown(path)} is {found}; a file of type {', '.join(SUFFIXES)} or the name of a WFDB "
             "record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
         )
-    return _read_wfdb if is_record else readers[suffix]
+    return readers[suffix]
 
 
 def _reason(error: BaseException) -> str:
-    """An exception's own words in one line, without paths; a parser may quote the whole file."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return _clipped(" ".join(said.split()) or type(error).__name__)
+    """What the system says, without paths; of a parser only what it stumbled over, because it quotes the file."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
 
 
 def _clipped(text: str) -> str:
@@ -167,7 +141,7 @@ def _load_array(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
     except Exception as error:  # the header is parsed as Python: bad syntax, types, depth, whatever
         raise RecordingError(
             f"{what} is not an array in NumPy's format ({_reason(error)}). Write it again with numpy.save."
-        ) from error
+        ) from None
     if dtype.hasobject:
         raise RecordingError(
             f"{what} holds Python objects, which only pickle can read, and pickle can run code; numbers are "
@@ -186,7 +160,7 @@ def _load_array(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise RecordingError(
             f"{what} is cut off or damaged ({_reason(error)}). Copy or write it again."
-        ) from error
+        ) from None
 
 
 def _read_npy(path: Path) -> Content:
@@ -200,14 +174,15 @@ def _read_npz(path: Path) -> Content:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
-            if "samples" not in members:
+            values = next((key for key in ("samples", "data") if key in members), None)
+            if values is None:
                 raise RecordingError(
                     f"{what} has no array 'samples'; found are {', '.join(map(repr, members)) or 'none'}. "
                     "Write it with numpy.savez(path, samples=..., rate=...), samples being variates × time."
                 )
             arrays = {
                 key: _load_member(archive, members[key], f"{what}, array {key!r},")
-                for key in ("samples", "rate", "channels")
+                for key in (values, "rate", "channels", "times_s")
                 if key in members
             }
     except (RecordingError, OSError, MemoryError):
@@ -215,8 +190,8 @@ def _read_npz(path: Path) -> Content:
     except Exception as error:  # whatever zip and its four ways to pack stumble over
         raise RecordingError(
             f"{what} is not a whole .npz file ({_reason(error)}). Copy or write it again."
-        ) from error
-    samples = _checked(arrays["samples"], f"{what}, array 'samples',")
+        ) from None
+    samples = _checked(arrays[values], f"{what}, array {values!r},")
     rate = arrays.get("rate")
     if rate is not None and (rate.size != 1 or rate.dtype.kind not in "iuf"):
         raise RecordingError(
@@ -227,7 +202,34 @@ def _read_npz(path: Path) -> Content:
         raise RecordingError(
             f"{what} names {len(channels)} channels and has {len(samples)} variates; one name a variate is needed."
         )
-    return Content(samples, None if rate is None else float(rate.reshape(())), channels)
+    told = None if rate is None else float(rate.reshape(()))
+    if "times_s" not in arrays:
+        return Content(samples, told, channels)
+    start, timed = _regular_times(arrays["times_s"], samples.shape[1], f"{what}, array 'times_s',")
+    if told is not None and not math.isclose(told, timed, rel_tol=1e-6):
+        raise RecordingError(
+            f"{what} has a rate of {told:g} Hz and times at {timed:g} Hz; one of them is needed."
+        )
+    return Content(samples, timed if told is None else told, channels, start)
+
+
+def _regular_times(times: NDArray[Any], n_samples: int, what: str) -> tuple[float, float]:
+    """When the first sample was taken, and how many follow each second."""
+    if times.shape != (n_samples,) or times.dtype.kind not in "iuf" or n_samples < 2:
+        raise RecordingError(
+            f"{what} has shape {times.shape} and type {times.dtype}; one number a sample, for {n_samples} of "
+            "them and at least 2, is needed."
+        )
+    first, last = float(times[0]), float(times[-1])
+    step = (last - first) / (n_samples - 1)
+    if not np.all(
+        np.abs(times - np.linspace(first, last, n_samples)) < 0.01 * step
+    ):  # nor if they fall or are NaN
+        raise RecordingError(
+            f"{what} does not rise evenly; one step from each sample to the next is needed. Store each stretch "
+            "between gaps by itself."
+        )
+    return first, float(f"{1 / step:.9g}")  # times are rounded, so a rate of 999.9999999999 means 1000
 
 
 def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
@@ -254,7 +256,7 @@ def _read_csv(path: Path) -> Content:
     except (ValueError, csv.Error) as error:
         raise RecordingError(
             f"{what} {_first_fault(path) or f'is no table of numbers ({_reason(error)}).'}"
-        ) from error
+        ) from None
     samples = _checked(np.ascontiguousarray(columns.T), what)
     if channels and len(channels) != len(samples):
         raise RecordingError(
@@ -281,10 +283,16 @@ def _first_fault(path: Path) -> str:
             for cell in row:
                 if not _is_number(cell):
                     return (
-                        f"has {cell.strip()[:40]!r} in line {reader.line_num}; numbers separated by commas "
+                        f"has {_shown_cell(cell)} in line {reader.line_num}; numbers separated by commas "
                         "are needed. Write nan where a sample is missing."
                     )
     return ""
+
+
+def _shown_cell(cell: str) -> str:
+    """A wrong number or sign may be quoted, a word may be somebody's name."""
+    cell = cell.strip()
+    return "a word" if any(map(str.isalpha, cell)) else repr(cell[:40])
 
 
 def _is_number(cell: str) -> bool:
@@ -293,76 +301,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _header_of(path: Path) -> Path:
-    """The .hea file of a WFDB record, given by any of its files or by its bare name."""
-    return (
-        path.with_suffix(".hea")
-        if path.suffix.lower() in WFDB_SUFFIXES
-        else path.with_name(path.name + ".hea")
-    )
-
-
-def _read_wfdb(path: Path) -> Content:
-    """A WFDB record in physical units."""
-    header_path, what = _header_of(path), f"WFDB record {shown(path)}"
-    if not header_path.is_file():
-        raise RecordingError(
-            f"{what} has no header {header_path.name!r} beside it, which says how to read it. Add the .hea "
-            "file, or write the samples as .npz."
-        )
-    try:
-        import wfdb
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{what} needs the package wfdb, which is not installed. Install it with: pip install 'raxss[bids]'"
-        ) from error
-    record = str(header_path.with_suffix(""))
-    try:
-        header = wfdb.rdheader(record)
-    except Exception as error:  # wfdb raises whatever its parser stumbles over
-        raise RecordingError(
-            f"{what} has a header that cannot be read ({_reason(error)}). Copy it again."
-        ) from error
-    if not isinstance(header, wfdb.Record) or not header.n_sig:
-        raise RecordingError(f"{what} has several segments or no signals; a record of one segment is needed.")
-    _check_wfdb_sizes(header, header_path.parent, what)
-    try:
-        read = wfdb.rdrecord(record)
-        samples, rate = np.ascontiguousarray(read.p_signal.T), float(read.fs)
-    except Exception as error:
-        raise RecordingError(f"{what} cannot be read ({_reason(error)}). Copy its files again.") from error
-    return Content(_checked(samples, what), rate, tuple(name or "" for name in read.sig_name))
-
-
-def _check_wfdb_sizes(header: Any, folder: Path, what: str) -> None:
-    """The data files are there and as long as the header says. (wfdb refuses names with a folder in them.)"""
-    described = len(header.file_name or ())
-    if described != header.n_sig:
-        raise RecordingError(
-            f"{what} declares {header.n_sig} signals in its header and describes {described}; one line a "
-            "signal is needed. Copy the header again."
-        )
-    needed: dict[str, float] = {}
-    for name, fmt, per_frame, offset in zip(
-        header.file_name, header.fmt, header.samps_per_frame, header.byte_offset, strict=True
-    ):
-        sample_bytes = WFDB_SAMPLE_BYTES.get(fmt, 2 / MAX_EXPANSION)  # compressed: a bound, not a size
-        needed[name] = needed.get(name, offset or 0) + (header.sig_len or 0) * (per_frame or 1) * sample_bytes
-    for name, n_bytes in needed.items():
-        file = folder / name
-        if not file.is_file():
-            raise RecordingError(f"{what} lacks its data file {shown(name)}. Copy it beside the header.")
-        size = file.stat().st_size
-        if size < math.floor(n_bytes):
-            raise RecordingError(
-                f"{what} declares {header.sig_len:,} samples, {math.floor(n_bytes):,} bytes in {shown(name)}, "
-                f"which has {size:,}; it is cut off or damaged. Copy it again."
-            )
-        skew = max(one or 0 for one in header.skew)
-        if skew > (header.sig_len or size):  # wfdb would append as many samples
-            raise RecordingError(
-                f"{what} declares a signal that lags by {skew:,} samples, which is longer than the record; the "
-                "header is damaged. Copy it again."
-            )

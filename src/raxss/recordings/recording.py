@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.errors import RecordingError, nearest
+from raxss.recordings.names import match_channels
+from raxss.recordings.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class Channel:
     rate
         Samples per second, of this channel alone.
     unit
-        ``"uV"`` for every voltage, to which samples are converted; as the file says it for all else; ``""``
-        where the file does not say, and then samples are as stored.
+        ``"uV"`` for every voltage of an EDF, BDF or BrainVision file, to which samples are converted; as the file
+        says it for all else (WFDB records stay in their own unit, mV for most ECGs); ``""`` where the file does not
+        say, and then samples are as stored.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Recording(ABC):
     name: str
     channels: tuple[Channel, ...]
     segments: tuple[Segment, ...]
+    problems: tuple[Problem, ...] = ()  # warnings of the inspection before it was opened; never refusals
 
     @abstractmethod
     def read(
@@ -69,12 +73,26 @@ class Recording(ABC):
     ) -> NDArray[np.float64]:  # (len(channels), stop - start)
         """Samples ``start`` to ``stop`` of a segment, of channels that have one rate."""
 
+    def stretch(
+        self, channels: Sequence[int], segment: int = 0, start: int = 0, stop: int | None = None
+    ) -> tuple[int, int]:
+        """Where a stretch begins and ends, as slicing counts; channels of several rates have no common one."""
+        if len({self.channels[one].rate for one in channels}) > 1:
+            rates = ", ".join(f"{rate:g}" for rate in sorted({self.channels[one].rate for one in channels}))
+            raise RecordingError(
+                f"recording {self.name!r} has the channels asked for at {rates} Hz; samples side by side need one "
+                "rate. Read channels of each rate by themselves."
+            )
+        length = self.n_samples(channels[0], segment) if channels else 0
+        first, last, _ = slice(start, stop).indices(length)
+        return first, max(first, last)
+
     def n_samples(self, channel: int, segment: int = 0) -> int:
         """How many samples a channel has in a segment."""
         return round(self.segments[segment].seconds * self.channels[channel].rate)
 
     def position(self, channel: str | int) -> int:
-        """Where the channel of that name is; a name that several share has no one place."""
+        """Where the channel of that name is, ``G1`` for ``POL G1`` too; a name that several share has no place."""
         if isinstance(channel, int):
             if 0 <= channel < len(self.channels):
                 return channel
@@ -88,12 +106,13 @@ class Recording(ABC):
                 f"recording {self.name!r} has {names.count(channel)} channels named {channel!r}; give the "
                 f"position instead, 0 to {len(names) - 1}."
             )
-        if channel not in names:
+        (place,) = match_channels([channel], names)
+        if place is None:
             raise RecordingError(
-                f"recording {self.name!r} has no channel {channel!r}{nearest(channel, names)} A position from 0 "
-                f"to {len(names) - 1} will do as well."
+                f"recording {self.name!r} has no channel {channel!r}{nearest(channel, filter(None, names))} A "
+                f"position from 0 to {len(names) - 1} will do as well."
             )
-        return names.index(channel)
+        return place
 
     def close(self) -> None:
         """Let go of the file."""

@@ -20,6 +20,7 @@ REFUSED = {
     "not-readable": "the system does not let it be read",
     "not-a-recording": "a type of file that raxss does not read",
     "not-this-format": "the content is not what the name says",
+    "not-supported": "a variant of the format that no decoder here reads as it is meant",
     "header-damaged": "a field of the header cannot be understood, or the header is cut off",
     "outside": "a pointer or link leads out of the recording's folder or the BIDS root",
     "too-large": "decoding would take far more memory than the file's size can account for",
@@ -35,15 +36,20 @@ WARNING = {
     "data-truncated": "less data than the header declares; what is whole is read",
     "data-longer": "more data than the header declares; what is declared is read",
     "header-inconsistent": "two fields of the header contradict each other; which one counts is said",
-    "blank-unit": "a channel has no unit; its samples are taken as stored",
+    "blank-unit": "a channel has no unit; which one is assumed, if any, is said",
     "unknown-unit": "a channel has a unit that is not a voltage; its samples are taken as stored",
     "duplicate-channel": "several channels have one name; they are told apart by position",
     "nameless-channel": "a channel has no name",
     "non-ascii": "text that is not ASCII where the format asks for it",
+    "uncalibrated": "a channel has no gain; what is assumed is said",
+    "events-outside": "events lie before the start or after the end of the recording",
     "gaps": "the recording has gaps; each stretch between them becomes a segment",
     "mixed-rates": "channels have different rates; each is read at its own",
     "rate-disagrees": "a sidecar and the recording tell different rates; the recording's is used",
     "channels-renamed": "channels.tsv has the same channels under slightly different names",
+    "channels-reordered": "channels.tsv has the same channels in another order; labels attach by name",
+    "participants-disagree": "participants.tsv and the folders do not have the same subjects",
+    "sidecar-incomplete": "a table or JSON file lacks a field that BIDS asks for",
     "sidecar-missing": "a sidecar that BIDS asks for is missing",
     "flat": "a channel is constant for long",
     "railed": "a channel sits at the limits of its converter",
@@ -81,6 +87,7 @@ class Inspection:
 
     path: str
     problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left out, and why; says nothing about the file
 
     @property
     def verdict(self) -> Verdict:

@@ -1,0 +1,66 @@
+"""``raxss check PATH... [--json]``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from raxss.recordings.inspection import Inspection
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(help="Recordings, BIDS datasets, or folders of recordings.", show_default=False),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print a list of {path, verdict, problems: [{code, message}]}.")
+]
+Signals = Annotated[
+    bool, typer.Option("--signals/--no-signals", help="Read the signals too, not only headers and sizes.")
+]
+
+
+def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> None:
+    """Say what is wrong with recordings, before anything trusts them.
+
+    Verdicts are ok, warning (it can be read, and you should know) and refused. Exit code 1 if any is refused.
+    """
+    from raxss.recordings.inspection.front import iter_paths
+
+    inspections = []
+    for inspection in iter_paths(paths, signals=signals):
+        inspections.append(inspection)
+        if not as_json:
+            print("\n".join(lines_of(inspection)), flush=True)
+    if as_json:
+        import json
+
+        print(json.dumps([one.as_json() for one in inspections], indent=2))
+    if notes := [note for one in inspections for note in one.notes]:
+        more = f" (and {len(notes) - 1} more recordings)" if len(notes) > 1 else ""
+        typer.echo(f"raxss: {_in_one_line(notes[0])}{more}", err=True)
+    if any(one.verdict == "refused" for one in inspections):
+        raise typer.Exit(1)
+
+
+def lines_of(inspection: Inspection) -> list[str]:
+    """As a person reads it: the verdict and the file, then one line a problem.
+
+    >>> from raxss.recordings.inspection import Inspection, Problem
+    >>> flat = Problem("flat", "'night.edf' has a channel 'C3' that is flat")
+    >>> print("\\n".join(lines_of(Inspection("night.edf", (flat,)))))
+    warning  night.edf
+        flat: 'night.edf' has a channel 'C3' that is flat
+    """
+    return [
+        f"{inspection.verdict:<8} {_in_one_line(inspection.path)}",
+        *(f"    {one.code}: {_in_one_line(one.message)}" for one in inspection.problems),
+    ]
+
+
+def _in_one_line(text: str) -> str:
+    from raxss.cli import printable
+
+    return printable(text).replace("\n", "?")

@@ -1,0 +1,508 @@
+"""Is this BrainVision recording what its header says?
+
+    .vhdr + .eeg + .vmrk -> problems, or BrainVisionHeader
+
+The header is read with the same rules as by MNE, which decodes, and then held against what MNE does not ask:
+whether its pointers stay in the folder, whether the data is as long as declared, whether flags that MNE passes
+over (byte order, offsets, frequency domain) would change the samples.
+Next: brainvision_files.py reads samples of what passed.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from raxss.errors import RecordingError, shown
+from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
+from raxss.recordings.inspection.edf import microvolts_per
+from raxss.recordings.inspection.fields import (
+    Refused,
+    follow,
+    name_problems,
+    not_downloaded,
+    number,
+    quoted,
+    rate_problem,
+    signed,
+    whole,
+)
+from raxss.recordings.problems import Problem, refusals
+
+HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
+MARKER_BYTES = 2**23
+MOST_CHANNELS = 4096
+MOST_SEGMENTS = 100_000
+MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
+SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
+ORIENTATIONS = ("MULTIPLEXED", "VECTORIZED")
+CODEPAGES = re.compile(
+    r"utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d", re.IGNORECASE
+)
+OFFSETS = ("channeloffset", "dataoffset", "segmentheadersize", "trailersize")
+CHANNEL_KEY = re.compile(r"ch(\d{1,9})", re.ASCII)
+MARKER = re.compile(r"^Mk\d+=(.*)", re.MULTILINE)
+
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BrainVisionHeader:
+    """What a BrainVision header says, in which the decoder can trust.
+
+    Attributes
+    ----------
+    data_file, marker_file
+        Where they really are, below the root; no marker file: None.
+    units
+        As written; a blank one is microvolts, as the format has it.
+    n_samples
+        A channel, from the size of the data file; a last frame that is not whole does not count.
+    segment_starts
+        First sample of each stretch without a gap, from the markers "New Segment"; always begins with 0.
+    segment_seconds
+        When each stretch began, in seconds after the first, from the dates of these markers; None where
+        they have none.
+    """
+
+    data_file: Path
+    marker_file: Path | None
+    n_channels: int
+    rate: float
+    binary_format: str
+    orientation: str
+    names: tuple[str, ...]
+    resolutions: tuple[float, ...]
+    units: tuple[str, ...]
+    n_samples: int
+    encoding: str
+    segment_starts: tuple[int, ...] = (0,)
+    segment_seconds: tuple[float | None, ...] = (0.0,)
+
+
+def inspect_brainvision(path: Path, root: Path) -> list[Problem]:
+    """What is wrong with a BrainVision recording, given by its .vhdr file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.vhdr").write_text("Brain Vision Data Exchange Header File Version 1.0\\n[Common Infos]\\n")
+    >>> [problem.code for problem in inspect_brainvision(folder / "a.vhdr", folder)]
+    ['header-damaged']
+    """
+    return _looked_at(path, root)[1]
+
+
+def read_header(path: Path) -> BrainVisionHeader:
+    """The header of a BrainVision recording that is not refused."""
+    header, problems = _looked_at(path, root_of(path))
+    if header is None or refusals(problems):
+        raise RecordingError(f"recording {shown(path)} is refused: {refusals(problems)[0].message}")
+    return header
+
+
+def _looked_at(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[Problem]]:
+    problems: list[Problem] = []
+    try:
+        text, encoding = _text_of(path, root, problems)
+        sections = _sections_of(text)
+        common = _common_infos(sections)
+        n_channels, rate, orientation = _layout(common)
+        binary_format = _binary_format(common, sections.get("Binary Infos", {}))
+        names, resolutions, units = _channel_infos(sections.get("Channel Infos", {}), n_channels, problems)
+        data_file = _data_file(common, path, root)
+        n_samples = _n_samples(
+            data_file, n_channels * SAMPLE_BYTES[binary_format], orientation, common, problems
+        )
+        marker_file = _marker_file(common, path, root, problems)
+        starts, seconds = _segments_of(marker_file, root, n_samples, rate, common, problems)
+    except Refused as refused:
+        return None, [*problems, refused.problem]
+    except OSError as error:  # the file changed while it was looked at
+        problem = Problem(
+            "not-readable", f"{shown(path)} cannot be read ({error.strerror or error}). Try again."
+        )
+        return None, [*problems, problem]
+    header = BrainVisionHeader(
+        data_file=data_file,
+        marker_file=marker_file,
+        n_channels=n_channels,
+        rate=rate,
+        binary_format=binary_format,
+        orientation=orientation,
+        names=names,
+        resolutions=resolutions,
+        units=units,
+        n_samples=n_samples,
+        encoding=encoding,
+        segment_starts=starts,
+        segment_seconds=seconds,
+    )
+    return header, problems
+
+
+def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]:
+    """All below the first line, decoded as MNE decodes it: by its code page, else UTF-8, else Latin-1."""
+    problem = problem_of_opening(path, root)
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+    if not_downloaded(path, root):
+        raise Refused("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
+    with open_confined(path, root) as file:
+        content = file.read(HEADER_BYTES + 1)
+    first, _, content_below = content.partition(b"\n")
+    magic = MAGIC.search(first[:200])
+    if magic is None:
+        raise Refused(
+            "not-this-format",
+            "the first line is not that of a BrainVision header ('Brain Vision Data Exchange Header File Version "
+            "1.0'). Check which program wrote the file.",
+        )
+    if magic[3] not in (b"1", b"2"):
+        raise Refused(
+            "not-supported",
+            f"the header is of version {quoted(magic[3].decode())}; 1 and 2 are supported. Export it as version 2.",
+        )
+    if len(content) > HEADER_BYTES:
+        raise Refused(
+            "header-damaged",
+            f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is.",
+        )
+    if b"\0" in content:
+        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy or export it again.")
+    codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
+    encoding = codepage[1].strip() if codepage else "utf-8"
+    if not CODEPAGES.fullmatch(encoding):
+        raise Refused(
+            "header-damaged", f"Codepage is {quoted(encoding)}, which is not known; UTF-8 is needed."
+        )
+    encoding = "cp1252" if encoding.upper() == "ANSI" else encoding
+    try:
+        return content_below.decode(encoding), encoding
+    except LookupError:
+        raise Refused(
+            "header-damaged", f"Codepage is {quoted(encoding)}, which is not known; UTF-8 is needed."
+        ) from None
+    except UnicodeDecodeError:
+        if codepage:
+            told = f"the header is not in the code page {quoted(encoding)} that it names; it is taken as Latin-1."
+            problems.append(Problem("non-ascii", told))
+        return content_below.decode("latin-1"), "latin-1"
+
+
+def _sections_of(text: str) -> Mapping[str, Fields]:
+    """Section -> its fields, in small letters. What comes after [Comment] is free text and is not looked at."""
+    comments = text.count("[Comment]")
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        if comments > 1:
+            raise configparser.Error("more than one section [Comment]")
+        parser.read_string(text.partition("[Comment]")[0])
+        sections = {name: dict(parser.items(name)) for name in parser.sections()}
+    except configparser.Error as error:
+        line = getattr(error, "lineno", None)
+        where = f"in line {line + 1} " if isinstance(line, int) else ""
+        raise Refused(
+            "header-damaged",
+            f"the header cannot be understood {where}({_kind_of(error)}); sections of lines 'Field=value' are "
+            "needed. Copy or export it again.",
+        ) from None
+    if "Common infos" in sections:  # NeurOne writes it so, and MNE knows
+        if "Common Infos" in sections:
+            raise Refused("header-damaged", "the header has two sections of common infos; one is needed.")
+        sections["Common Infos"] = sections.pop("Common infos")
+    return sections
+
+
+def _kind_of(error: configparser.Error) -> str:
+    """What a parser stumbled over, without the text that it quotes."""
+    kinds: dict[type[configparser.Error], str] = {
+        configparser.DuplicateSectionError: "a section stands there twice",
+        configparser.DuplicateOptionError: "a field stands there twice",
+        configparser.MissingSectionHeaderError: "text before the first section",
+    }
+    return kinds.get(type(error), "a line that is no field")
+
+
+def _common_infos(sections: Mapping[str, Fields]) -> Fields:
+    if "Common Infos" not in sections:
+        raise Refused(
+            "header-damaged", "the header has no section [Common Infos]; it is cut off or not a header."
+        )
+    common = sections["Common Infos"]
+    data_type = common.get("datatype", "").strip()
+    if data_type.upper() not in ("", "TIMEDOMAIN"):
+        raise Refused(
+            "not-supported", f"DataType is {quoted(data_type)}; TIMEDOMAIN is needed. Export it so."
+        )
+    compressed = [name for name in common if "compress" in name]
+    if any(common[name].strip().upper() not in ("", "0", "NO", "FALSE", "NONE") for name in compressed):
+        raise Refused(
+            "not-supported", "the header says that the data is compressed. Export it as plain binary."
+        )
+    return common
+
+
+def _layout(common: Fields) -> tuple[int, float, str]:
+    """Number of channels, rate, and orientation."""
+    n_channels = whole(_needed(common, "NumberOfChannels"))
+    if not n_channels or n_channels > MOST_CHANNELS:
+        raise Refused(
+            "header-damaged",
+            f"NumberOfChannels is {quoted(common['numberofchannels'])}; a whole number from 1 to {MOST_CHANNELS} "
+            "is needed. Export the recording again.",
+        )
+    interval = number(_needed(common, "SamplingInterval"))
+    rate = 1e6 / interval if interval else None
+    problem = rate_problem(rate, f"a SamplingInterval of {quoted(common['samplinginterval'])} microseconds")
+    if problem is not None or rate is None:
+        raise Refused("bad-rate", problem.message if problem else "")
+    orientation = _needed(common, "DataOrientation")
+    if orientation not in ORIENTATIONS:
+        raise Refused(
+            "header-damaged",
+            f"DataOrientation is {quoted(orientation)}; {' or '.join(ORIENTATIONS)} is needed.",
+        )
+    return n_channels, rate, orientation
+
+
+def _needed(common: Fields, field: str) -> str:
+    if field.lower() not in common:
+        raise Refused("header-damaged", f"[Common Infos] has no {field}, which is needed. Export it again.")
+    return common[field.lower()]
+
+
+def _binary_format(common: Fields, binary: Fields) -> str:
+    data_format = _needed(common, "DataFormat")
+    if data_format == "ASCII":
+        raise Refused(
+            "not-supported",
+            "DataFormat is ASCII, whose decimal signs and columns cannot be told apart for certain. Export the "
+            "recording as BINARY.",
+        )
+    if data_format != "BINARY":
+        raise Refused("header-damaged", f"DataFormat is {quoted(data_format)}; BINARY is needed.")
+    binary_format = binary.get("binaryformat", "")
+    if binary_format not in SAMPLE_BYTES:
+        code = (
+            "not-supported" if re.fullmatch(r"U?INT_\d+|IEEE_FLOAT_\d+", binary_format) else "header-damaged"
+        )
+        raise Refused(
+            code,
+            f"BinaryFormat is {quoted(binary_format)}; one of {', '.join(SAMPLE_BYTES)} is needed.",
+        )
+    if binary.get("usebigendianorder", "NO").strip().upper() not in ("", "NO", "0", "FALSE"):
+        raise Refused(
+            "not-supported", "UseBigEndianOrder is set, and MNE would swap no bytes. Export it without."
+        )
+    for field in OFFSETS:
+        if whole(binary.get(field, "0") or "0") != 0:
+            raise Refused(
+                "not-supported",
+                f"[Binary Infos] has {field} = {quoted(binary[field])}, which MNE would not skip; 0 is needed. "
+                "Export the recording again.",
+            )
+    return binary_format
+
+
+def _channel_infos(
+    infos: Fields, n_channels: int, problems: list[Problem]
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[str, ...]]:
+    """Names, resolutions and units, in the order of the data."""
+    lines: dict[int, str] = {}
+    for key, value in infos.items():
+        match = CHANNEL_KEY.fullmatch(key)
+        if match is None:
+            raise Refused(
+                "header-damaged", f"[Channel Infos] has the field {quoted(key)}; Ch1, Ch2, ... are needed."
+            )
+        lines[int(match[1])] = value
+    if len(lines) != len(infos) or sorted(lines) != list(range(1, n_channels + 1)):
+        raise Refused(
+            "header-damaged",
+            f"NumberOfChannels is {n_channels}, and [Channel Infos] has {len(infos)} lines, which are not Ch1 to "
+            f"Ch{n_channels}, each once; which samples belong to which channel is not certain. Export it again.",
+        )
+    names, resolutions, units = [], [], []
+    for position in range(1, n_channels + 1):
+        if "\n" in lines[position]:
+            raise Refused(
+                "header-damaged", f"Ch{position} runs over several lines. Export the recording again."
+            )
+        fields = [*lines[position].split(","), ""]
+        if len(fields) < 4:
+            raise Refused(
+                "header-damaged",
+                f"Ch{position} lacks fields: name, reference, resolution and unit are needed.",
+            )
+        resolution = number(fields[2]) if fields[2].strip() else 1.0
+        if resolution is None or not 1e-15 <= resolution <= 1e15:
+            raise Refused(
+                "bad-range",
+                f"Ch{position} has the resolution {quoted(fields[2])}; a number above 0, or nothing for 1, is "
+                "needed. Correct the header.",
+            )
+        names.append(fields[0].replace(r"\1", ","))
+        resolutions.append(resolution)
+        units.append(fields[3].replace("\xc2", "") if fields[3].isprintable() else "?")
+    _check_units(units, problems)
+    problems += name_problems(names)
+    return tuple(names), tuple(resolutions), tuple(units)
+
+
+def _check_units(units: list[str], problems: list[Problem]) -> None:
+    n_blank = sum(not unit.strip() for unit in units)
+    if n_blank:
+        told = (
+            f"{n_blank} of {len(units)} channels have no unit; they are in microvolts, as the format has it."
+        )
+        problems.append(Problem("blank-unit", told))
+    others = sorted({unit for unit in units if unit.strip() and microvolts_per(unit) is None})
+    if others:
+        told = f"{', '.join(map(quoted, others[:5]))}; the samples of such channels are taken as stored."
+        problems.append(Problem("unknown-unit", f"units that are no voltage: {told}"))
+
+
+def _data_file(common: Fields, path: Path, root: Path) -> Path:
+    found = follow(_with_base_name(_needed(common, "DataFile"), path), path.parent, root, "DataFile")
+    if isinstance(found, Problem):
+        raise Refused(found.code, found.message)
+    if not_downloaded(found, root):
+        raise Refused("not-found", f"{shown(found)} is not downloaded: it is a git-annex pointer. Fetch it.")
+    return found
+
+
+def _with_base_name(name: str, path: Path) -> str:
+    """The format's ``$b`` stands for the name of the header without its ending."""
+    return name.replace("$b", path.stem)
+
+
+def _n_samples(
+    data_file: Path, frame_bytes: int, orientation: str, common: Fields, problems: list[Problem]
+) -> int:
+    """Whole frames in the data file, held against DataPoints where the header has it."""
+    size = data_file.stat().st_size
+    n_samples, rest = divmod(size, frame_bytes)
+    declared_text = common.get("datapoints", "").strip()
+    declared = whole(declared_text)
+    if declared_text and declared is None:
+        raise Refused("header-damaged", f"DataPoints is {quoted(declared_text)}; a whole number is needed.")
+    if n_samples == 0:
+        raise Refused(
+            "no-data",
+            f"the data file has {size:,} bytes, and one sample of all channels {frame_bytes:,}. Copy it again.",
+        )
+    if orientation == "VECTORIZED" and (n_samples != declared if declared_text else rest):
+        raise Refused(
+            "data-missing",
+            f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} bytes, where DataPoints "
+            f"is {declared_text or 'not given'}; as one channel is stored after the other, none is where it should "
+            "be. Copy the file again.",
+        )
+    if declared and declared > n_samples:
+        told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel"
+        problems.append(Problem("data-truncated", f"{told}; these are read. Copy the file again."))
+    elif rest and orientation == "MULTIPLEXED":
+        told = f"the data file ends {rest} bytes after its last whole frame, and a frame has {frame_bytes}"
+        problems.append(Problem("data-truncated", f"{told}; what is whole is read. Copy the file again."))
+    elif rest:
+        problems.append(
+            Problem("data-longer", f"the data file has {rest} bytes too many, which are not read.")
+        )
+    if declared is not None and declared < n_samples:
+        told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel; the file counts"
+        problems.append(Problem("header-inconsistent", f"{told}. Check which one is right."))
+    return n_samples
+
+
+def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]) -> Path | None:
+    name = _with_base_name(common.get("markerfile", ""), path)
+    if not name:
+        return None
+    found = follow(name, path.parent, root, "MarkerFile")
+    if isinstance(found, Path) and not not_downloaded(found, root):
+        return found
+    if isinstance(found, Problem) and found.code != "not-found":
+        raise Refused(found.code, found.message)
+    beside = problem_of_opening(path.with_suffix(".vmrk"), root)
+    if beside is not None and beside.code == "outside":  # MNE would take this one instead
+        raise Refused(beside.code, beside.message)
+    told = "the marker file is missing; whether the recording has gaps is not known. Copy the .vmrk file beside it"
+    problems.append(Problem("sidecar-missing", f"{told}, and let MarkerFile name it."))
+    return None
+
+
+def _segments_of(
+    marker_file: Path | None, root: Path, n_samples: int, rate: float, common: Fields, problems: list[Problem]
+) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """Where each stretch begins: sample, and seconds after the first."""
+    markers = _markers_of(marker_file, root) if marker_file is not None else []
+    n_outside = sum(not 1 <= position <= n_samples for position, _, _ in markers)
+    if n_outside:
+        told = f"{n_outside} of {len(markers)} markers lie outside of the {n_samples:,} samples; they are not used."
+        problems.append(Problem("events-outside", told))
+    dates = {
+        position - 1: date for position, begins, date in markers if begins and 1 <= position <= n_samples
+    }
+    every = whole(common.get("segmentdatapoints", ""))
+    if common.get("segmentationtype", "NOTSEGMENTED").strip().upper() != "NOTSEGMENTED" and every:
+        if n_samples > every * MOST_SEGMENTS:
+            raise Refused(
+                "too-large", f"SegmentDataPoints is {every}, which makes {n_samples // every:,} segments."
+            )
+        for start in range(0, n_samples, every):
+            dates.setdefault(start, None)
+    first_date = dates.setdefault(0, None)
+    starts = tuple(sorted(dates))
+    if len(starts) > 1:
+        told = f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment."
+        problems.append(Problem("gaps", told))
+    seconds = tuple(_seconds_between(first_date, dates[start]) if start else 0.0 for start in starts)
+    in_order = all(
+        earlier is None or later is None or later > earlier + (second - first) / rate - 1.0
+        for (first, earlier), (second, later) in pairwise(zip(starts, seconds, strict=True))
+    )
+    if not in_order:
+        told = "the dates of 'New Segment' markers contradict the lengths of the segments; the dates are not used."
+        problems.append(Problem("header-inconsistent", told))
+        seconds = (0.0, *[None] * (len(starts) - 1))
+    return starts, seconds
+
+
+def _markers_of(marker_file: Path, root: Path) -> list[tuple[int, bool, datetime | None]]:
+    """(position from 1, whether a new segment begins there, its date) of each marker."""
+    with open_confined(marker_file, root) as file:
+        content = file.read(MARKER_BYTES + 1)
+    if len(content) > MARKER_BYTES:
+        raise Refused("too-large", f"the marker file is longer than {MARKER_BYTES:,} bytes. Export it again.")
+    markers = []
+    infos = re.split(r"\[Marker Infos\]", content.decode("latin-1"), maxsplit=1, flags=re.IGNORECASE)
+    for place, line in enumerate(MARKER.findall(infos[1]) if len(infos) > 1 else (), start=1):
+        fields = line.strip().split(",")
+        position = signed(fields[2]) if len(fields) >= 4 else None
+        if position is None:
+            raise Refused(
+                "sidecar-damaged",
+                f"marker {place} of the marker file cannot be understood: type, description, position and length, "
+                "separated by commas, are needed. Export the recording again.",
+            )
+        begins = fields[0] == "New Segment"
+        markers.append((position, begins, _date_of(fields[-1]) if begins and len(fields) > 4 else None))
+    return markers
+
+
+def _date_of(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y%m%d%H%M%S%f") if len(text) == 20 and int(text) else None
+    except ValueError:
+        return None
+
+
+def _seconds_between(first: datetime | None, later: datetime | None) -> float | None:
+    return (later - first).total_seconds() if first is not None and later is not None else None

@@ -1,0 +1,177 @@
+"""What does one field of a header say, read strictly?
+
+    text -> a number, a rate, a file that may be opened, or a Problem
+
+Python's own ``float`` and ``int`` are too kind to headers: they take ``1_0``, ``٣`` and ``infinity``.
+Next: brainvision.py, wfdb.py and bids.py read their headers with these.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PureWindowsPath
+
+from raxss.errors import shown
+from raxss.recordings.inspection.confinement import leads_outside, open_confined, problem_of_opening
+from raxss.recordings.inspection.edf import MAX_RATE, MIN_RATE
+from raxss.recordings.problems import Problem
+
+SIGNED = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
+WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+ANNEX_POINTERS = (b"/annex/objects/", b"../.git/annex/", b".git/annex/")
+
+
+class Refused(Exception):
+    """Leaves an inspection at once: what comes later would rest on something that is not certain."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.problem = Problem(code, message)
+        super().__init__(message)
+
+
+def number(text: str) -> float | None:
+    """A finite number in digits, or None.
+
+    Examples
+    --------
+    >>> number(" 0.5 "), number("1e3"), number("nan"), number("1e999"), number("1_0")
+    (0.5, 1000.0, None, None, None)
+    """
+    text = text.strip()
+    if len(text) > 100 or not NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def whole(text: str) -> int | None:
+    """A whole number of at least 0 in digits, or None.
+
+    Examples
+    --------
+    >>> whole("12"), whole("-1"), whole("1.0"), whole("")
+    (12, None, None, None)
+    """
+    text = text.strip()
+    return int(text) if WHOLE.fullmatch(text) else None
+
+
+def signed(text: str) -> int | None:
+    """A whole number in digits, with or without a sign, or None.
+
+    Examples
+    --------
+    >>> signed("-12"), signed("1e3")
+    (-12, None)
+    """
+    text = text.strip()
+    return int(text) if SIGNED.fullmatch(text) else None
+
+
+def rate_problem(rate: float | None, told: str) -> Problem | None:
+    """Whether a rate is one that a recording can have; ``told`` is how the header puts it.
+
+    Examples
+    --------
+    >>> rate_problem(250.0, "a rate of 250") is None
+    True
+    """
+    if rate is not None and MIN_RATE <= rate <= MAX_RATE:
+        return None
+    return Problem(
+        "bad-rate",
+        f"the header has {told}; a rate from {MIN_RATE:g} to {MAX_RATE:g} Hz is needed. Correct the header, or "
+        "export the recording again.",
+    )
+
+
+def quoted(text: str) -> str:
+    """A short field as a message shows it: in quotes, clipped.
+
+    Examples
+    --------
+    >>> quoted("12.5"), quoted("9" * 60)
+    ("'12.5'", "'999999999999999999999999999999...'")
+    """
+    return repr(text if len(text) <= 40 else f"{text[:30]}...")
+
+
+def follow(name: str, folder: Path, root: Path, field: str) -> Path | Problem:
+    """The file that a header's field names, if it is there and may be opened. Opens nothing.
+
+    Examples
+    --------
+    >>> follow("../../secret.bin", Path("data/sub"), Path("data"), "DataFile").code
+    'outside'
+    """
+    if not name or not name.isprintable():
+        found = "nothing" if not name else "a name with control characters"
+        return Problem(
+            "header-damaged", f"{field} holds {found}; the name of a file is needed. Copy it again."
+        )
+    windows = PureWindowsPath(name)
+    foreign = bool(windows.drive or windows.root) or ("\\" in name and ".." in windows.parts)
+    if foreign or "://" in name or leads_outside(folder / name, root):
+        return Problem(
+            "outside",
+            f"{field} leads out of the folder that the recording belongs to; nothing was opened. Copy the file "
+            "beside the header and write its bare name into the header.",
+        )
+    path = folder / name
+    problem = problem_of_opening(path, root)
+    if problem is None:
+        return path
+    if problem.code == "not-found":
+        return missing(path, root, field)
+    return problem
+
+
+def missing(path: Path, root: Path, field: str) -> Problem:
+    """What to say about a file that is named and not there."""
+    if not_downloaded(path, root):
+        return Problem(
+            "not-found", f"{shown(path)} is not downloaded: there is only a git-annex link. Fetch it."
+        )
+    return Problem(
+        "not-found",
+        f"{field} names {shown(path)}, which is not there. Copy it; if the files were renamed, write the new name "
+        "into the header.",
+    )
+
+
+def not_downloaded(path: Path, root: Path) -> bool:
+    """Whether git-annex keeps the place of this file without its content: a dangling link, or a pointer."""
+    if path.is_symlink() and not path.exists():
+        return ".git/annex/" in os.readlink(path).replace(os.sep, "/")
+    if problem_of_opening(path, root) is not None or path.stat().st_size > 32768:
+        return False
+    with open_confined(path, root) as file:
+        return file.read(16).startswith(ANNEX_POINTERS)
+
+
+def name_problems(names: Sequence[str]) -> list[Problem]:
+    """Channels without a name, and names that several channels have."""
+    problems = []
+    n_nameless = sum(not name.strip() for name in names)
+    if n_nameless:
+        problems.append(
+            Problem(
+                "nameless-channel",
+                f"{n_nameless} of {len(names)} channels have no name; use their positions.",
+            )
+        )
+    repeated = [name for name, count in Counter(names).items() if count > 1 and name.strip()]
+    if repeated:
+        problems.append(
+            Problem(
+                "duplicate-channel",
+                f"{len(repeated)} names stand for more than one channel, the first is {quoted(repeated[0])}; such "
+                "channels are told apart by position.",
+            )
+        )
+    return problems

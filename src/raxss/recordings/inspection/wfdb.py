@@ -1,0 +1,474 @@
+"""Is this WFDB record what its header says?
+
+    .hea + .dat/.mat (+ the headers of its segments) -> problems, or WfdbHeader
+
+The package wfdb matches the beginning of each line and passes over the rest, drops letters that are not ASCII (so
+``µV`` is read as ``V``), and takes memory for as many samples as a header declares. So every line is read here
+first, whole and strictly, and held against the real sizes.
+Next: wfdb_files.py reads samples of what passed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+
+from raxss.errors import RecordingError, shown
+from raxss.recordings.formats import ALWAYS_ALLOWED, MAX_EXPANSION, WFDB_SAMPLE_BYTES, WFDB_SUFFIXES
+from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
+from raxss.recordings.inspection.fields import (
+    Refused,
+    follow,
+    name_problems,
+    not_downloaded,
+    number,
+    quoted,
+    rate_problem,
+    whole,
+)
+from raxss.recordings.problems import Problem, refusals
+
+HEADER_BYTES = 2**20
+MOST_SIGNALS = 2048
+MOST_SEGMENTS = 10_000
+COMPRESSED = ("508", "516", "524")
+RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
+RATE = re.compile(r"(\d+\.?\d*|\.\d+)(?:/(-?\d+\.?\d*)(?:\(-?\d+\.?\d*\))?)?", re.ASCII)
+FILE_NAME = re.compile(r"[-\w]+\.?\w*", re.ASCII)
+FORMAT = re.compile(r"(\d{1,4})(?:x(\d{1,9}))?(?::(\d{1,12}))?(?:\+(\d{1,12}))?", re.ASCII)
+GAIN = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)(?:\((-?\d{1,12})\))?(?:/([\w^\-?%/]*))?", re.ASCII)
+# resolution, zero, first value, checksum, block size; only those between may have a sign
+NUMBERS = [re.compile(sign + r"\d{1,12}", re.ASCII) for sign in ("", "-?", "-?", "-?", "")]
+SEGMENT_NAME = re.compile(r"[-\w]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class WfdbSignal:
+    """One signal line: where the samples are and what they mean. Gain 0: not calibrated."""
+
+    file: str
+    format: str
+    per_frame: int
+    skew: int
+    offset: int
+    gain: float
+    unit: str
+    name: str
+
+
+@dataclass(frozen=True)
+class WfdbHeader:
+    """What the header of a WFDB record says.
+
+    Attributes
+    ----------
+    rate
+        Frames per second; a signal with several samples a frame has as many times that rate.
+    n_samples
+        Frames; None where the header leaves it to the size of the data.
+    signals
+        Of a record with segments: none.
+    segments
+        Name and frames of each; ``~`` is a gap.
+    """
+
+    name: str
+    rate: float
+    n_samples: int | None
+    signals: tuple[WfdbSignal, ...] = ()
+    segments: tuple[tuple[str, int], ...] = ()
+
+
+def inspect_wfdb(path: Path, root: Path) -> list[Problem]:
+    """What is wrong with a WFDB record, given by its header, by another of its files or by its bare name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.hea").write_text("a 1 250 1000\\na.dat 16 200/mV\\n")
+    >>> [problem.code for problem in inspect_wfdb(folder / "a.hea", folder)]
+    ['not-found']
+    """
+    problems: list[Problem] = []
+    try:
+        header_path = _header_of(path)
+        header = _parsed(header_path, root, problems)
+        if header.segments:
+            _check_segments(header, header_path, root, problems)
+        else:
+            _check_data(header, header_path.parent, root, problems)
+    except Refused as refused:
+        problems.append(refused.problem)
+    except OSError as error:
+        problems.append(
+            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or error}). Try again.")
+        )
+    return list(dict.fromkeys(problems))  # segments have the same ones
+
+
+def read_header(path: Path) -> WfdbHeader:
+    """The header of a WFDB record that is not refused. For checks only: the package wfdb decodes."""
+    refused = refusals(inspect_wfdb(path, root_of(path)))
+    if refused:
+        raise RecordingError(f"recording {shown(path)} is refused: {refused[0].message}")
+    return _parsed(_header_of(path), root_of(path), [])
+
+
+def _header_of(path: Path) -> Path:
+    if "::" in str(path) or "://" in str(path):  # to wfdb these are addresses of other machines
+        raise Refused(
+            "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
+        )
+    if path.suffix.lower() in WFDB_SUFFIXES:
+        return path.with_suffix(".hea")
+    return path.with_name(path.name + ".hea")
+
+
+def _parsed(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
+    lines = _lines_of(path, root, problems)
+    if not lines:
+        raise Refused("header-damaged", f"{shown(path)} has no line but comments. Copy it again.")
+    name, n_segments, n_signals, rate, n_samples = _record_line(lines[0])
+    if name != path.stem:
+        told = (
+            f"the header calls its record {quoted(name)}, and the file has another name; the file's counts."
+        )
+        problems.append(Problem("header-inconsistent", told))
+    described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
+    declared = n_signals if n_segments is None else n_segments
+    if described != declared:
+        raise Refused(
+            "header-damaged",
+            f"the header declares {declared:,} {kind} and describes {described:,}; one line for each is needed. "
+            "Copy it again.",
+        )
+    if n_segments is None:
+        return WfdbHeader(
+            name, rate, n_samples, signals=tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
+        )
+    segments = tuple(map(_segment_line, range(1, declared + 1), lines[1:]))
+    return WfdbHeader(name, rate, n_samples, segments=segments)
+
+
+def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
+    """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
+    problem = problem_of_opening(path, root)
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+    if not_downloaded(path, root):
+        raise Refused("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
+    with open_confined(path, root) as file:
+        content = file.read(HEADER_BYTES + 1)
+    if len(content) > HEADER_BYTES:
+        raise Refused(
+            "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is."
+        )
+    if b"\0" in content:
+        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy it again.")
+    for line in content.splitlines():
+        if line.isascii() or line.strip().startswith(b"#"):
+            continue
+        if not b" ".join(line.split()[:3]).isascii():
+            raise Refused(
+                "header-damaged",
+                "the header has letters that are not ASCII in a file name, gain or unit, which wfdb would drop: µV "
+                "would become V. Write uV.",
+            )
+        problems.append(
+            Problem("non-ascii", "a signal's name has letters that are not ASCII; they are left out.")
+        )
+    every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
+    lines = [line for line in every if line and not line.startswith("#")]
+    if not all(line.replace("\t", " ").isprintable() for line in lines):
+        raise Refused("header-damaged", "the header has control characters; text is needed. Copy it again.")
+    return lines
+
+
+def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
+    """Name, number of segments, of signals, rate, number of samples."""
+    tokens = line.split()
+    name = RECORD_NAME.fullmatch(tokens[0])
+    n_signals = whole(tokens[1]) if len(tokens) > 1 else None
+    if name is None or n_signals is None or len(tokens) > 6:
+        raise Refused(
+            "header-damaged",
+            "the first line is not that of a WFDB record: name, signals, rate, samples, time and date are needed. "
+            "Copy the header again.",
+        )
+    if name[2] is not None and not 1 <= int(name[2]) <= MOST_SEGMENTS:
+        raise Refused(
+            "header-damaged", f"the record has {int(name[2]):,} segments; 1 to {MOST_SEGMENTS:,} may be."
+        )
+    if not 1 <= n_signals <= MOST_SIGNALS:
+        code = "no-data" if n_signals == 0 else "header-damaged"
+        raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed.")
+    rate_text = tokens[2] if len(tokens) > 2 else ""
+    matched = RATE.fullmatch(rate_text)
+    rate = number(matched[1]) if matched else None
+    told = f"a rate of {quoted(rate_text)}" if rate_text else "no rate (the format would assume 250 Hz)"
+    problem = rate_problem(rate, told)
+    if problem is not None or rate is None:
+        raise Refused("bad-rate", problem.message if problem else told)
+    n_samples = whole(tokens[3]) if len(tokens) > 3 else None
+    if len(tokens) > 3 and n_samples is None:
+        raise Refused(
+            "header-damaged", f"the record has {quoted(tokens[3])} samples; a whole number is needed."
+        )
+    if n_samples == 0:
+        raise Refused("no-data", "the header declares 0 samples. Leave the record out.")
+    if not _is_time(tokens[4:]):  # never quoted
+        raise Refused(
+            "header-damaged", "the time or date in the first line cannot be understood. Remove them."
+        )
+    return name[1], int(name[2]) if name[2] else None, n_signals, rate, n_samples
+
+
+def _is_time(tokens: Sequence[str]) -> bool:
+    """Whether a base time, and a base date after it, are what wfdb can read."""
+    try:
+        if tokens:
+            form = ("%S", "%M:%S", "%H:%M:%S")[tokens[0].count(":")] + (".%f" if "." in tokens[0] else "")
+            datetime.strptime(tokens[0], form)
+        if len(tokens) > 1:
+            datetime.strptime(tokens[1], "%d/%m/%Y")
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def _signal_line(position: int, line: str) -> WfdbSignal:
+    tokens = line.split(None, 3)
+    stored = FORMAT.fullmatch(tokens[1]) if len(tokens) > 1 else None
+    if stored is None:
+        raise Refused(
+            "header-damaged", f"signal {position} has no file name and format. Copy the header again."
+        )
+    if stored[1] not in WFDB_SAMPLE_BYTES and stored[1] not in COMPRESSED:
+        raise Refused(
+            "not-supported", f"signal {position} is stored in format {stored[1]}, which wfdb does not know."
+        )
+    if stored[1] == "8":
+        raise Refused(
+            "not-supported",
+            f"signal {position} is stored in format 8, as differences, of which no part can be read without all "
+            "before it. Convert the record to format 16.",
+        )
+    gain, unit = _gain(position, tokens[2]) if len(tokens) > 2 else (0.0, "")
+    per_frame = int(stored[2] or 1)
+    if per_frame < 1:
+        raise Refused(
+            "header-damaged", f"signal {position} has {per_frame} samples a frame; at least 1 is needed."
+        )
+    name = _description(position, tokens[3] if len(tokens) > 3 else "")
+    return WfdbSignal(
+        tokens[0], stored[1], per_frame, int(stored[3] or 0), int(stored[4] or 0), gain, unit, name
+    )
+
+
+def _gain(position: int, token: str) -> tuple[float, str]:
+    """Gain and unit; a gain of 0 is none."""
+    matched = GAIN.fullmatch(token)
+    if matched is None:
+        raise Refused(
+            "bad-range" if token[:1].isalpha() else "header-damaged",
+            f"signal {position} has {quoted(token)} where its gain and unit should be, as in 200(0)/mV. Correct "
+            "the header.",
+        )
+    gain = number(matched[1])
+    if gain is None or (gain and not 1e-15 <= abs(gain) <= 1e15):
+        raise Refused(
+            "bad-range", f"signal {position} has a gain of {quoted(matched[1])}. Correct the header."
+        )
+    return gain, matched[3] or ""
+
+
+def _description(position: int, rest: str) -> str:
+    """What is left of a line after up to five numbers: resolution, zero, first value, checksum, block size."""
+    for number_of in NUMBERS:
+        token, *after = rest.split(None, 1)[:2] or [""]
+        if not number_of.fullmatch(token):
+            break
+        rest = "".join(after)
+    else:
+        return rest
+    if re.match(r"[-+.]?\d", rest):
+        raise Refused(
+            "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
+        )
+    return rest
+
+
+def _segment_line(position: int, line: str) -> tuple[str, int]:
+    tokens = line.split()
+    length = whole(tokens[1]) if len(tokens) == 2 else None
+    if length is None:
+        raise Refused("header-damaged", f"segment {position} has no name and length. Copy the header again.")
+    return tokens[0], length
+
+
+def _check_data(header: WfdbHeader, folder: Path, root: Path, problems: list[Problem]) -> int:
+    """The data files are there, may be opened and are as long as declared; how many bytes they have in all."""
+    sizes = []
+    for file, signals in _by_file(header.signals):
+        found = follow(file, folder, root, "a signal line")
+        if isinstance(found, Problem):
+            raise Refused(found.code, found.message)
+        if not FILE_NAME.fullmatch(file):
+            raise Refused(
+                "header-damaged", f"{shown(file)} is no name that wfdb takes: letters, digits, - and _."
+            )
+        if not_downloaded(found, root):
+            raise Refused(
+                "not-found", f"{shown(found)} is not downloaded: it is a git-annex pointer. Fetch it."
+            )
+        sizes.append(found.stat().st_size)
+        _check_size(header, signals, sizes[-1], problems)
+        if signals[0].format in COMPRESSED:
+            _check_flac(found, root)
+    _check_meaning(header, problems)
+    return sum(sizes)
+
+
+def _check_flac(path: Path, root: Path) -> None:
+    with open_confined(path, root) as file:
+        if file.read(4) != b"fLaC":
+            raise Refused(
+                "not-this-format", f"{shown(path)} is declared as compressed, and is no FLAC stream."
+            )
+
+
+def _by_file(signals: Sequence[WfdbSignal]) -> Iterator[tuple[str, list[WfdbSignal]]]:
+    """Signals of one file must stand together, in one format: wfdb takes both from the first."""
+    groups = [(file, list(group)) for file, group in groupby(signals, key=lambda signal: signal.file)]
+    if len({file for file, _ in groups}) < len(groups):
+        raise Refused(
+            "not-supported", "signals of one file stand apart in the header, which wfdb reads wrongly."
+        )
+    for file, group in groups:
+        if len({(signal.format, signal.offset) for signal in group}) > 1:
+            raise Refused(
+                "header-damaged", f"{shown(file)} is declared in several formats or offsets; one is needed."
+            )
+        yield file, group
+
+
+def _check_size(
+    header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, problems: list[Problem]
+) -> None:
+    """How many bytes the signals of one file need, and how many there are."""
+    stored, per_frame = signals[0], sum(signal.per_frame for signal in signals)
+    sample_bytes = WFDB_SAMPLE_BYTES.get(stored.format, 2 / MAX_EXPANSION)  # compressed: a bound, not a size
+    present = size - (stored.offset if stored.format not in COMPRESSED else 0)
+    frames = header.n_samples
+    if frames is None:
+        frames = math.floor(max(present, 0) / (per_frame * sample_bytes))
+    needed = frames * per_frame * sample_bytes
+    if frames == 0 or present <= 0:
+        raise Refused(
+            "no-data", f"{shown(stored.file)} has {size:,} bytes, too few for one sample. Copy it again."
+        )
+    if present < math.floor(needed):
+        bomb = frames * per_frame * 8 > max(ALWAYS_ALLOWED, MAX_EXPANSION * size)
+        raise Refused(
+            "too-large" if bomb else "data-missing",
+            f"the header declares {frames:,} samples, {math.floor(needed):,} bytes in {shown(stored.file)}, which "
+            f"has {max(present, 0):,} for them; it is cut off or damaged. Copy it again.",
+        )
+    if max(signal.skew for signal in signals) > frames:  # wfdb would append as many samples
+        raise Refused(
+            "header-damaged", "a signal lags by more samples than the record has. Copy the header again."
+        )
+    if stored.format not in COMPRESSED and present >= needed + per_frame * sample_bytes:
+        told = f"{shown(stored.file)} has {present:,} bytes, and {math.ceil(needed):,} are declared and read."
+        problems.append(Problem("data-longer", told))
+
+
+def _check_meaning(header: WfdbHeader, problems: list[Problem]) -> None:
+    """Gains, units, names and rates."""
+    signals = header.signals
+    fastest = max(signal.per_frame for signal in signals) * header.rate
+    problem = rate_problem(fastest, f"a rate of {fastest:g} Hz, several samples a frame,")
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+    n_uncalibrated = sum(signal.gain == 0 for signal in signals)
+    if n_uncalibrated:
+        told = (
+            f"{n_uncalibrated} of {len(signals)} signals have no gain; 200 is assumed, as the format has it."
+        )
+        problems.append(Problem("uncalibrated", told))
+    n_blank = sum(not signal.unit for signal in signals)
+    if n_blank:
+        told = f"{n_blank} of {len(signals)} signals have no unit; mV is assumed, as the format has it."
+        problems.append(Problem("blank-unit", told))
+    problems += name_problems([signal.name for signal in signals])
+    if len({signal.per_frame for signal in signals}) > 1:
+        rates = ", ".join(f"{rate:g}" for rate in sorted({one.per_frame * header.rate for one in signals}))
+        problems.append(Problem("mixed-rates", f"signals have rates of {rates} Hz; each is read at its own."))
+
+
+def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[Problem]) -> None:
+    """Each segment is a record of its own beside the header, with the same signals; ``~`` is a gap."""
+    lengths = [length for _, length in header.segments]
+    if header.n_samples is not None and sum(lengths) != header.n_samples:
+        told = f"the header declares {header.n_samples:,} samples, and its segments {sum(lengths):,}; these count."
+        problems.append(Problem("header-inconsistent", told))
+    parts: dict[str, WfdbHeader] = {}
+    n_bytes = 0
+    for name, length in header.segments:
+        if name == "~":
+            continue
+        if name not in parts:
+            parts[name], size = _segment(name, header, path, root, problems)
+            n_bytes += size
+        present = parts[name].n_samples
+        if present is not None and present < length:
+            raise Refused("data-missing", f"segment {quoted(name)} has {present:,} samples, not {length:,}.")
+    records = [parts[name] for name, length in header.segments if name != "~" and length]
+    if not records:
+        raise Refused("no-data", "the record has gaps and no segment with samples. Leave it out.")
+    like = {tuple((one.name, one.per_frame, one.unit) for one in record.signals) for record in records}
+    if len(like) > 1:
+        raise Refused(
+            "not-supported", "segments have different signals or units. Read them one by one, as records."
+        )
+    per_frame = sum(signal.per_frame for signal in records[0].signals)
+    if sum(lengths) * per_frame * 8 > max(ALWAYS_ALLOWED, MAX_EXPANSION * n_bytes):
+        raise Refused(
+            "too-large",
+            f"the segments declare {sum(lengths):,} samples in all, and their files have {n_bytes:,} bytes. Copy "
+            "the record again.",
+        )
+    if any(name == "~" for name, length in header.segments):
+        problems.append(Problem("gaps", "the record has gaps; each stretch in between is a segment."))
+
+
+def _segment(
+    name: str, whole_record: WfdbHeader, path: Path, root: Path, problems: list[Problem]
+) -> tuple[WfdbHeader, int]:
+    """One segment's header, and the bytes of its data files; a layout has none."""
+    found = follow(f"{name}.hea", path.parent, root, "a segment line")
+    if isinstance(found, Problem):
+        raise Refused(found.code, found.message)
+    if not SEGMENT_NAME.fullmatch(name):
+        raise Refused("header-damaged", f"segment {quoted(name)} has a name that wfdb does not take.")
+    is_layout = (name, 0) == whole_record.segments[0]
+    try:
+        part = _parsed(found, root, problems)
+    except Refused as refused:
+        if is_layout and refused.problem.code in ("no-data", "not-supported"):
+            return WfdbHeader(name, whole_record.rate, None), 0
+        raise
+    if part.segments:
+        raise Refused(
+            "not-supported", f"segment {quoted(name)} has segments itself, which the format forbids."
+        )
+    if part.rate != whole_record.rate:
+        told = f"segment {quoted(name)} has a rate of {part.rate:g} Hz, and the record {whole_record.rate:g}"
+        raise Refused("not-supported", f"{told}; one rate is needed. Read the segments as records.")
+    return part, 0 if is_layout else _check_data(part, found.parent, root, problems)

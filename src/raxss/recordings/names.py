@@ -1,0 +1,75 @@
+"""Which channel of a recording does a table mean?
+
+    names of a table, names of a recording -> position in the recording of each name, or None
+
+Tables and files spell one contact differently: ``POL G1`` and ``G1``, ``lad 3`` and ``LAD3``, ``DC01`` and ``DC1``.
+The same spelling comes first; a looser one counts only where it leaves no choice. A label that
+cannot be attached for certain is not attached.
+Next: inspection/bids.py compares channels.tsv with a recording; labels attach by these matches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+NAMELESS = ("", "N/A")  # BIDS writes n/a where there is nothing
+PRIMES = str.maketrans(
+    "’‘′`´", "'''''"
+)  # A1' is another contact than A1, whichever stroke it is written with
+MONTAGE_PREFIX = re.compile(
+    r"^(?:POL|EEG|SEEG|ECOG|IEEG)(?:\s+|$)"
+)  # a word of its own: POL1 may be a contact
+REFERENCE_SUFFIX = re.compile(r"(?<=\S)[-_\s]+REF$")
+LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
+
+
+def canonical(name: str) -> str:
+    """A channel's name without what amplifiers and exports add: montage prefix, ``-Ref``, spaces, case.
+
+    Digits stay as they are, because G1 and G01 may both exist, and so do marks such as ``'`` and ``$``.
+    A channel without a name is "".
+
+    Examples
+    --------
+    >>> canonical("POL G1"), canonical("eeg fp1-ref"), canonical(" A 1′"), canonical("$G11"), canonical("n/a")
+    ('G1', 'FP1', "A1'", '$G11', '')
+    """
+    text = " ".join(name.translate(PRIMES).upper().split())
+    text = REFERENCE_SUFFIX.sub("", MONTAGE_PREFIX.sub("", text))
+    return "" if text in NAMELESS else text.replace(" ", "")
+
+
+def match_channels(wanted: Sequence[str], found: Sequence[str]) -> list[int | None]:
+    """Position in ``found`` of each name in ``wanted``; None where there is none, or more than one.
+
+    Three spellings are tried in turn: as written, `canonical`, and that without leading zeros. A spelling
+    counts only if no other name on either side has it too, and no position is given twice.
+
+    Examples
+    --------
+    >>> match_channels(["G1", "G2", "X1"], ["POL G2", "POL G1", "POL $G1"])
+    [1, 0, None]
+    >>> match_channels(["DC1", "G1"], ["G01", "G1", "DC01"])
+    [2, 1]
+    >>> match_channels(["G1"], ["G01", "G001"])  # either may be meant
+    [None]
+    """
+    spellings: tuple[Callable[[str], str], ...] = (
+        lambda name: name,
+        canonical,
+        lambda name: LEADING_ZEROS.sub("", canonical(name)),
+    )
+    positions: list[int | None] = [None] * len(wanted)
+    taken: set[int] = set()
+    for spell in spellings:
+        of_wanted, of_found = [spell(name) for name in wanted], [spell(name) for name in found]
+        n_wanted, n_found = Counter(of_wanted), Counter(of_found)
+        place = {name: position for position, name in enumerate(of_found)}
+        for row, name in enumerate(of_wanted):
+            sure = n_wanted[name] == 1 and n_found[name] == 1
+            if positions[row] is None and sure and place[name] not in taken:
+                positions[row] = place[name]
+                taken.add(place[name])
+    return positions

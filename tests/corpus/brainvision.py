@@ -1,0 +1,383 @@
+"""BrainVision triplets, line by line: sound ones, damaged ones, bombs and pointers out of the folder.
+
+What a recording must decode to is worked out here, from the integers that were written and the header's text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import Case
+from .edf import PERSON, SECRET
+
+MAGIC = "Brain Vision Data Exchange Header File Version 1.0"
+SAMPLE_TYPES = {"INT_16": "<i2", "INT_32": "<i4", "IEEE_FLOAT_32": "<f4"}
+FACTORS = {"µV": 1.0, "μV": 1.0, "uV": 1.0, "mV": 1e3, "V": 1e6, "nV": 1e-3, "": 1.0}  # to microvolts
+NEW_SEGMENT = "New Segment,,1,1,0,20200102030405000000"
+
+
+@dataclass(frozen=True)
+class Triplet:
+    """A whole recording. ``common`` and ``binary`` replace fields, or remove them (None)."""
+
+    first_line: str = MAGIC
+    common: Mapping[str, str | None] = field(default_factory=dict)
+    binary: Mapping[str, str | None] = field(default_factory=dict)
+    channels: Sequence[str] | None = ("Fz,,0.5,µV", "Cz,,0.5,µV", "Pz,,2,µV")
+    extra: str = ""  # after the channels
+    markers: Sequence[str] | None = (NEW_SEGMENT, "Stimulus,S  1,50,1,0")
+    n_samples: int = 400
+    encoding: str = "utf-8"
+    newline: str = "\r\n"
+    tail: bytes = b""  # of the data file
+    cut: int = 0  # bytes that are missing at its end
+
+    @property
+    def binary_format(self) -> str:
+        return self.binary.get("BinaryFormat") or "INT_16"
+
+    def stored(self) -> NDArray[np.int64]:
+        """``(n_samples, channels)`` integers, which every format holds exactly."""
+        shape = (self.n_samples, len(self.channels or "abc"))
+        return np.random.default_rng(7).integers(-3000, 3000, size=shape)
+
+    def data(self) -> bytes:
+        stored = self.stored().astype(SAMPLE_TYPES.get(self.binary_format, "<i2"))
+        if self.common.get("DataOrientation") == "VECTORIZED":
+            stored = stored.T
+        whole = np.ascontiguousarray(stored).tobytes()
+        return whole[: len(whole) - self.cut] + self.tail
+
+    def header(self) -> str:
+        common = {
+            "Codepage": "UTF-8",
+            "DataFile": "a.eeg",
+            "MarkerFile": "a.vmrk",
+            "DataFormat": "BINARY",
+            "DataOrientation": "MULTIPLEXED",
+            "NumberOfChannels": str(len(self.channels or "abc")),
+            "SamplingInterval": "2000",
+        }
+        sections = [_section("Common Infos", {**common, **self.common})]
+        sections.append(_section("Binary Infos", {"BinaryFormat": "INT_16", **self.binary}))
+        if self.channels is not None:
+            lines = {f"Ch{place}": line for place, line in enumerate(self.channels, start=1)}
+            sections.append(_section("Channel Infos", lines))
+        comment = f"[Comment]\nPatient: {PERSON}"
+        return "\n".join([self.first_line, *sections, self.extra, comment, ""]).replace("\n", self.newline)
+
+    def write(self, folder: Path) -> Path:
+        (folder / "a.vhdr").write_bytes(self.header().encode(self.encoding))
+        (folder / "a.eeg").write_bytes(self.data())
+        if self.markers is not None:
+            lines = [f"Mk{place}={line}" for place, line in enumerate(self.markers, start=1)]
+            first = "Brain Vision Data Exchange Marker File, Version 1.0"
+            text = "\r\n".join([first, "[Common Infos]", "DataFile=a.eeg", "[Marker Infos]", *lines, ""])
+            (folder / "a.vmrk").write_bytes(text.encode(self.encoding))
+        return folder / "a.vhdr"
+
+    def decoded(self, n_samples: int | None = None) -> dict[int, NDArray[np.float64]]:
+        """Stored times resolution, voltages in microvolts."""
+        samples = {}
+        for place, line in enumerate(self.channels or ()):
+            _, _, resolution, unit, *_ = [*line.split(","), "", "", ""]
+            factor = float(resolution or 1) * FACTORS.get(unit, 1.0)
+            samples[place] = self.stored()[:n_samples, place] * factor
+        return samples
+
+
+def _section(name: str, fields: Mapping[str, str | None]) -> str:
+    return "\n".join(
+        [f"[{name}]", *(f"{key}={value}" for key, value in fields.items() if value is not None), ""]
+    )
+
+
+def accepted(name: str, triplet: Triplet, *codes: str, n_samples: int | None = None, **expected: Any) -> Case:
+    """Read, with a warning for each code; samples are those that were written."""
+    names = tuple(line.split(",")[0].replace(r"\1", ",") for line in triplet.channels or ())
+    expected = {
+        "samples": triplet.decoded(n_samples),
+        "names": names,
+        "rates": (500.0,) * len(names),
+    } | expected
+    return Case(f"bv-{name}", triplet.write, "warning" if codes else "ok", codes, **expected)
+
+
+def refused(name: str, write: Triplet | Callable[[Path], Path], code: str, *tags: str) -> Case:
+    writer = write.write if isinstance(write, Triplet) else write
+    return Case(f"bv-{name}", writer, "refused", (code,), frozenset(tags))
+
+
+def with_common(**fields: str | None) -> Triplet:
+    return Triplet(common=fields)
+
+
+def with_channels(*lines: str, **changes: Any) -> Triplet:
+    return Triplet(channels=lines, **changes)
+
+
+def cases() -> list[Case]:
+    return [*sound(), *warned(), *damaged_headers(), *damaged_data(), *bombs(), *escapes()]
+
+
+def sound() -> list[Case]:
+    return [
+        accepted("plain", Triplet()),
+        accepted("version-2", Triplet(first_line=MAGIC.replace("1.0", "2.0"))),
+        accepted("one-word-magic", Triplet(first_line=MAGIC.replace("Brain Vision", "BrainVision"))),
+        accepted("unix-lines", Triplet(newline="\n")),
+        accepted("int-32", Triplet(binary={"BinaryFormat": "INT_32"})),
+        accepted("float-32", Triplet(binary={"BinaryFormat": "IEEE_FLOAT_32"})),
+        accepted("vectorized", with_common(DataOrientation="VECTORIZED", DataPoints="400")),
+        accepted("vectorized-without-points", with_common(DataOrientation="VECTORIZED")),
+        accepted("latin-1-without-codepage", Triplet(common={"Codepage": None}, encoding="latin-1")),
+        accepted("ansi", Triplet(common={"Codepage": "ANSI"}, encoding="cp1252")),
+        accepted("comma-in-a-name", with_channels(r"F\1z,,0.5,µV", "Cz,,1,µV")),
+        accepted("blank-resolution-is-1", with_channels("Fz,,,µV", "Cz,,1,µV")),
+        accepted("millivolts-and-nanovolts", with_channels("Fz,,0.5,mV", "Cz,,3,nV", "Pz,,1e-6,V")),
+        accepted("greek-mu", with_channels("Fz,,0.5,μV", "Cz,,0.5,uV")),
+        accepted(
+            "coordinates-damaged", Triplet(extra="[Coordinates]\nCh1=1,here,0\n")
+        ),  # nobody asks for them
+        Case(
+            "bv-common-infos-of-neurone",
+            _text(Triplet().header().replace("[Common Infos]", "[Common infos]")),
+            "ok",
+            samples=Triplet().decoded(),
+        ),
+        accepted("base-name", with_common(DataFile="$b.eeg", MarkerFile="$b.vmrk")),
+        accepted("no-marker-file", Triplet(common={"MarkerFile": None}, markers=None)),
+        accepted("data-points-agree", with_common(DataPoints="400", DataType="TIMEDOMAIN")),
+        accepted("a-signal-longer-than-one-block", replace(Triplet(), n_samples=20_000)),
+    ]
+
+
+def warned() -> list[Case]:
+    pause = (NEW_SEGMENT, "New Segment,,201,1,0,20200102030505000000")
+    undated = (NEW_SEGMENT, "New Segment,,201,1,0")
+    backwards = (NEW_SEGMENT, "New Segment,,201,1,0,20190102030505000000")
+    segmented = with_common(SegmentationType="MARKERBASED", SegmentDataPoints="100")
+    return [
+        accepted("blank-unit", with_channels("Fz,,0.5,", "Cz,,0.5"), "blank-unit"),
+        accepted("unit-of-temperature", with_channels("Fz,,0.5,µV", "T,,0.1,C"), "unknown-unit"),
+        accepted("unit-of-siemens", with_channels("Fz,,0.5,µV", "GSR,,0.1,µS"), "unknown-unit"),
+        accepted("two-names-alike", with_channels("Fz,,0.5,µV", "Fz,,1,µV"), "duplicate-channel"),
+        accepted("no-name", with_channels("Fz,,0.5,µV", ",,1,µV"), "nameless-channel"),
+        accepted("last-frame-torn", Triplet(cut=3), "data-truncated", n_samples=399),
+        accepted("fewer-points-than-declared", with_common(DataPoints="500"), "data-truncated"),
+        accepted("more-points-than-declared", with_common(DataPoints="300"), "header-inconsistent"),
+        accepted("marker-file-missing", Triplet(markers=None), "sidecar-missing"),
+        accepted(
+            "marker-after-the-end", Triplet(markers=(NEW_SEGMENT, "Stimulus,S  1,401,1,0")), "events-outside"
+        ),
+        accepted("a-pause", Triplet(markers=pause), "gaps", starts=(0.0, 60.0)),
+        accepted("a-pause-without-a-date", Triplet(markers=undated), "gaps", starts=(0.0, 0.4)),
+        accepted(
+            "a-pause-back-in-time",
+            Triplet(markers=backwards),
+            "gaps",
+            "header-inconsistent",
+            starts=(0.0, 0.4),
+        ),
+        accepted("epochs", segmented, "gaps", starts=(0.0, 0.2, 0.4, 0.6)),
+        accepted("says-utf-8-is-latin-1", Triplet(encoding="latin-1"), "non-ascii"),
+        accepted(
+            "vectorized-with-a-tail",
+            Triplet(common={"DataOrientation": "VECTORIZED", "DataPoints": "400"}, tail=b"\0"),
+            "data-longer",
+        ),
+    ]
+
+
+def damaged_headers() -> list[Case]:
+    twice = Triplet(extra="[Common Infos]\nNumberOfChannels=2\n")
+    channel_twice = Triplet(extra="").header().replace("Ch2=", "Ch1=")
+    intervals = {
+        "zero": "0", "negative": "-2000", "nan": "NaN", "infinite": "inf", "text": "fast", "tiny": "1e-300",
+        "huge": "1e300", "underscore": "2_000", "empty": "",
+    }  # fmt: skip
+    cases = [
+        refused(f"interval-{name}", with_common(SamplingInterval=text), "bad-rate")
+        for name, text in intervals.items()
+    ]
+    resolutions = {"zero": "0", "nan": "nan", "infinite": "1e999", "negative": "-0.5", "text": "half"}
+    for name, text in resolutions.items():
+        cases.append(refused(f"resolution-{name}", with_channels(f"Fz,,{text},µV", "Cz,,1,µV"), "bad-range"))
+    for field_name in ("DataFile", "DataFormat", "DataOrientation", "NumberOfChannels", "SamplingInterval"):
+        cases.append(refused(f"without-{field_name}", with_common(**{field_name: None}), "header-damaged"))
+    return [
+        *cases,
+        refused("magic-of-another-format", Triplet(first_line="0       EDF"), "not-this-format"),
+        refused("version-3", Triplet(first_line=MAGIC.replace("1.0", "3.0")), "not-supported"),
+        refused("utf-16", Triplet(encoding="utf-16"), "not-this-format"),
+        refused("empty-header", _text(""), "not-this-format"),
+        refused("first-line-only", _text(MAGIC + "\n"), "header-damaged"),
+        refused("old-mac-lines", _text(Triplet(newline="\r").header()), "header-damaged"),
+        refused("codepage-unknown", with_common(Codepage="zlib_codec"), "header-damaged"),
+        refused("codepage-of-no-recorder", with_common(Codepage="utf-7"), "header-damaged"),
+        refused("common-infos-in-two-spellings", Triplet(extra="[Common infos]\nx=1\n"), "header-damaged"),
+        refused("comment-twice", Triplet(extra="[Comment]\nx\n"), "header-damaged"),
+        refused("format-in-small-letters", with_common(DataFormat="binary"), "header-damaged"),
+        refused("channel-field-unknown", _text(Triplet().header().replace("Ch3=", "C3=")), "header-damaged"),
+        refused("header-an-annex-pointer", _text("/annex/objects/MD5E-s24--0.vhdr\n"), "not-found"),
+        refused("common-infos-twice", twice, "header-damaged"),
+        refused("channel-line-twice", _text(channel_twice), "header-damaged"),
+        refused("line-that-is-no-field", Triplet(extra="[Coordinates]\nnonsense\n"), "header-damaged"),
+        refused("more-channels-than-lines", with_common(NumberOfChannels="4"), "header-damaged"),
+        refused("fewer-channels-than-lines", with_common(NumberOfChannels="2"), "header-damaged"),
+        refused("no-channels", with_common(NumberOfChannels="0"), "header-damaged"),
+        refused("channels-negative", with_common(NumberOfChannels="-3"), "header-damaged"),
+        refused("channels-a-fraction", with_common(NumberOfChannels="3.0"), "header-damaged"),
+        refused("no-channel-lines", Triplet(channels=None), "header-damaged"),
+        refused("channel-zero", _text(Triplet().header().replace("Ch3=", "Ch0=")), "header-damaged"),
+        refused("channel-lacks-a-comma", with_channels("Fz,,0.5,µV", "Cz,0.5"), "header-damaged"),
+        refused("channel-of-two-lines", with_channels("Fz,,0.5,µV\n  x", "Cz,,1,µV"), "header-damaged"),
+        refused("ascii-data", with_common(DataFormat="ASCII"), "not-supported"),
+        refused("format-unknown", Triplet(binary={"BinaryFormat": "IEEE_FLOAT_64"}), "not-supported"),
+        refused("format-unsigned", Triplet(binary={"BinaryFormat": "UINT_16"}), "not-supported"),
+        refused("format-missing", Triplet(binary={"BinaryFormat": None}), "header-damaged"),
+        refused("orientation-unknown", with_common(DataOrientation="multiplexed"), "header-damaged"),
+        refused("big-endian", Triplet(binary={"UseBigEndianOrder": "YES"}), "not-supported"),
+        refused("data-offset", Triplet(binary={"DataOffset": "1024"}), "not-supported"),
+        refused("frequency-domain", with_common(DataType="FREQUENCYDOMAIN"), "not-supported"),
+        refused("compressed", with_common(Compressed="1"), "not-supported"),
+        refused("points-no-number", with_common(DataPoints="many"), "header-damaged"),
+        refused("marker-line-damaged", Triplet(markers=(NEW_SEGMENT, "Stimulus")), "sidecar-damaged"),
+        refused("nul-in-the-header", with_common(DataFile="a.eeg\0.txt"), "header-damaged"),
+    ]
+
+
+def damaged_data() -> list[Case]:
+    vectorized = {"DataOrientation": "VECTORIZED"}
+    return [
+        refused("data-empty", Triplet(n_samples=0), "no-data"),
+        refused("data-less-than-a-frame", Triplet(n_samples=1, cut=2), "no-data"),
+        refused(
+            "vectorized-cut", Triplet(common={**vectorized, "DataPoints": "400"}, cut=600), "data-missing"
+        ),
+        refused("vectorized-torn", Triplet(common=vectorized, cut=1), "data-missing"),
+        refused("vectorized-longer", Triplet(common={**vectorized, "DataPoints": "300"}), "data-missing"),
+        refused("renamed-triplet", with_common(DataFile="before.eeg"), "not-found"),
+        refused("data-is-a-folder", _data_replaced(lambda path: path.mkdir()), "not-readable"),
+        refused("data-is-a-pipe", _data_replaced(os.mkfifo), "not-readable"),
+        refused("data-not-downloaded", _data_replaced(_annex_link), "not-found"),
+        refused("data-an-annex-pointer", _data_replaced(_annex_pointer), "not-found"),
+    ]
+
+
+def bombs() -> list[Case]:
+    many = tuple(f"c{place},,1,µV" for place in range(60_000))
+    return [
+        refused(
+            "bomb-channels-declared", with_common(NumberOfChannels="999999999"), "header-damaged", "bomb"
+        ),
+        refused("bomb-channels-described", Triplet(channels=many, n_samples=1), "header-damaged", "bomb"),
+        refused("bomb-header", Triplet(extra="[Padding]\n" + "x=1\n" * 2_000_000), "header-damaged", "bomb"),
+        refused("bomb-one-line", Triplet(extra="[Padding]\nx=" + "y" * 9_000_000), "header-damaged", "bomb"),
+        refused(
+            "bomb-segments",
+            Triplet(
+                common={"SegmentationType": "FIXTIME", "SegmentDataPoints": "1"},
+                channels=("a,,1,µV",),
+                n_samples=4_000_000,
+            ),
+            "too-large",
+            "bomb",
+        ),
+        refused("bomb-markers", Triplet(markers=("Stimulus,S  1,1,1,0",) * 350_000), "too-large", "bomb"),
+        refused(
+            "bomb-points",
+            with_common(DataOrientation="VECTORIZED", DataPoints="99999999999"),
+            "data-missing",
+            "bomb",
+        ),
+    ]
+
+
+def escapes() -> list[Case]:
+    pointers = {
+        "parent": "../secret.bin",
+        "far-up": "../../../../../../../../etc/passwd",
+        "absolute": "/etc/passwd",
+        "into-and-out": "sub/../../secret.bin",
+        "backslashes": "..\\..\\secret.bin",
+        "drive": "C:\\data\\secret.bin",
+        "drive-relative": "C:secret.bin",
+        "network": "\\\\server\\share\\secret.bin",
+        "address": "http://127.0.0.1/secret.bin",
+        "file-address": "file:///etc/passwd",
+    }
+    cases = [
+        refused(f"escape-data-{name}", _inside(with_common(DataFile=pointer)), "outside", "escape")
+        for name, pointer in pointers.items()
+    ]
+    cases += [
+        refused(f"escape-marker-{name}", _inside(with_common(MarkerFile=pointers[name])), "outside", "escape")
+        for name in ("parent", "absolute")
+    ]
+    return [
+        *cases,
+        refused("escape-data-link", _inside(Triplet(), link="a.eeg"), "outside", "escape"),
+        refused("escape-marker-link", _inside(Triplet(), link="a.vmrk"), "outside", "escape"),
+        refused(
+            "escape-marker-of-the-same-name",
+            _inside(with_common(MarkerFile="gone.vmrk"), link="a.vmrk"),
+            "outside",
+            "escape",
+        ),
+        refused("escape-header-link", _inside(Triplet(), link="a.vhdr"), "outside", "escape"),
+    ]
+
+
+def _text(header: str) -> Callable[[Path], Path]:
+    """A triplet with this header."""
+
+    def write(folder: Path) -> Path:
+        path = Triplet().write(folder)
+        path.write_bytes(header.encode())
+        return path
+
+    return write
+
+
+def _data_replaced(make: Callable[[Path], Any]) -> Callable[[Path], Path]:
+    """A triplet whose data file is something else."""
+
+    def write(folder: Path) -> Path:
+        path = Triplet().write(folder)
+        (folder / "a.eeg").unlink()
+        make(folder / "a.eeg")
+        return path
+
+    return write
+
+
+def _annex_link(path: Path) -> None:
+    path.symlink_to(".git/annex/objects/Wq/3x/MD5E-s24--0/MD5E-s24--0.eeg")
+
+
+def _annex_pointer(path: Path) -> None:
+    path.write_text("/annex/objects/MD5E-s24--0.eeg\n")
+
+
+def _inside(triplet: Triplet, link: str = "") -> Callable[[Path], Path]:
+    """A triplet in a folder of its own, a secret outside of it, and perhaps a link from one to the other."""
+
+    def write(folder: Path) -> Path:
+        (folder / "secret.bin").write_bytes(SECRET * 100)
+        inside = folder / "recording"
+        (inside / "sub").mkdir(parents=True)
+        path = triplet.write(inside)
+        if link:
+            (inside / link).unlink()
+            (inside / link).symlink_to(folder / "secret.bin")
+        return path
+
+    return write

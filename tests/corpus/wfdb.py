@@ -1,0 +1,415 @@
+"""WFDB records, line by line: sound ones, damaged ones, bombs and pointers out of the folder.
+
+What a record must decode to is worked out here, from the integers that were written: (stored - baseline) / gain.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import Case
+from .edf import PERSON, SECRET
+
+TYPES = {"16": "<i2", "32": "<i4", "61": ">i2", "80": "u1", "160": "<u2"}
+ZEROS = {"80": 128, "160": 32768}  # formats that store no sign
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of one data file. ``lines`` replaces the signal lines, ``first`` the record line."""
+
+    name: str = "r"
+    rate: str = "250"
+    n_samples: int = 500
+    fmt: str = "16"
+    declared: str | None = None  # instead of n_samples
+    gain: str = "200(10)/mV"
+    signals: tuple[str, ...] = ("MLII", "V5")
+    first: str | None = None
+    lines: Sequence[str] | None = None
+    comments: str = f"# age: 51 sex: F {PERSON}"
+    offset: int = 0
+    cut: int = 0
+    tail: bytes = b""
+    encoding: str = "utf-8"
+
+    def stored(self) -> NDArray[np.int64]:
+        """``(n_samples, signals)``; small enough for every format."""
+        return np.random.default_rng(11).integers(-100, 100, size=(self.n_samples, len(self.signals)))
+
+    def data(self) -> bytes:
+        flat = self.stored().ravel()
+        if self.fmt == "212":  # two samples of 12 bits in three bytes
+            pairs = (flat & 0xFFF).reshape(-1, 2)
+            low, high = pairs[:, 0], pairs[:, 1]
+            packed = np.stack([low & 0xFF, (low >> 8) | ((high >> 8) << 4), high & 0xFF], axis=1)
+            whole = packed.astype("u1").tobytes()
+        elif self.fmt == "24":
+            whole = (flat & 0xFFFFFF).astype("<u4").view("u1").reshape(-1, 4)[:, :3].tobytes()
+        else:
+            whole = (flat + ZEROS.get(self.fmt, 0)).astype(TYPES.get(self.fmt, "<i2")).tobytes()
+        return b"\0" * self.offset + whole[: len(whole) - self.cut] + self.tail
+
+    def header(self) -> str:
+        declared = str(self.n_samples) if self.declared is None else self.declared
+        first = self.first or f"{self.name} {len(self.signals)} {self.rate} {declared}"
+        offset = f"+{self.offset}" if self.offset else ""
+        lines = self.lines
+        if lines is None:
+            lines = [
+                f"{self.name}.dat {self.fmt}{offset} {self.gain} 12 0 0 0 0 {name}" for name in self.signals
+            ]
+        return "\n".join([first, *lines, self.comments, ""])
+
+    def write(self, folder: Path) -> Path:
+        (folder / f"{self.name}.hea").write_bytes(self.header().encode(self.encoding))
+        (folder / f"{self.name}.dat").write_bytes(self.data())
+        return folder / f"{self.name}.hea"
+
+    def decoded(self, gain: float = 200.0, baseline: int = 10) -> dict[int, NDArray[np.float64]]:
+        return {place: (column - baseline) / gain for place, column in enumerate(self.stored().T)}
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """A record of segments: ``lines`` of the header, and the records beside it."""
+
+    lines: Sequence[str]
+    records: Mapping[str, Record] = field(default_factory=dict)
+    declared: str = "1000"
+    n_segments: str | None = None
+
+    def write(self, folder: Path) -> Path:
+        for record in self.records.values():
+            record.write(folder)
+        n_segments = len(self.lines) if self.n_segments is None else self.n_segments
+        text = "\n".join([f"m/{n_segments} 2 250 {self.declared}", *self.lines, f"# {PERSON}", ""])
+        (folder / "m.hea").write_text(text)
+        return folder / "m.hea"
+
+
+def accepted(
+    name: str, record: Record, *codes: str, gain: float = 200.0, baseline: int = 10, **expected: Any
+) -> Case:
+    known = {"samples": record.decoded(gain, baseline), "names": record.signals}
+    known["rates"] = (250.0,) * len(record.signals)
+    return Case(f"wfdb-{name}", record.write, "warning" if codes else "ok", codes, **(known | expected))
+
+
+def refused(name: str, write: Record | Segmented | Callable[[Path], Path], code: str, *tags: str) -> Case:
+    writer = write.write if isinstance(write, Record | Segmented) else write
+    return Case(f"wfdb-{name}", writer, "refused", (code,), frozenset(tags))
+
+
+def cases() -> list[Case]:
+    return [*sound(), *warned(), *segmented(), *damaged(), *bombs(), *escapes()]
+
+
+def sound() -> list[Case]:
+    return [
+        *(accepted(f"format-{fmt}", Record(fmt=fmt)) for fmt in ("16", "212", "24", "32", "61", "80", "160")),
+        Case("wfdb-compressed", _compressed, "ok", samples=Record().decoded(), names=Record().signals),
+        accepted("rate-with-a-counter", Record(rate="250/8(0)")),
+        accepted("rate-a-fraction", Record(rate="249.853"), rates=(249.853, 249.853)),
+        accepted("byte-offset", Record(offset=24)),
+        accepted("time-and-date", Record(declared="500 10:20:30 01/02/1990")),
+        accepted("negative-gain", Record(gain="-200(10)/mV"), gain=-200.0),
+        accepted("gain-in-powers-of-ten", Record(gain="2e2(10)/mV")),
+        accepted("length-from-the-file", Record(first="r 2 250")),
+        accepted("windows-lines", Record(comments="\r\n# nobody\r\n")),
+        accepted("a-long-record", Record(n_samples=50_000)),
+    ]
+
+
+def warned() -> list[Case]:
+    frames = Record(
+        n_samples=500, lines=["r.dat 16x1 200(10)/mV 12 0 0 0 0 I", "r.dat 16x3 200(10)/mV 12 0 0 0 0 II"]
+    )
+    flat = np.random.default_rng(11).integers(-100, 100, size=(500, 2)).ravel()[:1000].reshape(-1, 4)
+    slow, fast = (flat[:, 0] - 10) / 200, (flat[:, 1:].ravel() - 10) / 200
+    return [
+        accepted("gain-zero", Record(gain="0(10)/mV"), "uncalibrated"),
+        accepted("unit-blank", Record(gain="200(10)"), "blank-unit"),
+        accepted(
+            "no-gain",
+            Record(lines=["r.dat 16", "r.dat 16"]),
+            "uncalibrated",
+            "blank-unit",
+            "nameless-channel",
+            baseline=0,
+            names=("", ""),
+        ),
+        accepted("names-alike", Record(signals=("II", "II")), "duplicate-channel"),
+        accepted(
+            "name-not-ascii", Record(signals=("II", "Brustgürtel")), "non-ascii", names=("II", "Brustgrtel")
+        ),
+        accepted("data-longer", Record(tail=b"\1" * 40), "data-longer"),
+        accepted("renamed", Record(first="before 2 250 500"), "header-inconsistent"),
+        Case(
+            "wfdb-several-samples-a-frame",
+            lambda folder: Record(**{**frames.__dict__, "declared": "250"}).write(folder),
+            "warning",
+            ("mixed-rates",),
+            samples={0: slow, 1: fast},
+            names=("I", "II"),
+            rates=(250.0, 750.0),
+        ),
+    ]
+
+
+def segmented() -> list[Case]:
+    two = {name: Record(name=name) for name in ("s1", "s2")}
+    both = {place: np.concatenate([samples, samples]) for place, samples in two["s1"].decoded().items()}
+    read = {"samples": both, "names": ("MLII", "V5"), "rates": (250.0, 250.0)}
+    layout = Record(
+        name="lay", declared="0", lines=["~ 0 200(10)/mV 12 0 0 0 0 MLII", "~ 0 200(10)/mV 12 0 0 0 0 V5"]
+    )
+    other = {**two, "s2": Record(name="s2", signals=("I", "V5"))}
+    faster = {**two, "s2": Record(name="s2", rate="500")}
+    nested = {**two, "s2": Record(name="s2", first="s2/1 2 250 500", lines=["s1 500"])}
+    return [
+        Case("wfdb-segments", Segmented(["s1 500", "s2 500"], two).write, "ok", starts=(0.0,), **read),
+        Case(
+            "wfdb-segments-with-a-gap",
+            Segmented(["s1 500", "~ 250", "s2 500"], two, "1250").write,
+            "warning",
+            ("gaps",),
+            starts=(0.0, 3.0),
+            **read,
+        ),
+        Case(
+            "wfdb-segments-with-a-layout",
+            Segmented(["lay 0", "s1 500", "s2 500"], {**two, "lay": layout}).write,
+            "ok",
+            starts=(0.0,),
+            **read,
+        ),
+        Case(
+            "wfdb-segments-sum-to-less",
+            Segmented(["s1 500", "s2 500"], two, "1200").write,
+            "warning",
+            ("header-inconsistent",),
+            **read,
+        ),
+        refused("segment-missing", Segmented(["s1 500", "s3 500"], two), "not-found"),
+        refused("segment-of-itself", Segmented(["m 1000"]), "not-supported"),
+        refused("segments-nested", Segmented(["s1 500", "s2 500"], nested), "not-supported"),
+        refused("segments-of-other-signals", Segmented(["s1 500", "s2 500"], other), "not-supported"),
+        refused("segments-of-other-rates", Segmented(["s1 500", "s2 500"], faster), "not-supported"),
+        refused("segment-longer-than-it-is", Segmented(["s1 500", "s2 900"], two), "data-missing"),
+        refused("segments-fewer-than-declared", Segmented(["s1 500"], two, n_segments="3"), "header-damaged"),
+        refused("segments-none", Segmented([], n_segments="0"), "header-damaged"),
+        refused("segments-only-gaps", Segmented(["~ 500", "~ 500"]), "no-data"),
+        refused("segment-line-damaged", Segmented(["s1 many", "s2 500"], two), "header-damaged"),
+    ]
+
+
+def damaged() -> list[Case]:
+    rates = {
+        "zero": "0",
+        "negative": "-250",
+        "nan": "nan",
+        "text": "fast",
+        "huge": "9999999999",
+        "exponent": "2e2",
+    }
+    gains = {
+        "nan": "nan(0)/mV",
+        "infinite": "inf/mV",
+        "overflow": "1e999/mV",
+        "tiny": "1e-300/mV",
+        "text": "high/mV",
+    }
+    return [
+        *(refused(f"rate-{name}", Record(rate=text), "bad-rate") for name, text in rates.items()),
+        refused("rate-missing", Record(first="r 2"), "bad-rate"),
+        *(refused(f"gain-{name}", Record(gain=text), "bad-range") for name, text in gains.items()),
+        refused("unit-not-ascii", Record(gain="200(10)/µV"), "header-damaged"),
+        refused("unit-not-ascii-latin-1", Record(gain="200(10)/µV", encoding="latin-1"), "header-damaged"),
+        refused("number-damaged", Record(lines=["r.dat 16 200/mV 12.5 0 0 0 0 I"] * 2), "header-damaged"),
+        refused("header-empty", _text(""), "header-damaged"),
+        refused("header-only-comments", _text("# nothing\n"), "header-damaged"),
+        refused("header-binary", _text("\0\1\2" * 100), "header-damaged"),
+        refused(
+            "header-of-another-format", _text("Brain Vision Data Exchange Header File\n"), "header-damaged"
+        ),
+        refused("signals-zero", Record(first="r 0 250 500", lines=[]), "no-data"),
+        refused("signals-more-than-lines", Record(first="r 3 250 500"), "header-damaged"),
+        refused("signals-fewer-than-lines", Record(first="r 1 250 500"), "header-damaged"),
+        refused("samples-zero", Record(declared="0"), "no-data"),
+        refused("samples-negative", Record(declared="-5"), "header-damaged"),
+        refused("samples-a-fraction", Record(declared="500.5"), "header-damaged"),
+        refused("date-damaged", Record(declared="500 10:20:30 45/13/1990"), "header-damaged"),
+        refused("format-unknown", Record(lines=["r.dat 99 200/mV"] * 2), "not-supported"),
+        refused("format-8", Record(lines=["r.dat 8 200/mV"] * 2), "not-supported"),
+        refused("compressed-is-not", Record(fmt="516"), "not-this-format"),
+        refused("format-missing", Record(lines=["r.dat"] * 2), "header-damaged"),
+        refused("formats-mixed", Record(lines=["r.dat 16 200/mV", "r.dat 212 200/mV"]), "header-damaged"),
+        refused("files-interleaved", _interleaved, "not-supported"),
+        refused("skew-longer-than-the-record", Record(lines=["r.dat 16:9999 200/mV"] * 2), "header-damaged"),
+        refused("data-missing", _without_data, "not-found"),
+        refused("data-an-annex-pointer", _annex_pointer, "not-found"),
+        refused("data-cut", Record(cut=100), "data-missing"),
+        refused("samples-a-frame-zero", Record(lines=["r.dat 16x0 200/mV"] * 2), "header-damaged"),
+        refused(
+            "samples-a-frame-too-fast", Record(lines=["r.dat 16x500 200/mV"] * 2, declared="1"), "bad-rate"
+        ),
+        refused("time-damaged", Record(declared="500 99:99:99"), "header-damaged"),
+        refused("control-character", Record(lines=["r.dat 16\x1f200/mV"] * 2), "header-damaged"),
+        refused("name-with-two-dots", _two_dots, "header-damaged"),
+        refused(
+            "segment-with-a-dot", Segmented(["s.1 500"], {"s.1": Record(name="s.1")}, "500"), "header-damaged"
+        ),
+        refused("data-empty", Record(n_samples=0, declared="500"), "no-data"),
+        refused("offset-beyond-the-data", Record(lines=["r.dat 16+99999 200/mV"] * 2), "no-data"),
+        refused("data-is-a-pipe", _data_is_a_pipe, "not-readable"),
+        refused(
+            "name-with-spaces-in-the-header", Record(lines=["my data.dat 16 200/mV"] * 2), "header-damaged"
+        ),
+    ]
+
+
+def bombs() -> list[Case]:
+    small = {"s1": Record(name="s1")}
+    many = Record(first="r 200000 250 1", lines=["r.dat 16 200/mV"] * 200_000, n_samples=1)
+    return [
+        refused("bomb-samples", Record(declared="100000000000"), "too-large", "bomb"),
+        refused("bomb-samples-compressed", Record(declared="100000000000", fmt="516"), "too-large", "bomb"),
+        refused("bomb-samples-a-frame", Record(lines=["r.dat 16x99999999 200/mV"] * 2), "too-large", "bomb"),
+        refused("bomb-skew", Record(lines=["r.dat 16:99999999999 200/mV"] * 2), "header-damaged", "bomb"),
+        refused("bomb-signals", many, "header-damaged", "bomb"),
+        refused("bomb-gap", Segmented(["s1 500", "~ 99999999999"], small), "too-large", "bomb"),
+        refused("bomb-one-segment-often", _often, "too-large", "bomb"),
+        refused("bomb-header", Record(comments="# x\n" * 2_000_000), "header-damaged", "bomb"),
+    ]
+
+
+def escapes() -> list[Case]:
+    pointers = {
+        "parent": "../secret.dat",
+        "absolute": "/etc/passwd",
+        "backslashes": "..\\secret.dat",
+        "drive": "C:\\secret.dat",
+        "address": "http://127.0.0.1/secret.dat",
+        "bucket": "s3://bucket/secret.dat",
+    }
+    cases = [
+        refused(
+            f"escape-data-{name}", _inside(Record(lines=[f"{pointer} 16 200/mV"] * 2)), "outside", "escape"
+        )
+        for name, pointer in pointers.items()
+    ]
+    cases += [
+        refused(f"escape-segment-{name}", _inside(Segmented([f"{pointer} 500"])), "outside", "escape")
+        for name, pointer in {
+            "parent": "../secret",
+            "absolute": "/etc/secret",
+            "address": "http://host/r",
+        }.items()
+    ]
+    return [
+        *cases,
+        refused("escape-data-link", _inside(Record(), link="r.dat"), "outside", "escape"),
+        refused("escape-header-link", _inside(Record(), link="r.hea"), "outside", "escape"),
+        refused(
+            "escape-segment-link",
+            _inside(Segmented(["s1 500"], {"s1": Record(name="s1")}), link="s1.hea"),
+            "outside",
+            "escape",
+        ),
+        refused(
+            "escape-data-of-a-segment",
+            _inside(Segmented(["s1 500"], {"s1": Record(name="s1", lines=["../secret.dat 16 200/mV"] * 2)})),
+            "outside",
+            "escape",
+        ),
+    ]
+
+
+def _text(header: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        path = Record().write(folder)
+        path.write_text(header)
+        return path
+
+    return write
+
+
+def _compressed(folder: Path) -> Path:
+    """The same samples as FLAC, by the package wfdb."""
+    import wfdb
+
+    record = Record()
+    wfdb.wrsamp(
+        record.name,
+        fs=250,
+        units=["mV", "mV"],
+        sig_name=list(record.signals),
+        d_signal=record.stored(),
+        fmt=["516", "516"],
+        adc_gain=[200.0, 200.0],
+        baseline=[10, 10],
+        write_dir=str(folder),
+    )
+    return folder / "r.hea"
+
+
+def _without_data(folder: Path) -> Path:
+    path = Record().write(folder)
+    path.with_suffix(".dat").unlink()
+    return path
+
+
+def _data_is_a_pipe(folder: Path) -> Path:
+    path = _without_data(folder)
+    os.mkfifo(path.with_suffix(".dat"))
+    return path
+
+
+def _annex_pointer(folder: Path) -> Path:
+    path = Record().write(folder)
+    path.with_suffix(".dat").write_text("/annex/objects/MD5E-s24--0.dat\n")
+    return path
+
+
+def _two_dots(folder: Path) -> Path:
+    path = Record(lines=["r.1.dat 16 200/mV"] * 2).write(folder)
+    path.with_suffix(".dat").rename(folder / "r.1.dat")
+    return path
+
+
+def _interleaved(folder: Path) -> Path:
+    lines = ["r.dat 16 200/mV", "q.dat 16 200/mV", "r.dat 16 200/mV"]
+    path = Record(signals=("a", "b", "c"), lines=lines).write(folder)
+    (folder / "q.dat").write_bytes(b"\0" * 1000)
+    return path
+
+
+def _often(folder: Path) -> Path:
+    """One megabyte, played nine thousand times over."""
+    record = Record(name="s1", n_samples=250_000)
+    return Segmented(["s1 250000"] * 9000, {"s1": record}, str(250_000 * 9000)).write(folder)
+
+
+def _inside(record: Record | Segmented, link: str = "") -> Callable[[Path], Path]:
+    """A record in a folder of its own, a secret outside of it, and perhaps a link from one to the other."""
+
+    def write(folder: Path) -> Path:
+        for name in ("secret.dat", "secret.hea"):
+            (folder / name).write_bytes(SECRET * 100)
+        inside = folder / "recording"
+        inside.mkdir()
+        path = record.write(inside)
+        if link:
+            (inside / link).unlink()
+            (inside / link).symlink_to(folder / f"secret{Path(link).suffix}")
+        return path
+
+    return write

@@ -1,0 +1,283 @@
+"""Over two hundred files and trees that are broken on purpose: every verdict, and nothing read that is wrong.
+
+The corpus is in tests/corpus, one module a format; its cases know what must be said about them.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import raxss
+from corpus import FORMATS, all_cases
+from corpus import edf as edf_corpus
+from raxss.errors import RecordingError
+from raxss.recordings.inspection import inspect_file, inspect_paths
+from raxss.recordings.inspection.confinement import root_of
+from raxss.recordings.inspection.front import UNEXPECTED
+from raxss.recordings.opening import open_recording
+
+CASES = {case.name: case for case in all_cases()}
+BOMBS = [name for name, case in CASES.items() if "bomb" in case.tags]
+ESCAPES = [name for name, case in CASES.items() if "escape" in case.tags]
+READABLE = [name for name, case in CASES.items() if case.samples is not None]
+# The goals are 1 s and 256 MB; a busy machine gets three times as long.
+SECONDS_FOR_A_BOMB = 3.0
+BYTES_FOR_A_BOMB = 256 * 2**20
+SECONDS_FOR_ANYTHING = 5.0
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """Every case in a folder of its own: name -> what to pass to raxss check."""
+    base = tmp_path_factory.mktemp("corpus")
+    paths = {}
+    for name, case in CASES.items():
+        (base / name).mkdir()
+        paths[name] = case.write(base / name)
+    return paths
+
+
+def worst(verdicts):
+    return next(one for one in ("refused", "warning", "ok") if one in verdicts)
+
+
+def test_the_corpus_is_as_large_as_it_should_be():
+    counts = {name: len(importlib.import_module(f"corpus.{name}").cases()) for name in FORMATS}
+    assert counts["edf"] >= 100
+    assert counts["brainvision"] >= 40
+    assert counts["wfdb"] >= 30
+    assert counts["bids"] >= 30
+    assert len(CASES) == len(all_cases()) == sum(counts.values())  # no two of one name
+    assert len(BOMBS) >= 15
+    assert len(ESCAPES) >= 20
+
+
+def test_a_good_share_of_the_corpus_must_be_accepted():
+    """A tool that refused everything would pass otherwise."""
+    verdicts = [case.verdict for case in CASES.values()]
+    assert verdicts.count("ok") >= 40
+    assert verdicts.count("warning") >= 60
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_verdict_is_right(name, written):
+    case, begun = CASES[name], time.monotonic()
+    inspections = inspect_paths([written[name]], signals=True)
+    assert time.monotonic() - begun < SECONDS_FOR_ANYTHING
+    told = [problem for one in inspections for problem in one.problems]
+    assert worst([one.verdict for one in inspections]) == case.verdict, told
+    assert set(case.codes) <= {problem.code for problem in told}, told
+    assert not any(UNEXPECTED in problem.message for problem in told), told
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_what_is_accepted_decodes_to_what_was_written(name, written):
+    case = CASES[name]
+    with open_recording(_recording_in(written[name])) as recording:
+        if case.names is not None:
+            assert tuple(channel.name for channel in recording.channels) == case.names
+        if case.rates is not None:
+            assert_allclose([channel.rate for channel in recording.channels], case.rates, rtol=1e-9)
+        if case.starts is not None:
+            assert_allclose([one.start_seconds for one in recording.segments], case.starts, atol=1e-9)
+        for place, expected in case.samples.items():
+            found = [recording.read([place], segment=one)[0] for one in range(len(recording.segments))]
+            size = np.abs(expected).max()
+            assert_allclose(np.concatenate(found), expected, rtol=1e-6, atol=1e-6 * size)
+
+
+def _recording_in(path):
+    """The file itself, or the one recording of a tree."""
+    (file,) = [path] if path.is_file() else [one for one in _inspected_files(path) if one.is_file()]
+    return file
+
+
+def _inspected_files(path):
+    return [Path(one.path) for one in inspect_paths([path])]
+
+
+def test_what_is_refused_is_never_opened(written):
+    """Trees are left out: a recording may be sound and refused for what lies around it."""
+    refused = {
+        name: path
+        for name, path in written.items()
+        if not path.is_dir() and inspect_file(path).verdict == "refused"
+    }
+    assert len(refused) > 150
+    for name, path in refused.items():
+        with pytest.raises(RecordingError, match="|".join(CASES[name].codes)):
+            open_recording(path)
+
+
+def test_the_command_says_the_same_of_the_whole_corpus_in_one_run(written):
+    paths = [str(path) for path in written.values()]
+    done = _check(*paths, "--json")
+    assert done.returncode == 1
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    for name, path in written.items():
+        mine = [one for one in found if one["path"] == str(path) or one["path"].startswith(f"{path}/")]
+        assert worst([one["verdict"] for one in mine]) == CASES[name].verdict, name
+        assert set(CASES[name].codes) <= {problem["code"] for one in mine for problem in one["problems"]}, (
+            name
+        )
+
+
+def test_no_patient_and_no_folder_is_ever_named(written):
+    """Each EDF file of the corpus has a patient; messages have last names of files and nothing before them."""
+    paths = [path for name, path in written.items() if name.startswith("edf-")]
+    messages = [p.message for one in inspect_paths(paths, signals=True) for p in one.problems]
+    assert len(messages) > 150
+    base = str(next(iter(written.values())).parents[1])
+    for secret in ("Haagse", "Harry", "Canary", "MCH-0234567", "1951", "02.03.02", "SECRET", base):
+        assert not [message for message in messages if secret in message]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_at_once_and_in_little_memory(name, written, idle_bytes):
+    assert sum(file.stat().st_size for file in _files(written[name])) <= 10 * 2**20
+    begun = time.monotonic()
+    code, peak = _measured(str(written[name]))
+    assert time.monotonic() - begun < SECONDS_FOR_A_BOMB
+    assert code == 1
+    assert peak - idle_bytes < BYTES_FOR_A_BOMB
+
+
+@pytest.fixture(scope="session")
+def idle_bytes(written):
+    """What the command takes for a file of two kilobytes."""
+    code, peak = _measured(str(written["edf-empty"]))
+    assert code == 1
+    return peak
+
+
+def _files(path):
+    folder = path if path.is_dir() else path.parent
+    return [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
+
+
+# The kernel's own peak of this process alone: what getrusage tells begins at the size of the parent.
+MEASURED = """
+import sys
+from raxss.cli import main
+try:
+    main()
+finally:
+    with open("/proc/self/status") as status:
+        print(next(line for line in status if line.startswith("VmHWM")), file=sys.stderr)
+"""
+
+
+def _measured(path):
+    """Exit code and peak memory in bytes of ``raxss check``."""
+    command = [sys.executable, "-c", MEASURED, "check", path, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, 1024 * int(done.stderr.split()[1])
+
+
+# Every path that Python opens is noted down, by open() and os.open() alike.
+WATCHED = """
+import json, os, sys
+opened, where = [], sys.argv.pop(1)
+def note(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes)):
+        opened.append(os.path.realpath(os.fsdecode(arguments[0])))
+sys.addaudithook(note)
+from raxss.cli import main
+try:
+    main()
+finally:
+    seen = list(opened)
+    with open(where, "w") as file:
+        json.dump(seen, file)
+"""
+
+
+def test_no_escape_opens_a_file_outside(written, tmp_path):
+    arguments = [str(written[name]) for name in ESCAPES]
+    command = [sys.executable, "-c", WATCHED, str(tmp_path / "opened.json"), "check", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = {one["path"]: one for one in json.loads(done.stdout)}
+    assert found
+    assert edf_corpus.SECRET.decode() not in done.stdout + done.stderr
+    opened = [Path(one) for one in json.loads((tmp_path / "opened.json").read_text())]
+    roots = [Path(os.path.realpath(p if p.is_dir() else root_of(p))) for p in map(Path, arguments)]
+    own = [Path(sys.prefix), Path(sys.base_prefix), Path(raxss.__file__).parent]
+    allowed = [*roots, *(Path(os.path.realpath(one)) for one in own)]
+    strangers = [one for one in opened if not any(one.is_relative_to(place) for place in allowed)]
+    assert strangers == []
+
+
+def test_the_hook_of_the_test_above_sees_a_file_outside(tmp_path):
+    (tmp_path / "a.edf").write_bytes(edf_corpus.plain().bytes())
+    command = [sys.executable, "-c", WATCHED, str(tmp_path / "opened.json"), "check", str(tmp_path / "a.edf")]
+    subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert str((tmp_path / "a.edf").resolve()) in json.loads((tmp_path / "opened.json").read_text())
+
+
+def _check(*arguments):
+    command = [sys.executable, "-m", "raxss", "check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+NASTY = [
+    b"", b"0", b"-1", b"-0", b"1e-300", b"1e308", b"nan", b"inf", b"99999999", b"-99999999", b"0x10", b"1_0",
+    b"\xff\xff\xff\xff", b"\0\0\0\0", b"2 2", b"1.5", b".", b"+", b"-", b"1e", b"--1", b"  7", b"EDF+D", b"BDF+C",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_done_to_a_header_only_an_inspection_comes_out(seed, tmp_path):
+    """Mutants of sound headers: bytes changed at random, fields replaced by what parsers stumble over."""
+    rng = np.random.default_rng(seed)
+    sound = [file.bytes() for file in (edf_corpus.plain(n_records=3), edf_corpus.plus("EDF+D", n_records=3),
+                                       edf_corpus.plus(n_records=3), edf_corpus.bdf(n_records=3))]  # fmt: skip
+    begun, n_accepted = time.monotonic(), 0
+    for number in range(750):
+        raw = bytearray(sound[number % len(sound)])
+        is_bdf = raw[0] == 255
+        _mutate(raw, rng)
+        path = tmp_path / ("mutant.bdf" if is_bdf else "mutant.edf")
+        path.write_bytes(raw)
+        inspection = inspect_file(path)
+        assert not any(UNEXPECTED in problem.message for problem in inspection.problems), number
+        if inspection.verdict == "refused":
+            continue
+        n_accepted += 1
+        with open_recording(path, inspect=False) as recording:
+            for place, channel in enumerate(recording.channels):
+                assert 0 < channel.rate <= 1e5
+                for segment in range(len(recording.segments)):
+                    assert np.isfinite(recording.read([place], segment=segment).astype(np.float32)).all()
+        if time.monotonic() - begun > 60:
+            break
+    assert n_accepted > 50
+
+
+def _mutate(raw, rng):
+    """One to three changes; most in the header, some in the data, some of the length."""
+    starts = [*range(8, 256, 4), *range(256, min(len(raw), 1024), 8)]
+    for _ in range(rng.integers(1, 4)):
+        kind = rng.integers(5)
+        if kind == 0:
+            raw[rng.integers(min(len(raw), 1100))] = rng.integers(256)
+        elif kind == 1:
+            start, text = rng.choice(starts), NASTY[rng.integers(len(NASTY))]
+            raw[start : start + 8] = text.ljust(8)[:8]
+        elif kind == 2:
+            del raw[int(rng.integers(200, len(raw))) :]
+        elif kind == 3:
+            start, end = sorted(rng.integers(0, len(raw), size=2))
+            raw[start:end] = raw[start:end][::-1] if end - start < 16 else raw[start:end]
+        else:
+            start = rng.integers(len(raw))
+            raw[start : start + 2] = rng.bytes(2)

@@ -1,0 +1,473 @@
+"""Inspection of BrainVision, WFDB, arrays and BIDS trees, beyond the verdicts that tests/test_corpus.py checks."""
+
+import io
+import os
+import time
+import tracemalloc
+import warnings
+import zipfile
+from pathlib import Path
+
+import mne
+import numpy as np
+import pytest
+import wfdb as wfdb_package
+from numpy.testing import assert_allclose
+
+from corpus import bids as bids_corpus
+from corpus.brainvision import NEW_SEGMENT, Triplet
+from corpus.edf import PERSON, SECRET
+from corpus.wfdb import Record, Segmented
+from raxss.errors import RecordingError
+from raxss.recordings.inspection import bids, brainvision, wfdb
+from raxss.recordings.inspection.arrays import inspect_array
+from raxss.recordings.inspection.edf import microvolts_per
+from raxss.recordings.inspection.fields import follow
+from raxss.recordings.opening import open_recording
+from raxss.recordings.problems import CODES, Problem, refusals
+
+PIECES = [
+    *(
+        b"0",
+        b"-1",
+        b"nan",
+        b"1e309",
+        b"99999999999999999999",
+        b",",
+        b"=",
+        b"\n",
+        b"\r",
+        b"\0",
+        b"\xff",
+        b"[",
+        b"]",
+    ),
+    *(
+        b"../",
+        b"/",
+        b"$b",
+        b" ",
+        b"\t",
+        b"x",
+        b":",
+        b"+",
+        b"(",
+        b"~",
+        b"#",
+        b";",
+        b"%",
+        b"\\1",
+        b"\xc2\xb5",
+        b"e",
+        b".",
+    ),
+    *(b"_", b"\x1c", b"\x1f", b"\x85", b"\x0b"),
+]
+
+
+def mutant(text, rng):
+    """A text with one to three damages: bytes put in, taken out or exchanged, a line doubled or lost, no end."""
+    for _ in range(rng.integers(1, 4)):
+        at, kind, lines = int(rng.integers(len(text) + 1)), rng.integers(6), text.split(b"\n")
+        line = int(rng.integers(len(lines)))
+        text = [
+            text[:at] + PIECES[rng.integers(len(PIECES))] + text[at:],
+            text[:at] + text[at + int(rng.integers(1, 6)) :],
+            text[:at] + bytes([rng.integers(256)]) + text[at + 1 :],
+            b"\n".join([*lines[:line], lines[int(rng.integers(len(lines)))], *lines[line:]]),
+            b"\n".join([*lines[:line], *lines[line + 1 :]]),
+            text[:at] if rng.random() < 0.2 else text,
+        ][kind]
+    return text
+
+
+def accepted_mutants(path, inspect, rng, count):
+    """Write each mutant over the header; check that only problems come out, quickly; yield where none refuses."""
+    original = path.read_bytes()
+    for _ in range(count):
+        path.write_bytes(mutant(original, rng))
+        begun = time.process_time()
+        problems = inspect(path, path.parent)
+        assert time.process_time() - begun < 1.0
+        assert all(isinstance(one, Problem) and one.code in CODES and one.message for one in problems)
+        assert not any(PERSON in one.message for one in problems)
+        if not refusals(problems):
+            yield
+
+
+def compared_with_mne(folder, rng, count, every):
+    """How many mutants of a header were accepted and compared; mne takes its time, so not each of them is."""
+    path = Triplet(common={"DataPoints": "400"}).write(folder)
+    n_compared = 0
+    for place, _ in enumerate(accepted_mutants(path, brainvision.inspect_brainvision, rng, count)):
+        if place % every:
+            continue
+        header = brainvision.read_header(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            raw = mne.io.read_raw_brainvision(path, verbose="ERROR")
+        assert (len(raw.ch_names), raw.n_times) == (header.n_channels, header.n_samples)
+        assert raw.info["sfreq"] == pytest.approx(header.rate)
+        microvolts = [microvolts_per(unit or "uV") for unit in header.units]
+        if None not in microvolts:
+            volts = [size * 1e-6 * one for size, one in zip(header.resolutions, microvolts, strict=True)]
+            assert_allclose(raw._cals, volts)
+        n_compared += 1
+    return n_compared
+
+
+def compared_with_wfdb(folder, rng, count, every):
+    path = Record().write(folder)
+    n_compared = 0
+    for place, _ in enumerate(accepted_mutants(path, wfdb.inspect_wfdb, rng, count)):
+        if place % every:
+            continue
+        mine, theirs = wfdb.read_header(path), wfdb_package.rdheader(str(path.with_suffix("")))
+        assert (theirs.fs, theirs.sig_len, theirs.n_sig) == (mine.rate, mine.n_samples, len(mine.signals))
+        assert theirs.file_name == [one.file for one in mine.signals]
+        assert theirs.fmt == [one.format for one in mine.signals]
+        assert [one or 0 for one in theirs.byte_offset] == [one.offset for one in mine.signals]
+        assert [one or 0 for one in theirs.skew] == [one.skew for one in mine.signals]
+        assert theirs.adc_gain == [one.gain or 200.0 for one in mine.signals]
+        assert theirs.units == [one.unit or "mV" for one in mine.signals]
+        assert [one or "" for one in theirs.sig_name] == [one.name for one in mine.signals]
+        n_compared += 1
+    return n_compared
+
+
+class TestBrainVision:
+    def test_the_header_says_what_was_written(self, tmp_path):
+        triplet = Triplet(channels=("F\\1z,,0.5,µV", "T,,,C", "Pz,,2,"))
+        header = brainvision.read_header(triplet.write(tmp_path))
+        assert header.names == ("F,z", "T", "Pz")
+        assert header.resolutions == (0.5, 1.0, 2.0)
+        assert header.units == ("µV", "C", "")
+        assert (header.rate, header.n_samples, header.n_channels) == (500.0, 400, 3)
+        assert (header.binary_format, header.orientation, header.encoding) == (
+            "INT_16",
+            "MULTIPLEXED",
+            "UTF-8",
+        )
+        assert (header.data_file, header.marker_file) == (tmp_path / "a.eeg", tmp_path / "a.vmrk")
+
+    def test_a_refused_recording_has_no_header(self, tmp_path):
+        path = Triplet(common={"DataFile": "gone.eeg"}).write(tmp_path)
+        with pytest.raises(RecordingError, match=r"'a\.vhdr' is refused: DataFile names 'gone\.eeg'"):
+            brainvision.read_header(path)
+
+    def test_pauses_are_found_with_their_true_times(self, tmp_path):
+        later = "New Segment,,101,1,0,20200102030455500000"  # 50.5 s after the first
+        header = brainvision.read_header(
+            Triplet(markers=(NEW_SEGMENT, later, "New Segment,,301,1,0")).write(tmp_path)
+        )
+        assert header.segment_starts == (0, 100, 300)
+        assert header.segment_seconds == (0.0, 50.5, None)
+
+    def test_dates_of_markers_are_never_told(self, tmp_path):
+        backwards = "New Segment,,101,1,0,19510502030405000000"
+        problems = brainvision.inspect_brainvision(
+            Triplet(markers=(NEW_SEGMENT, backwards)).write(tmp_path), tmp_path
+        )
+        assert {one.code for one in problems} == {"gaps", "header-inconsistent"}
+        assert not any("1951" in one.message or "2020" in one.message for one in problems)
+
+    def test_the_clip_of_ds003498_is_sound(self, shared_data):
+        (path,) = (shared_data / "ds003498-clip").rglob("*.vhdr")
+        header = brainvision.read_header(path)
+        assert brainvision.inspect_brainvision(path, path.parent) == []
+        assert (header.n_channels, header.n_samples, header.rate) == (50, 10000, 2000.0)
+        assert header.binary_format == "IEEE_FLOAT_32"
+        assert header.names[0] == "IAR1"
+
+    def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
+        assert compared_with_mne(tmp_path, rng, 1000, every=10) > 15
+
+
+class TestWfdb:
+    def test_the_header_says_what_was_written(self, tmp_path):
+        header = wfdb.read_header(Record(rate="250/8(0)", offset=24).write(tmp_path))
+        first = header.signals[0]
+        assert (header.name, header.rate, header.n_samples, len(header.signals)) == ("r", 250.0, 500, 2)
+        assert (first.file, first.format, first.offset, first.gain, first.unit) == (
+            "r.dat",
+            "16",
+            24,
+            200.0,
+            "mV",
+        )
+        assert [one.name for one in header.signals] == ["MLII", "V5"]
+
+    def test_any_file_of_a_record_and_its_bare_name_will_do(self, tmp_path):
+        Record().write(tmp_path)
+        for name in ("r.hea", "r.dat", "r"):
+            assert wfdb.inspect_wfdb(tmp_path / name, tmp_path) == []
+
+    def test_comments_about_the_patient_are_never_told(self, tmp_path):
+        for record in (
+            Record(rate="0"),
+            Record(cut=100),
+            Record(first="r 9 250"),
+            Record(comments=f"# {PERSON}\nx"),
+        ):
+            problems = wfdb.inspect_wfdb(record.write(tmp_path), tmp_path)
+            assert refusals(problems)
+            assert not any(PERSON in one.message for one in problems)
+
+    def test_a_path_that_wfdb_takes_for_an_address_is_refused(self, tmp_path):
+        (tmp_path / "a::b").mkdir()
+        path = Record().write(tmp_path / "a::b")
+        assert [one.code for one in wfdb.inspect_wfdb(path, path.parent)] == ["outside"]
+
+    def test_all_records_of_cinc2017_are_sound(self, shared_data):
+        records = sorted((shared_data / "cinc2017" / "training2017").glob("*.hea"))
+        assert len(records) == 2000
+        assert [path.name for path in records if wfdb.inspect_wfdb(path, path.parent)] == []
+
+    def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
+        assert compared_with_wfdb(tmp_path, rng, 1200, every=5) > 50
+
+    def test_mutants_of_a_record_with_segments_only_give_problems(self, tmp_path, rng):
+        two = {name: Record(name=name) for name in ("s1", "s2")}
+        path = Segmented(["s1 500", "~ 250", "s2 500"], two, "1250").write(tmp_path)
+        assert sum(1 for _ in accepted_mutants(path, wfdb.inspect_wfdb, rng, 300)) > 30
+
+
+class TestArrays:
+    def codes(self, path):
+        return [one.code for one in inspect_array(path, path.parent)]
+
+    def saved(self, path, *args, **arrays):
+        np.save(path, *args, **arrays) if path.suffix == ".npy" else np.savez(path, **arrays)
+        return path
+
+    @pytest.mark.parametrize(
+        ("array", "codes"),
+        [
+            (np.zeros((2, 5)), []),
+            (np.arange(5), []),
+            (np.array([np.nan, 1.0]), []),  # samples are looked at by signals.py
+            (np.zeros(5, dtype=complex), ["not-supported"]),
+            (np.zeros((2, 2, 2)), ["not-supported"]),
+            (np.zeros(3, dtype=[("a", "f8")]), ["not-supported"]),
+            (np.array(["a", "b"]), ["not-supported"]),
+            (np.zeros((0, 5)), ["no-data"]),
+        ],
+    )
+    def test_an_array_is_judged_by_its_header(self, tmp_path, array, codes):
+        assert self.codes(self.saved(tmp_path / "a.npy", array)) == codes
+        assert self.codes(self.saved(tmp_path / "a.npz", samples=array, rate=250.0)) == codes
+
+    def test_objects_are_refused_and_never_unpickled(self, tmp_path):
+        marker = tmp_path / "was-run"
+
+        class Trap:
+            def __reduce__(self):
+                return os.mkdir, (str(marker),)
+
+        for path in (tmp_path / "a.npy", tmp_path / "a.npz"):
+            trap = np.array([Trap()], dtype=object)
+            self.saved(path, trap, allow_pickle=True) if path.suffix == ".npy" else np.savez(
+                path, samples=trap
+            )
+            assert self.codes(path) == ["not-supported"]
+        assert not marker.exists()
+
+    def test_a_small_header_that_declares_terabytes_is_refused(self, tmp_path):
+        raw = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            raw, {"descr": "<f8", "fortran_order": False, "shape": (10**11,)}
+        )
+        (tmp_path / "a.npy").write_bytes(raw.getvalue())
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("samples.npy", raw.getvalue())
+        assert self.codes(tmp_path / "a.npy") == self.codes(tmp_path / "a.npz") == ["too-large"]
+
+    def test_an_archive_that_unpacks_to_far_more_is_refused_before_it_is_unpacked(self, tmp_path):
+        raw = io.BytesIO()
+        np.save(raw, np.zeros(125_000))
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("samples.npy", raw.getvalue())
+            archive.infolist()[0].file_size = 10**9  # as the directory will say
+        tracemalloc.start()
+        codes = self.codes(tmp_path / "a.npz")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert codes == ["too-large"]
+        assert peak < 2**23
+
+    def test_a_truncated_array_is_refused(self, tmp_path):
+        path = self.saved(tmp_path / "a.npy", np.zeros(100))
+        path.write_bytes(path.read_bytes()[:-1])
+        assert self.codes(path) == ["data-missing"]
+
+    @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+    @pytest.mark.parametrize(
+        "content", [b"", b"PK\3\4", b"\x93NUMPY\1\0\xff\xff", b"\x93NUMPY\3\0", b"hello" * 99]
+    )
+    def test_what_is_no_array_is_refused(self, tmp_path, name, content):
+        (tmp_path / name).write_bytes(content)
+        assert self.codes(tmp_path / name) == ["not-this-format"]
+
+    @pytest.mark.parametrize(
+        ("arrays", "codes"),
+        [
+            ({"signals": np.zeros(5)}, ["not-this-format"]),
+            ({"samples": np.zeros(5), "rate": 0.0}, ["bad-rate"]),
+            ({"samples": np.zeros(5), "rate": np.nan}, ["bad-rate"]),
+            ({"samples": np.zeros(5), "rate": np.array([1.0, 2.0])}, ["bad-rate"]),
+            ({"samples": np.zeros((2, 5)), "channels": ["a"]}, ["header-damaged"]),
+            ({"samples": np.zeros((2, 5)), "channels": ["a", "a"]}, ["duplicate-channel"]),
+            ({"samples": np.zeros((2, 5)), "channels": ["a", ""]}, ["nameless-channel"]),
+            ({"samples": np.zeros((2, 5)), "times_s": np.arange(4.0)}, ["header-damaged"]),
+            ({"data": np.zeros((2, 5)), "times_s": np.arange(5.0)}, []),
+        ],
+    )
+    def test_the_arrays_of_an_archive_must_go_together(self, tmp_path, arrays, codes):
+        assert self.codes(self.saved(tmp_path / "a.npz", **arrays)) == codes
+
+    @pytest.mark.parametrize(
+        ("text", "codes"),
+        [
+            ("1,2\n3,4\n", []),
+            ("\ufeffleft,right\r\n1,10\r\n", []),
+            ('"a,b",c\n1,2\n', []),
+            ("1,nan\n2,3\n", ["nan-run"]),
+            ("a,a\n1,2\n", ["duplicate-channel"]),
+            ("", ["no-data"]),
+            ("left,right\n", ["no-data"]),
+            ("1,2\n3\n", ["header-damaged"]),
+            ("left,right\n1,2,3\n", ["header-damaged"]),
+            ("1,2\n3,Jane Doe\n", ["header-damaged"]),
+            ("1_0,2\n", ["header-damaged"]),
+            ("1," * 100_000, ["too-large"]),
+            ("1,\0\n", ["not-this-format"]),
+            ("1,2\n" * 5000 + "3\n", ["header-damaged"]),
+        ],
+    )
+    def test_every_line_of_a_table_is_looked_at(self, tmp_path, text, codes):
+        (tmp_path / "a.csv").write_text(text, newline="")
+        problems = inspect_array(tmp_path / "a.csv", tmp_path)
+        assert [one.code for one in problems] == codes
+        assert not any("Jane" in one.message for one in problems)
+
+    def test_the_first_wrong_line_is_named(self, tmp_path):
+        (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 600 + "3\n")
+        (problem,) = inspect_array(tmp_path / "a.csv", tmp_path)
+        assert "line 602 has 1 values" in problem.message
+
+    def test_arrays_out_of_the_folder_and_pipes_are_not_opened(self, tmp_path):
+        inside = tmp_path / "inside"
+        inside.mkdir()
+        self.saved(tmp_path / "secret.npy", np.zeros(5))
+        (inside / "a.npy").symlink_to(tmp_path / "secret.npy")
+        os.mkfifo(inside / "b.npz")
+        assert self.codes(inside / "a.npy") == ["outside"]
+        assert self.codes(inside / "b.npz") == ["not-readable"]
+
+    def test_mutants_only_give_problems(self, tmp_path, rng):
+        for path in (
+            self.saved(tmp_path / "a.npy", np.zeros(50)),
+            self.saved(tmp_path / "a.npz", samples=np.zeros(50), rate=1.0),
+        ):
+            assert sum(1 for _ in accepted_mutants(path, inspect_array, rng, 300)) > 20
+
+
+class TestBids:
+    def inspected(self, folder, changes):
+        return bids.inspect_bids_root(bids_corpus.writer(changes)(folder))
+
+    def test_the_root_comes_first_and_then_each_recording(self, tmp_path):
+        second = bids_corpus.SIGNAL.replace("run-01", "run-02")
+        root, first, other = self.inspected(tmp_path, {second: bids_corpus.EDF.bytes()})
+        assert root.path == str(tmp_path / "tree")
+        assert first.path == str(tmp_path / "tree" / bids_corpus.SIGNAL)
+        assert (root.verdict, first.verdict) == ("ok", "ok")
+        assert [one.code for one in other.problems] == ["sidecar-missing", "sidecar-missing"]
+
+    def test_channels_that_disagree_are_named_on_both_sides(self, tmp_path):
+        changes = {bids_corpus.CHANNELS: bids_corpus.channels(("G1", "G2", "H9"))}
+        _, recording = self.inspected(tmp_path, changes)
+        (problem,) = recording.problems
+        assert "only in the table, or not to be told apart: 'H9'" in problem.message
+        assert "only in the recording, or not to be told apart: 'G3'" in problem.message
+
+    def test_two_channels_of_one_name_go_by_position_if_the_table_has_them_too(self, tmp_path):
+        names = ("G1", "G2", "G2")
+        signals = tuple(bids_corpus.Signal(name, seed=place) for place, name in enumerate(names))
+        changes = {bids_corpus.SIGNAL: bids_corpus.File(signals=signals).bytes()}
+        changes[bids_corpus.CHANNELS] = bids_corpus.channels(names)
+        _, recording = self.inspected(tmp_path, changes)
+        assert [one.code for one in recording.problems] == ["duplicate-channel"]
+
+    def test_what_a_sidecar_applies_to_is_told_by_its_entities(self, tmp_path):
+        far, near = "sub-01/sub-01_channels.tsv", f"{bids_corpus.FOLDER}sub-01_ses-1_channels.tsv"
+        other = f"{bids_corpus.FOLDER}sub-01_ses-1_task-other_channels.tsv"
+        tables = dict.fromkeys((far, near, other), bids_corpus.channels())
+        root = bids_corpus.writer(tables)(tmp_path)
+        found = bids.sidecars_of(root / bids_corpus.SIGNAL, root, "channels.tsv")
+        assert found == [root / name for name in (bids_corpus.CHANNELS, near, far)]
+
+    def test_event_texts_cells_and_secrets_are_never_told(self, tmp_path):
+        for place, case in enumerate(bids_corpus.cases()):
+            folder = tmp_path / str(place)
+            folder.mkdir()
+            told = " ".join(
+                problem.message
+                for one in bids.inspect_bids_root(case.write(folder))
+                for problem in one.problems
+            )
+            assert not any(text in told for text in ("Jane", PERSON, SECRET.decode(), str(tmp_path)))
+
+    def test_what_is_accepted_decodes_to_what_was_written(self, tmp_path):
+        expected = [one.physical(bids_corpus.EDF.n_records) for one in bids_corpus.EDF.signals]
+        n_read = 0
+        for case in bids_corpus.cases():
+            if case.verdict == "refused":
+                continue
+            folder = tmp_path / case.name
+            folder.mkdir()
+            _, recording = bids.inspect_bids_root(case.write(folder))
+            if recording.path.endswith(".edf"):
+                with open_recording(recording.path) as opened:
+                    assert_allclose(opened.read([0, 1, 2]), expected, rtol=1e-6, atol=1e-3)
+                n_read += 1
+        assert n_read >= 30
+
+    def test_the_real_trees_are_not_refused(self, shared_data):
+        root, recording = bids.inspect_bids_root(shared_data / "ds003029-pt01")
+        assert root.verdict == "ok"
+        assert [one.code for one in recording.problems] == ["channels-renamed"]
+        assert "97 of 98 channels" in recording.problems[0].message
+        root, recording = bids.inspect_bids_root(shared_data / "ds003498-clip")
+        assert (root.verdict, recording.verdict) == ("ok", "ok")
+
+    def test_the_missing_signals_of_ds003029_are_one_statement_and_106_refusals(self, shared_data):
+        root, *runs = bids.inspect_bids_root(shared_data / "ds003029")
+        (problem,) = root.problems
+        assert problem.code == "not-found"
+        assert problem.message.startswith("106 of 106 recordings have no signals here")
+        assert len(runs) == 106
+        assert {tuple(one.code for one in run.problems) for run in runs} == {("not-found",)}
+        assert len({Path(run.path).name.split("_")[0] for run in runs}) == 35
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("../secret.bin", "outside"),
+        ("sub/../../secret.bin", "outside"),
+        ("C:\\x.eeg", "outside"),
+        ("\\\\server\\x", "outside"),
+        ("..\\x.eeg", "outside"),
+        ("ftp://host/x", "outside"),
+        ("", "header-damaged"),
+        ("a\nb", "header-damaged"),
+        ("gone.eeg", "not-found"),
+        ("x" * 5000, "not-readable"),
+    ],
+)
+def test_a_pointer_is_followed_only_inside(tmp_path, name, code):
+    (tmp_path / "in").mkdir()
+    found = follow(name, tmp_path / "in", tmp_path / "in", "DataFile")
+    assert isinstance(found, Problem)
+    assert found.code == code

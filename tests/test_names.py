@@ -1,0 +1,97 @@
+"""Which channel does a table mean? Nothing is matched that leaves a choice."""
+
+import csv
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raxss.recordings.names import canonical, match_channels
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("G1", "G1"),
+        ("POL G1", "G1"),
+        ("POL  G 1 ", "G1"),
+        ("EEG LAD3-Ref", "LAD3"),
+        ("eeg lad3 REF", "LAD3"),
+        ("POL", ""),
+        ("n/a", ""),
+        ("  ", ""),
+        ("POL1", "POL1"),  # may be a contact of an electrode called POL
+        ("REF", "REF"),  # the reference electrode itself
+        ("EEG Ref", "REF"),
+        ("POL $G11", "$G11"),
+        ("G01", "G01"),
+        ("A1’", "A1'"),
+        ("G1-G2", "G1-G2"),
+    ],
+)
+def test_only_what_exports_add_is_taken_off(name, expected):
+    assert canonical(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "expected"),
+    [
+        (["G1", "G01"], ["G01", "G1"], [1, 0]),  # both exist: each its own
+        (["G1", "G01"], ["POL G01", "POL G1"], [1, 0]),
+        (["A1", "A1'"], ["A1′", "A1"], [1, 0]),
+        (["A1"], ["A1'"], [None]),
+        (["G11"], ["$G11"], [None]),
+        (["$G11", "G11"], ["POL G11", "POL $G11"], [1, 0]),
+        (["g1"], ["G1", "POL G1"], [None]),  # either
+        (["g1", "G1"], ["G1", "POL G1"], [None, 0]),  # what is left over is no proof
+        (["G1", "G1"], ["G1"], [None, None]),  # two rows, one channel
+        (["G1"], ["G1", "G1"], [None]),
+        (["DC1", "DC10"], ["DC10", "DC01"], [1, 0]),
+        (["G10"], ["G1"], [None]),
+        (["n/a", "G1"], ["POL G1", "POL"], [1, 0]),  # one nameless channel on either side
+        (["n/a", "n/a"], ["", ""], [None, None]),
+        ([], ["G1"], []),
+        (["G1"], [], [None]),
+    ],
+)
+def test_names_match_where_there_is_one_choice(wanted, found, expected):
+    assert match_channels(wanted, found) == expected
+
+
+spelt = st.sampled_from(
+    ["G1", "g1", "POL G1", "G01", "POL G01", "A1'", "A1", "$G11", "G11", "", "n/a", "DC1-Ref"]
+)
+
+
+@given(st.lists(spelt, max_size=8), st.lists(spelt, max_size=8))
+def test_a_match_is_one_to_one_and_never_changes_the_contact(wanted, found):
+    positions = match_channels(wanted, found)
+    given_out = [position for position in positions if position is not None]
+    assert len(positions) == len(wanted)
+    assert len(set(given_out)) == len(given_out)
+    for name, position in zip(wanted, positions, strict=True):
+        if position is not None:
+            assert canonical(name).replace("0", "") == canonical(found[position]).replace("0", "")
+        elif wanted.count(name) == found.count(name) == 1:
+            raise AssertionError(f"{name!r} stands once on either side and was not matched")
+
+
+@given(st.lists(spelt, max_size=8), st.lists(spelt, max_size=8), st.randoms(use_true_random=False))
+def test_the_order_of_the_recording_does_not_matter(wanted, found, random):
+    order = list(range(len(found)))
+    random.shuffle(order)
+    shuffled = match_channels(wanted, [found[place] for place in order])
+    assert [None if place is None else order[place] for place in shuffled] == match_channels(wanted, found)
+
+
+def test_the_table_of_pt01_matches_all_98_channels_of_its_edf(shared_data):
+    folder = shared_data / "ds003029-pt01" / "sub-pt01" / "ses-presurgery" / "ieeg"
+    (edf,), (table,) = folder.glob("*.edf"), folder.glob("*_channels.tsv")
+    with open(edf, "rb") as file:
+        header = file.read(256 + 16 * 99)
+    labels = [header[256 + 16 * place : 272 + 16 * place].decode().strip() for place in range(99)]
+    with open(table, newline="", encoding="utf-8-sig") as file:
+        names = [row["name"] for row in csv.DictReader(file, delimiter="\t")]
+    signals = [label for label in labels if label != "EDF Annotations"]
+    assert len(names) == len(signals) == 98
+    assert match_channels(names, signals) == list(range(98))
