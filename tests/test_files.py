@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from raxss.errors import EmptyDataError, LabelError, MissingExtraError, RecordingError
 from raxss.recordings import formats
-from raxss.recordings.files import read_inputs, read_manifest, read_series
+from raxss.recordings.files import read_inputs, read_manifest, read_recording, read_series
 
 CINC2017 = Path(__file__).parents[2] / "shared" / "data" / "cinc2017" / "training2017"
 SAMPLES = np.arange(12.0).reshape(2, 6)
@@ -117,7 +117,7 @@ def test_a_csv_may_have_a_header_blank_lines_and_a_byte_order_mark(tmp_path, tex
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n3,oops\n", r"'x\.csv' has 'oops' in line 3"),
+        ("a,b\n1,2\n3,Jane\n", r"'x\.csv' has a word in line 3"),
         ("1,2\n3\n", r"has 1 values in line 2 and 2 in the lines before"),
         ("1,2\n\n3,\n", r"has '' in line 3.*Write nan"),
         ("1;2\n3;4\n", r"has '3;4' in line 2"),
@@ -421,7 +421,8 @@ def test_a_wfdb_header_that_declares_more_than_its_data_file_holds_is_refused(re
     header = record.with_suffix(".hea")
     header.write_text(header.read_text().replace(" 250 6", " 250 99999999999"))
     with pytest.raises(
-        RecordingError, match=r"'rec' declares 99,999,999,999 samples.*'rec\.dat', which has 24"
+        RecordingError,
+        match=r"'rec' .*\[too-large\].*declares 99,999,999,999 samples.*'rec\.dat', which has 24",
     ):
         read_series(record)
 
@@ -429,18 +430,20 @@ def test_a_wfdb_header_that_declares_more_than_its_data_file_holds_is_refused(re
 def test_a_wfdb_header_cannot_point_outside_its_folder(record):
     header = record.with_suffix(".hea")
     header.write_text(header.read_text().replace("rec.dat", "../rec.dat"))
-    with pytest.raises(RecordingError, match="'rec' has a header that cannot be read"):
+    with pytest.raises(RecordingError, match=r"'rec' was not opened: \[outside\]"):
         read_series(record)
 
 
 def test_a_wfdb_record_without_its_header_or_data_is_refused(record):
     record.with_suffix(".dat").rename(record.with_name("other.dat"))
-    with pytest.raises(RecordingError, match=r"'rec' lacks its data file 'rec\.dat'"):
+    with pytest.raises(
+        RecordingError, match=r"'rec' was not opened: \[not-found\].*'rec\.dat', which is not there"
+    ):
         read_series(record)
-    with pytest.raises(RecordingError, match=r"'other\.dat' has no header 'other\.hea'"):
+    with pytest.raises(RecordingError, match=r"'other\.dat' was not opened: \[not-found\] 'other\.hea'"):
         read_series(record.with_name("other.dat"))
     record.with_suffix(".hea").write_text("nonsense\n")
-    with pytest.raises(RecordingError, match="WFDB record 'rec'"):
+    with pytest.raises(RecordingError, match=r"recording 'rec' was not opened: \[header-damaged\]"):
         read_series(record)
 
 
@@ -456,22 +459,27 @@ def test_a_wfdb_header_with_random_damage_is_read_or_refused_and_nothing_else(re
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("rec 1 100 200\n", "declares 1 signals in its header and describes 0"),
-        ("rec 2 100 6\nrec.dat 16 1000/mV\n", "header that cannot be read|declares 2 signals .* describes 1"),
-        ("rec 1 100 6\nrec.dat 16:9999999999 1000/mV\n", "lags by 9,999,999,999 samples"),
-        ("rec 1 100 6\nrec.dat 16 1000/mV 0 0 0 0 0\nrec.dat 16 1000/mV\n", "describes 2|cannot be read"),
+        ("rec 1 100 200\n", "declares 1 signals and describes 0"),
+        ("rec 2 100 6\nrec.dat 16 1000/mV\n", "declares 2 signals and describes 1"),
+        ("rec 1 100 6\nrec.dat 16:9999999999 1000/mV\n", "lags by more samples than the record has"),
+        (
+            "rec 1 100 6\nrec.dat 16 1000/mV 0 0 0 0 0\nrec.dat 16 1000/mV\n",
+            "declares 1 signals and describes 2",
+        ),
     ],
 )
 def test_a_wfdb_header_that_contradicts_itself_is_refused(record, header, message):
     record.with_suffix(".hea").write_text(header)
-    with pytest.raises(RecordingError, match=f"WFDB record 'rec' .*(?:{message})"):
+    with pytest.raises(RecordingError, match=rf"'rec' was not opened: \[header-damaged\].*{message}"):
         read_series(record)
 
 
 def test_a_wfdb_channel_without_a_name_has_a_position(record):
     record.with_suffix(".hea").write_text("rec 2 250 6\nrec.dat 16 1000/mV\nrec.dat 16 1000/mV\n")
     assert_allclose(read_series(record, channel=1).samples, SAMPLES[1:] / 10, atol=1e-9)
-    with pytest.raises(RecordingError, match=r"'rec' has no channel 'I'.* It has 2 channels"):
+    with pytest.raises(
+        RecordingError, match=r"'rec' has no channel 'I'\. Known: none\. A position from 0 to 1"
+    ):
         read_series(record, channel="I")
 
 
@@ -482,6 +490,29 @@ def test_without_wfdb_the_error_says_how_to_install_it(record, monkeypatch):
 
 
 # Manifests
+
+
+def test_the_columns_of_origin_say_where_a_series_comes_from(folder):
+    series = read_manifest(
+        manifest(
+            folder,
+            "path,label,patient,centre,electrode,pair,channel\na.npz,x,p1,c,A,a-b,C4\nb.npy,y,p2,c,,,\n",
+        )
+    )
+    assert series[0].origin == {
+        "centre": "c",
+        "patient": "p1",
+        "recording": "a",
+        "electrode": "A",
+        "pair": "a-b",
+        "channel": "C4",
+    }
+    assert series[1].origin == {"centre": "c", "patient": "p2", "recording": "b"}
+    assert series.groups.tolist() == ["p1", "p2"]
+    series = read_manifest(manifest(folder, "path,label,patient,group,recording\na.npz,x,p1,g,night\n"))
+    assert (series[0].group, series[0].origin) == ("g", {"patient": "p1", "recording": "night"})
+    with pytest.raises(RecordingError, match=r"no group in 1 of 2 lines \(the first is line 3\)"):
+        read_manifest(manifest(folder, "path,label,patient\na.npz,x,p\nb.npy,y,\n"))
 
 
 def test_a_manifest_becomes_one_series_a_line_named_as_written(folder):
@@ -580,6 +611,95 @@ def test_an_empty_manifest_a_missing_one_and_one_that_is_no_text_are_refused(fol
         read_manifest(folder / "none.csv")
     with pytest.raises(RecordingError, match=r"manifest 'a\.npz' is not a CSV file in UTF-8"):
         read_manifest(folder / "a.npz")
+
+
+# Recordings of many channels
+
+
+@pytest.fixture
+def edf(folder):
+    """Three channels, two of one name, as EDF."""
+    edfio = pytest.importorskip("edfio")
+    samples = np.random.default_rng(5).normal(size=(3, 400))
+    signals = [
+        edfio.EdfSignal(row, 100, label=name, physical_dimension="uV", physical_range=(-9, 9))
+        for row, name in zip(samples, ("C3", "Cz", "Cz"), strict=True)
+    ]
+    edfio.Edf(signals).write(folder / "night.edf")
+    return folder / "night.edf", samples
+
+
+def test_a_recording_gives_one_series_a_channel(edf):
+    path, samples = edf
+    series = read_recording(path, label="x", group="p")
+    assert series.names == ["night:C3", "night:Cz#1", "night:Cz#2"]
+    assert [one.origin for one in series] == [
+        {"recording": "night", "channel": "C3"},
+        {"recording": "night", "channel": "Cz#1"},
+        {"recording": "night", "channel": "Cz#2"},
+    ]
+    assert [(one.rate, one.label, one.group) for one in series] == [(100, "x", "p")] * 3
+    assert_allclose(np.vstack([one.samples for one in series]), samples, atol=18 / 65535)
+    assert read_recording(path, channels=["2", "C3", 1]).names == ["night:Cz#2", "night:C3", "night:Cz#1"]
+    with pytest.raises(RecordingError, match=r"'night\.edf' has 2 channels named 'Cz'; give the position"):
+        read_recording(path, channels=["Cz"])
+    with pytest.raises(
+        RecordingError, match=r"'night\.edf' has no channel 'C4'\. Known: C3, Cz, Cz\. A position from 0 to 2"
+    ):
+        read_recording(path, channels=["C4"])
+    with pytest.raises(RecordingError, match=r"3 channels, so there is none at position 3"):
+        read_recording(path, channels=[3])
+
+
+def test_of_many_channels_one_must_be_named_for_one_series(edf):
+    path, samples = edf
+    series = read_series(path, channel="C3", label="x")
+    assert (series.name, series.label, series.rate) == ("night:C3", "x", 100)
+    assert_allclose(series.samples, samples[:1], atol=18 / 65535)
+    assert read_series(path, channel=2, name="mine").name == "mine"
+    with pytest.raises(RecordingError, match=r"'night\.edf' has 3 channels, each of which.*read_recording"):
+        read_series(path)
+    with pytest.raises(RecordingError, match=r"'night\.edf' says 100 Hz itself, and 50 Hz was asked"):
+        read_series(path, channel=0, rate=50)
+    with pytest.raises(RecordingError, match=r"'a\.npz' has no gaps, so there is no segment 1"):
+        read_series(path.with_name("a.npz"), segment=1)
+
+
+def test_a_manifest_names_channels_of_recordings(edf):
+    path, samples = edf
+    listed = manifest(
+        path.parent, "path,label,patient,channel\nnight.edf,x,p,C3\nnight.edf,y,p,2\na.npz,x,q,0\n"
+    )
+    series = read_manifest(listed)
+    assert series.names == ["night:C3", "night:Cz#2", "a:0"]
+    assert series.labels.tolist() == ["x", "y", "x"]
+    assert series[1].origin == {"patient": "p", "recording": "night", "channel": "Cz#2"}
+    assert_allclose(series[1].samples, samples[2:], atol=18 / 65535)
+    with pytest.raises(
+        RecordingError, match=r"'all\.csv', line 2: .*'night\.edf' has 3 channels.*column 'channel'"
+    ):
+        read_manifest(manifest(path.parent, "path,label\nnight.edf,x\n"))
+    with pytest.raises(RecordingError, match=r"'all\.csv', line 3: the series 'night:C3' is given twice"):
+        read_manifest(manifest(path.parent, "path,label,channel\nnight.edf,x,C3\nnight.edf,y,0\n"))
+
+
+def test_a_recording_of_many_channels_among_the_inputs_gives_all_of_them(edf):
+    path, _ = edf
+    names = ["night:C3", "night:Cz#1", "night:Cz#2"]
+    assert read_inputs([path, path.with_name("a.npz")]).names == [*names, "a"]
+    assert read_inputs([path], channel="C3").names == ["night:C3"]
+    listed = manifest(path.parent, "path,channel\nnight.edf,C3\n")
+    with pytest.raises(RecordingError, match=r"the series 'night:C3' is given twice"):
+        read_inputs([listed, path])
+
+
+def test_a_wfdb_record_with_gaps_in_a_manifest_gives_each_stretch(record):
+    record.with_name("all.hea").write_text("all/3 2 250 22\nrec 6\n~ 10\nrec 6\n")
+    series = read_manifest(manifest(record.parent, "path,label,channel\nall,x,\nall,y,II\n"))
+    assert series.names == ["all", "all@0.064s", "all:II", "all:II@0.064s"]
+    assert series.labels.tolist() == ["x", "x", "y", "y"]
+    assert_allclose(series[3].samples, SAMPLES[1:] / 10, atol=1e-9)
+    assert series[3].start_seconds == 0.064
 
 
 # The command line's inputs

@@ -1,6 +1,6 @@
 """Which series do these files hold?
 
-    a recording file          -> Series
+    a recording file          -> Series, or a SeriesCollection of its channels
     a CSV manifest            -> SeriesCollection, one series a line
     paths on a command line   -> SeriesCollection
 
@@ -14,16 +14,21 @@ import csv
 import math
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from raxss.errors import EmptyDataError, LabelError, RecordingError, nearest
-from raxss.recordings.formats import SUFFIXES, Content, file_of, read_content, shown
+from raxss.errors import EmptyDataError, LabelError, RecordingError, nearest, shown
+from raxss.recordings.formats import SUFFIXES, Content, read_content
+from raxss.recordings.inspection.front import header_of
+from raxss.recordings.opening import is_channelwise, is_lazy, open_recording
+from raxss.recordings.plan import SeriesPlan, read_planned
+from raxss.recordings.recording import Recording
 from raxss.recordings.series import Series, SeriesCollection
 
-COLUMNS = ("path", "label", "group", "rate", "channel")
+ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
+COLUMNS = ("path", "label", "group", "rate", "channel", *ORIGIN_COLUMNS)
 N_LISTED = 10  # missing files that an error names one by one
 
 
@@ -32,11 +37,12 @@ def read_series(
     *,
     rate: float | None = None,
     channel: str | int | None = None,
+    segment: int | None = None,
     label: Any = None,
     group: Hashable = None,
     name: str | None = None,
 ) -> Series:
-    """Read one recording: ``.npz``, ``.npy``, ``.csv`` or a WFDB record.
+    """Read one series: all of an ``.npz``, ``.npy``, ``.csv`` or WFDB record, a channel of EDF, BDF, BrainVision.
 
     Parameters
     ----------
@@ -46,7 +52,10 @@ def read_series(
     rate
         Samples per second, for files that do not say. Neither known: 1, so that times count samples.
     channel
-        Name or position of the one variate to keep; all of them otherwise.
+        Name or position of the one variate to keep; all of them otherwise. Of EDF, BDF and BrainVision files, one
+        must be given, unless they have but one.
+    segment
+        Which stretch between gaps, counted from 0, of a recording that has gaps.
     name
         How the series is called; the file's name without its suffix otherwise, with ``:channel`` if one is given.
 
@@ -61,16 +70,24 @@ def read_series(
     Series('night:C4', 1 variate, 600 samples at 100 Hz = 6 s, label='sleep')
     """
     path = Path(path)
+    if is_lazy(path):
+        with open_recording(path) as recording:
+            plan = _one_plan(recording, path, rate=rate, channel=channel, segment=segment)
+            series = read_planned(recording, plan)
+            return replace(
+                series, label=label, group=group, name=_printable(plan.name if name is None else name)
+            )
     content = read_content(path)
-    samples = content.samples
+    if segment not in (None, 0):
+        raise RecordingError(
+            f"recording {shown(path)} has no gaps, so there is no segment {segment}; leave it out."
+        )
+    samples, origin = content.samples, {"recording": _printable(_without_suffix(path).name)}
     if channel is not None:
         position = _channel_position(content, channel, path)
         samples = samples[position : position + 1]
-    if rate is not None and content.rate is not None and not math.isclose(rate, content.rate):
-        raise RecordingError(
-            f"recording {shown(path)} says {content.rate:g} Hz itself, and {rate:g} Hz was asked for. Leave "
-            "the rate out; to change it, resample the recording."
-        )
+        origin["channel"] = _printable(str(channel))
+    _refuse_other_rate(path, rate, content.rate)
     rate = rate if rate is not None else content.rate
     if rate is not None and not (math.isfinite(rate) and rate > 0):
         raise RecordingError(
@@ -78,7 +95,129 @@ def read_series(
         )
     if name is None:
         name = _series_name(_without_suffix(path).name, channel)
-    return Series(samples, 1.0 if rate is None else rate, label=label, group=group, name=_printable(name))
+    return Series(
+        samples,
+        1.0 if rate is None else rate,
+        label=label,
+        group=group,
+        name=_printable(name),
+        start_seconds=content.start_seconds,
+        origin=origin,
+    )
+
+
+def read_recording(
+    path: Path | str,
+    *,
+    channels: Sequence[str | int] | None = None,
+    label: Any = None,
+    group: Hashable = None,
+    name: str | None = None,
+) -> SeriesCollection:
+    """Read a recording of any format as one series a channel and stretch between gaps.
+
+    Series are called ``file:CHANNEL``, after a gap ``file:CHANNEL@12.5s``; channels whose name is not theirs alone
+    have their position behind it, ``file:NAME#3``. Voltages of EDF, BDF and BrainVision files are in microvolts.
+
+    Parameters
+    ----------
+    channels
+        Names or positions; all of them otherwise.
+    name
+        What stands for ``file``.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
+    >>> np.savez(path, samples=np.zeros((3, 600)), rate=100.0, channels=["C3", "C4", "C4"])
+    >>> read_recording(path).names
+    ['night:C3', 'night:C4#1', 'night:C4#2']
+    """
+    path = Path(path)
+    name = _printable(_without_suffix(path).name) if name is None else name
+    with open_recording(path) as recording:
+        wanted = range(len(recording.channels)) if channels is None else channels
+        positions = [position_of(recording, one) for one in wanted]
+        return SeriesCollection(
+            replace(read_planned(recording, plan), label=label, group=group)
+            for position in positions
+            for plan in _plans(recording, position, name)
+        )
+
+
+def position_of(recording: Recording, channel: str | int) -> int:
+    """Where a channel is, given by its name or its position, which may be written as text."""
+    named = any(one.name == channel for one in recording.channels)
+    return recording.position(int(channel) if not named and str(channel).isdecimal() else channel)
+
+
+def channel_name(recording: Recording, position: int) -> str:
+    """A channel's name; where it is not its alone, or empty, with its position: ``C3``, ``C4#1``, ``#2``.
+
+    >>> import numpy as np
+    >>> from raxss.recordings.recording import ArrayRecording
+    >>> toy = ArrayRecording("toy", np.zeros((3, 5)), rate=1.0, names=["C3", "C4", "C4"])
+    >>> channel_name(toy, 0), channel_name(toy, 2)
+    ('C3', 'C4#2')
+    """
+    name = recording.channels[position].name
+    n_equal = sum(one.name == name for one in recording.channels)
+    return name if name and n_equal == 1 else f"{name}#{position}"
+
+
+def _plans(
+    recording: Recording, position: int | None, name: str, *, called: str | int | None = None
+) -> list[SeriesPlan]:
+    """One series for each stretch of a channel, or of all channels side by side where none is given.
+
+    ``called``: how the channel is called, if not by its own name.
+    """
+    origin, whole_name, positions = {"recording": name}, name, tuple(range(len(recording.channels)))
+    if position is not None:
+        channel = channel_name(recording, position) if called is None else _printable(str(called))
+        origin["channel"], whole_name, positions = channel, f"{name}:{channel}", (position,)
+    return [
+        SeriesPlan(
+            whole_name + (f"@{segment.start_seconds:.10g}s" if number else ""),
+            positions,
+            segment=number,
+            origin=origin,
+        )
+        for number, segment in enumerate(recording.segments)
+    ]
+
+
+def _one_plan(
+    recording: Recording, path: Path, *, rate: float | None, channel: str | int | None, segment: int | None
+) -> SeriesPlan:
+    """The one series that is asked for, or an error that says which there are."""
+    if channel is None and is_channelwise(path) and len(recording.channels) > 1:
+        raise RecordingError(
+            f"recording {shown(path)} has {len(recording.channels)} channels, each of which is a series; say which "
+            "one (channel=..., or a column 'channel' in a manifest), or read all of them with read_recording."
+        )
+    position = None if channel is None else position_of(recording, channel)
+    _refuse_other_rate(path, rate, recording.channels[position or 0].rate)
+    plans = _plans(recording, position, _printable(_without_suffix(path).name))
+    if segment is None and len(plans) > 1:
+        raise RecordingError(
+            f"recording {shown(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no series; "
+            f"say which of {len(plans)} segments (segment=0 to {len(plans) - 1}), or use read_recording for all."
+        )
+    if not 0 <= (segment or 0) < len(plans):
+        raise RecordingError(
+            f"recording {shown(path)} has no segment {segment}; it has {len(plans)}, counted from 0."
+        )
+    return plans[segment or 0]
+
+
+def _refuse_other_rate(path: Path, asked: float | None, told: float | None) -> None:
+    if asked is not None and told is not None and not math.isclose(asked, told):
+        raise RecordingError(
+            f"recording {shown(path)} says {told:g} Hz itself, and {asked:g} Hz was asked for. Leave "
+            "the rate out; to change it, resample the recording."
+        )
 
 
 def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCollection:
@@ -86,6 +225,8 @@ def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCo
 
     Paths are relative to the manifest's folder. A group says what must not be in training and test at once; it
     may be empty, in every line or in none. Without ``labels_required`` (for prediction) labels may be absent.
+    Columns ``centre, patient, recording, electrode, pair`` say where a series comes from; without a column
+    ``group`` the patient is the group. A channel with gaps becomes one series for each stretch between them.
 
     Examples
     --------
@@ -109,7 +250,8 @@ def read_inputs(
     """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
 
     ``rate`` and ``channel`` are for the recordings; a manifest has columns of its own for them. Recordings of
-    the same name get as many folders in front of it as tell them apart.
+    the same name get as many folders in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB
+    record is one series, of all its variates; of EDF, BDF and BrainVision files every channel is one.
     """
     asked = [
         _listed(path, labels_required=labels_required)
@@ -141,29 +283,84 @@ class _Line:
     group: str | None = None
     rate: float | None = None
     channel: str | int | None = None
+    origin: Mapping[str, str] = field(default_factory=dict)
 
 
 def _read_all(lines: list[_Line]) -> SeriesCollection:
     """Read every line's series."""
     names = _distinct_names(lines)
-    series = []
-    for line in lines:
-        try:
-            series.append(
-                read_series(
-                    line.path,
-                    rate=line.rate,
-                    channel=line.channel,
-                    label=line.label,
-                    group=line.group,
-                    name=_series_name(names[os.path.abspath(line.path)], line.channel),
-                )
-            )
-        except RecordingError as error:
-            if not line.number:
-                raise
-            raise RecordingError(f"{line.where}: {error}") from error
-    return SeriesCollection(series)
+    series: dict[str, Series] = {}
+    opened = _LastOpened()
+    try:
+        for line in lines:
+            try:
+                for one in _series_of(line, names[os.path.abspath(line.path)], opened):
+                    # a channel by name and by position, or one of a file that is given whole
+                    if one.name in series:
+                        raise RecordingError(
+                            f"the series {shown(one.name)} is given twice; once is needed. Remove one of them."
+                        )
+                    series[one.name] = one
+            except RecordingError as error:
+                if not line.number:
+                    raise
+                raise RecordingError(f"{line.where}: {error}") from error
+    finally:
+        opened.close()
+    return SeriesCollection(series.values())
+
+
+def _series_of(line: _Line, name: str, opened: _LastOpened) -> list[Series]:
+    """What one line, or one path of a command line, gives: a series, or those of several channels or stretches."""
+    if is_lazy(line.path):
+        recording = opened.recording(line.path)
+        found = [read_planned(recording, plan) for plan in _asked_for(line, name, recording)]
+    else:
+        whole_name = _series_name(name, line.channel)
+        found = [read_series(line.path, rate=line.rate, channel=line.channel, name=whole_name)]
+        found = [replace(one, origin={**one.origin, "recording": name}) for one in found]
+    return [
+        replace(one, label=line.label, group=line.group, origin={**one.origin, **line.origin})
+        for one in found
+    ]
+
+
+def _asked_for(line: _Line, name: str, recording: Recording) -> list[SeriesPlan]:
+    """The channel that a line names; or all of them, of WFDB side by side, of other formats each by itself."""
+    if line.channel is not None:
+        position = position_of(recording, line.channel)
+        _refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
+        # a channel of EDF, BDF and BrainVision has one name, however it was asked for
+        return _plans(recording, position, name, called=None if is_channelwise(line.path) else line.channel)
+    for one in recording.channels:
+        _refuse_other_rate(line.path, line.rate, one.rate)
+    if not is_channelwise(line.path):
+        return _plans(recording, None, name)
+    if line.number and len(recording.channels) > 1:
+        raise RecordingError(
+            f"recording {shown(line.path)} has {len(recording.channels)} channels, each of which is a series; say "
+            "which one in a column 'channel', one line for each."
+        )
+    return [plan for position in range(len(recording.channels)) for plan in _plans(recording, position, name)]
+
+
+class _LastOpened:
+    """The recording that was opened last: lines about one file follow each other, and it is inspected once."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._recording: Recording | None = None
+
+    def recording(self, path: Path) -> Recording:
+        if self._recording is None or path != self._path:
+            self.close()
+            self._recording, self._path = open_recording(path), path
+        return self._recording
+
+    def close(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
+        self._recording = None
 
 
 def _first_repeat(lines: list[_Line]) -> tuple[int, int] | None:
@@ -171,7 +368,7 @@ def _first_repeat(lines: list[_Line]) -> tuple[int, int] | None:
     seen: dict[tuple[str, str], int] = {}
     for place, line in enumerate(lines):
         try:
-            key = os.path.realpath(file_of(line.path)), str(line.channel)
+            key = os.path.realpath(header_of(line.path)), str(line.channel)
         except (OSError, ValueError):  # reading it will say what is wrong
             continue
         if (first := seen.setdefault(key, place)) != place:
@@ -255,7 +452,7 @@ def _check_header(header: list[str], what: str, *, labels_required: bool) -> Non
     if "path" not in header:
         raise RecordingError(
             f"{what} has no column 'path' in its first line (found: {', '.join(header) or 'nothing'}); "
-            "needed are path, label and group, and perhaps rate and channel."
+            "needed are path, label and group, and perhaps rate, channel and where a series comes from."
         )
     if labels_required and "label" not in header:
         raise LabelError(f"{what} has no column 'label' (found: {', '.join(header)}); training needs one.")
@@ -280,9 +477,10 @@ def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> _Li
         where=f"{what}, line {number}",
         number=number,
         label=cells.get("label") or None,
-        group=cells.get("group") or None,
+        group=(cells["group"] if "group" in cells else cells.get("patient")) or None,
         rate=rate,
         channel=cells.get("channel") or None,
+        origin={level: cells[level] for level in ORIGIN_COLUMNS if cells.get(level)},
     )
 
 
@@ -301,7 +499,7 @@ def _refuse_missing(manifest: Path, lines: list[_Line]) -> None:
 
 def _is_there(path: Path) -> bool:
     try:
-        return path.exists() or file_of(path).is_file()
+        return path.exists() or header_of(path).is_file()
     except OSError:  # a name too long, a folder that may not be entered: reading it will say so
         return True
 

@@ -1,0 +1,79 @@
+"""How are other people's decoders run, so that only our words leave them?
+
+    quiet()          their warnings and log lines, which quote headers and paths, are not shown
+    decoding(name)   whatever they raise becomes a RecordingError that names the recording, not its content
+
+Next: edf_files.py, brainvision_files.py and wfdb_files.py use both.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from raxss.errors import MissingExtraError, RAxSSError, RecordingError
+
+BLOCK_BYTES = 2**23  # of a file, decoded at a time: what a long stretch takes is little more than its samples
+
+
+def decoder(package: str, name: str) -> ModuleType:
+    """Import a package of the extra that reads recordings, or say how to get it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"recording {name!r} needs the package {package.partition('.')[0]}, which is not installed. Install it "
+            "with: pip install 'raxss[bids]'"
+        ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warnings, and nothing below an error in mne's log."""
+    log = logging.getLogger("mne")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+@contextmanager
+def decoding(name: str) -> Iterator[None]:
+    """Run a decoder: quietly, and with one kind of error.
+
+    Examples
+    --------
+    >>> with decoding("night"):
+    ...     int("Jane Doe")
+    Traceback (most recent call last):
+    raxss.errors.RecordingError: recording 'night' cannot be decoded (ValueError). It is damaged, or ...
+    """
+    try:
+        with quiet():
+            yield
+    except RAxSSError:
+        raise
+    except MemoryError:
+        raise RecordingError(
+            f"recording {name!r} needs more memory than there is. Read a shorter stretch or fewer channels."
+        ) from None
+    except OSError as error:
+        raise RecordingError(
+            f"recording {name!r} cannot be read: {error.strerror or type(error).__name__}. Check the file and its "
+            "permissions."
+        ) from None
+    except Exception as error:  # decoders raise whatever they stumble over, and quote what they were reading
+        raise RecordingError(
+            f"recording {name!r} cannot be decoded ({type(error).__name__}). It is damaged, or changed since it "
+            "was inspected: run raxss check on it, then copy or write it again."
+        ) from None

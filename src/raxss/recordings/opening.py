@@ -1,0 +1,110 @@
+"""How is a recording of any format opened?
+
+    path -> inspection: refused, or not -> Recording (channels, segments; samples when asked for)
+
+Nothing decodes a file before it was inspected, and nothing it points to is followed out of its folder.
+Next: files.py makes series of recordings; bids.py labels their channels.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from raxss.errors import RecordingError, shown
+from raxss.recordings.brainvision_files import BrainVisionRecording
+from raxss.recordings.edf_files import EdfRecording
+from raxss.recordings.formats import read_content
+from raxss.recordings.inspection.front import header_of, inspect_file
+from raxss.recordings.problems import Problem, refusals
+from raxss.recordings.recording import ArrayRecording, Recording
+from raxss.recordings.wfdb_files import WfdbRecording
+
+LAZY = (".edf", ".bdf", ".vhdr", ".hea")
+
+
+def open_recording(path: Path | str, *, root: Path | None = None, inspect: bool = True) -> Recording:
+    """Open a recording: EDF, BDF, BrainVision, WFDB, ``.npz``, ``.npy`` or ``.csv``.
+
+    Parameters
+    ----------
+    path
+        A file; of BrainVision any of the three, of WFDB any or the bare name of the record.
+    root
+        The folder that no pointer or link may leave: by default the BIDS root that the file lies in, else its own
+        folder.
+    inspect
+        Inspect it first. Only for callers that have just done so themselves.
+
+    Returns
+    -------
+    Recording
+        With the inspection's warnings in ``problems``. Samples of ``.npz``, ``.npy`` and ``.csv`` are in memory; of
+        all else they are read when asked for.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
+    >>> np.savez(path, samples=[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], rate=100.0, channels=["C3", "C4"])
+    >>> with open_recording(path) as night:
+    ...     night.channels[1], night.read([1], start=1)
+    (Channel(name='C4', rate=100.0, unit=''), array([[5., 6.]]))
+    """
+    path = Path(path)
+    problems = _inspected(path, root) if inspect else ()
+    recording = _opened(header_of(path), root)
+    recording.problems = problems
+    return recording
+
+
+def is_channelwise(path: Path) -> bool:
+    """Whether a file is an EDF, BDF or BrainVision recording, of which every channel is a series of its own.
+
+    >>> is_channelwise(Path("night.EDF")), is_channelwise(Path("night.npz"))
+    (True, False)
+    """
+    return is_lazy(path) and header_of(path).suffix.lower() != ".hea"
+
+
+def is_lazy(path: Path) -> bool:
+    """Whether samples are read when asked for: of EDF, BDF, BrainVision and WFDB; all else is kept as arrays.
+
+    >>> is_lazy(Path("night.hea")), is_lazy(Path("night.npz"))
+    (True, False)
+    """
+    try:
+        return header_of(path).suffix.lower() in LAZY and not path.is_dir()
+    except OSError:  # a name too long, a folder that may not be entered: reading it will say so
+        return False
+
+
+def _opened(file: Path, root: Path | None) -> Recording:
+    """The recording that this file is, or is the header of."""
+    suffix = file.suffix.lower()
+    if suffix in (".edf", ".bdf"):
+        return EdfRecording(file, root)
+    if suffix == ".vhdr":
+        return BrainVisionRecording(file)
+    return WfdbRecording(file) if suffix == ".hea" else _in_memory(file)
+
+
+def _inspected(path: Path, root: Path | None) -> tuple[Problem, ...]:
+    """The warnings about a file; an error with its coded problems if it is refused."""
+    problems = inspect_file(path, root=root).problems
+    if refused := refusals(problems):
+        told = " ".join(f"[{one.code}] {one.message}" for one in refused)
+        raise RecordingError(f"recording {shown(path)} was not opened: {told}")
+    return problems
+
+
+def _in_memory(path: Path) -> ArrayRecording:
+    content = read_content(path)
+    rate = 1.0 if content.rate is None else content.rate
+    if not (math.isfinite(rate) and rate > 0):
+        raise RecordingError(
+            f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
+        )
+    return ArrayRecording(
+        path.name, content.samples, rate=rate, names=content.channels, start_seconds=content.start_seconds
+    )

@@ -1,0 +1,250 @@
+"""Nothing that headers and sidecars say about people gets out: not printed, not logged, not written.
+
+Words that occur nowhere else are planted in every text field that the formats have; then recordings are checked,
+read, learnt from, scored and explained, whole and damaged, and everything that came out is searched for them.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+
+from test_opening import write_brainvision, write_edf, write_wfdb
+
+LETTERS = np.array(list("bcdfghjklmnpqrstvwxz"))
+N_CANARIES = 20
+FAST = ["--window-length", "32", "--stride", "8", "--max-epochs", "1", "--device", "cpu"]
+# One process for all: each command starts torch anew otherwise.
+RUN_ALL = """
+import json, sys, traceback
+from raxss.cli import main
+for arguments in json.loads(sys.stdin.read()):
+    sys.argv = ["raxss", *arguments]
+    print("$", *arguments, flush=True)
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code if isinstance(end.code, str) else "", file=sys.stderr)
+        print("exit", 1 if isinstance(end.code, str) else end.code or 0, flush=True)
+    try:  # and as a user of Python sees an error
+        if arguments[0] == "predict":
+            from raxss.recordings.files import read_recording
+            read_recording(arguments[2])
+    except Exception:
+        traceback.print_exc()
+"""
+
+
+@pytest.fixture(scope="module")
+def words():
+    """Canaries: short enough to be seen when a message quotes eight letters of a field that slipped."""
+    rng = np.random.default_rng(69421)
+    words = ["".join(rng.choice(LETTERS, 6)) for _ in range(N_CANARIES)]
+    assert len(set(words)) == N_CANARIES
+    return words
+
+
+def waves(n_channels, n_samples=240):
+    """Slow and fast oscillations in turn, as stored integers."""
+    time, rng = np.arange(n_samples), np.random.default_rng(1)
+    speeds = [(0.15, 0.5)[place % 2] for place in range(n_channels)]
+    noise = rng.normal(scale=50, size=(n_channels, n_samples))
+    return np.array([300 * np.sin(time * speed) for speed in speeds] + noise).astype(int)
+
+
+def with_canaries_in_edf(path, words):
+    """Patient, recording, date, reserved, transducer, prefilter and annotations of EDF or BDF."""
+    data = waves(2).reshape(2, 24, 10)
+    signals = [{"label": f"C{place}", "digital": rows} for place, rows in enumerate(data)]
+    write_edf(path, signals, kind=f"{path.suffix[1:].upper()}+C", onsets=range(24))
+    content, n_signals = bytearray(path.read_bytes()), 3
+    patient = f"{words[0]} F 02-MAY-1951 {words[1]}_{words[2]} {words[3]}"
+    recording = f"Startdate 17-MAY-1993 {words[4]} {words[5]} {words[6]}"
+    content[8:88] = patient.encode().ljust(80)
+    content[88:168] = recording.encode().ljust(80)
+    content[168:176] = b"17.05.93"
+    content[197:236] = f" {words[7]}{words[7]}{words[7]}{words[7]}".encode().ljust(39)
+    transducers = 256 + 16 * n_signals
+    prefilters = transducers + (80 + 8 * 5) * n_signals
+    reserved = prefilters + (80 + 8) * n_signals
+    for place in range(n_signals):
+        content[transducers + 80 * place : transducers + 80 * (place + 1)] = (
+            (words[8] * 13).encode().ljust(80)
+        )
+        content[prefilters + 80 * place : prefilters + 80 * (place + 1)] = (words[9] * 13).encode().ljust(80)
+        content[reserved + 32 * place : reserved + 32 * (place + 1)] = words[10].encode().ljust(32)
+    text = f"+3\x14{words[11]} {words[12]}\x14\x00".encode()
+    place = content.index(b"+3\x14\x14\x00") + 5
+    content[place : place + len(text)] = text
+    path.write_bytes(content)
+    return path
+
+
+def with_canaries_in_brainvision(path, words):
+    """Comments, fields nobody knows, references, markers and their dates."""
+    write_brainvision(
+        path,
+        waves(2),
+        orientation="MULTIPLEXED",
+        binary="INT_16",
+        channels=[f"C0,{words[13]},1,uV", f"C1,{words[13]},1,uV"],
+        interval=100_000,
+        markers=[f"Mk2=Comment,{words[14]},5,1,0", f"Mk3={words[15]},x,7,1,0"],
+    )
+    text = path.read_text().replace("[Binary Infos]", f"; {words[0]}\nOperator={words[16]}\n[Binary Infos]")
+    path.write_text(f"{text}{words[1]}\nImpedance of {words[2]}: 5 kOhm\n")
+    markers = path.with_suffix(".vmrk")
+    markers.write_text(f"{markers.read_text()}\n; {words[17]}\n[Marker User Infos]\nDoctor={words[3]}\n")
+    return path
+
+
+def with_canaries_in_wfdb(path, words):
+    """Comments, time and date."""
+    header = write_wfdb(path.parent, path.stem, waves(2) / 200, rate=10)
+    lines = header.read_text().splitlines()
+    lines[0] += " 10:11:12 17/05/1993"
+    header.write_text(
+        "\n".join([f"# {words[4]}", *lines, f"#Age: 74 Name: {words[18]}", f"# <dx> {words[19]}"]) + "\n"
+    )
+    return header
+
+
+def damaged(path, number):
+    """A copy that is cut off, or whose fields slipped by some bytes, or that has text where numbers belong."""
+    content, copy = path.read_bytes(), path.with_name(f"bad{number}-{path.stem}{path.suffix}")
+    if number == 0:
+        content = content[: len(content) * 2 // 3]
+    elif number < 5:
+        start = (0, 20, 100, 300, 600)[number]
+        content = content[:start] + content[start + (0, 20, 12, 30, 70)[number] :]
+    else:
+        content = content.replace(b"17", b"1x", 1).replace(b"16", b"1y", 2)
+    copy.write_bytes(content)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, words):
+    """Folder, and what was printed, of a whole run over recordings with canaries."""
+    folder = tmp_path_factory.mktemp("clinic")
+    for name in ("home", "scratch", "cache", "out", "rec"):
+        (folder / name).mkdir()
+    paths = [
+        *(
+            with_canaries_in_edf(folder / "rec" / f"r{place}.{suffix}", words)
+            for place, suffix in enumerate(("edf", "edf", "bdf"))
+        ),
+        *(with_canaries_in_brainvision(folder / "rec" / f"r{place}.vhdr", words) for place in (3, 4)),
+        *(with_canaries_in_wfdb(folder / "rec" / f"r{place}.hea", words) for place in (5, 6)),
+    ]
+    names = {
+        path: [f"S{place}" if path.suffix == ".hea" else f"C{place}" for place in (0, 1)] for path in paths
+    }
+    lines = [
+        f"rec/{path.name},{label},p{number},{names[path][place]}"
+        for number, path in enumerate(paths)
+        for place, label in enumerate(("slow", "fast"))
+    ]
+    (folder / "all.csv").write_text("path,label,patient,channel\n" + "\n".join(lines) + "\n")
+    whole = [f"rec/{path.name}" for path in paths]
+    bad = [f"rec/{damaged(path, number).name}" for path in paths[1:6:2] + paths[2:3] for number in range(6)]
+    commands = [
+        ["check", *whole],
+        ["check", "--json", *whole],
+        ["check", *bad],
+        ["check", "--json", *bad],
+        ["fit", "all.csv", "--out", "out/model", *FAST],
+        ["predict", "out/model", "all.csv", "--out", "out/p.csv", "--device", "cpu"],
+        ["predict", "out/model", *whole[:4], "--out", "out/q.parquet", "--device", "cpu"],
+        ["explain", "out/model", whole[0], "--out", "out/why", "--device", "cpu"],
+        *(["predict", "out/model", one, "--out", f"out/{number}.csv"] for number, one in enumerate(bad[::3])),
+    ]
+    environment = os.environ | {
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "scratch"),
+        "RAXSS_CACHE": str(folder / "cache"),
+        "RAXSS_DEBUG": "1",
+        "MPLCONFIGDIR": matplotlib.get_cachedir(),  # its list of fonts takes seconds to make
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+        timeout=300,
+    )
+    return folder, done, len(commands)
+
+
+def outputs(folder):
+    """Every file that was written."""
+    return [
+        file
+        for name in ("out", "cache", "home", "scratch")
+        for file in (folder / name).rglob("*")
+        if file.is_file()
+    ]
+
+
+def spellings(word):
+    """A word as text and as other encodings write it."""
+    return [word.encode(), word.encode("utf-16-le"), word.upper().encode()]
+
+
+def test_the_run_did_all_that_it_was_to_do(run, words):
+    folder, done, n_commands = run
+    codes = [line for line in done.stdout.splitlines() if line.startswith("exit")]
+    assert len(codes) == n_commands, done.stdout[-3000:] + done.stderr[-3000:]
+    assert codes[:2] == ["exit 0"] * 2
+    assert codes[4:8] == ["exit 0"] * 4, done.stdout + done.stderr
+    assert "refused" in done.stdout
+    assert "RecordingError" in done.stderr
+    written = {file.relative_to(folder).parts[:2] for file in outputs(folder)}
+    assert {("out", "model"), ("out", "p.csv"), ("out", "q.parquet"), ("out", "why")} <= written
+    content = b"".join(file.read_bytes() for file in (folder / "rec").iterdir())
+    assert all(word.encode() in content for word in words)  # they were there to be found
+
+
+def test_no_canary_is_printed_or_logged(run, words):
+    _, done, _ = run
+    said = (done.stdout + done.stderr).lower()
+    dates = {"02-may-1951", "17-may-1993", "17.05.93", "17/05/1993", "10:11:12"}
+    fragments = dates | {word[start : start + 5] for word in words for start in (0, 1)}
+    found = [
+        (word, said[max(said.index(word) - 200, 0) :][:300]) for word in sorted(fragments) if word in said
+    ]
+    assert found == []
+
+
+def test_no_canary_and_no_path_is_written(run, words):
+    folder, _, _ = run
+    forbidden = [spelled for word in words for spelled in spellings(word)]
+    forbidden += [b"02-MAY-1951", b"17-MAY-1993", b"17.05.93", str(folder).encode()]
+    files = outputs(folder)
+    assert len(files) > 8
+    found = [
+        (file.relative_to(folder), word)
+        for file, word in itertools.product(files, forbidden)
+        if word in file.read_bytes()
+    ]
+    assert found == []
+
+
+def test_no_path_of_this_machine_is_printed(run):
+    folder, done, _ = run
+    assert str(folder) not in done.stdout
+    assert str(folder) not in done.stderr
+
+
+def test_nothing_is_left_at_home_or_in_temporary_folders(run):
+    folder, _, _ = run
+    left = [file for file in outputs(folder) if file.relative_to(folder).parts[0] in ("home", "scratch")]
+    assert left == []
