@@ -1,0 +1,614 @@
+"""From a BIDS tree to labelled series: nothing wrong attached, nothing dropped in silence, nothing read outside."""
+
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from make_bids import BAD, CHANNELS, OTHER_TYPE, UNMATCHED, make_bids
+from raxss.errors import ConfigError, LabelError, MissingExtraError, RAxSSWarning, RecordingError
+from raxss.recordings.bids import bids_table, plan_bids, read_bids
+from raxss.recordings.bids_tree import find_runs
+from raxss.recordings.plan import read_plan
+
+RUN = "sub-{}_ses-presurgery_task-ictal_acq-ecog_run-0{}"
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory):
+    """Four centres, two patients each, one run as BrainVision and one as EDF."""
+    return make_bids(tmp_path_factory.mktemp("bids") / "tree", seconds=8)
+
+
+@pytest.fixture(scope="module")
+def one_patient(tmp_path_factory):
+    """jh101 alone, whose contacts are AD1-3; copied by each test that spoils it."""
+    return make_bids(
+        tmp_path_factory.mktemp("one") / "tree", n_centres=1, patients_per_centre=1, runs=2, seconds=6
+    )
+
+
+@pytest.fixture
+def tree(one_patient, tmp_path):
+    return Path(shutil.copytree(one_patient.root, tmp_path / "tree"))
+
+
+def folder_of(root: Path) -> Path:
+    return root / "sub-jh101" / "ses-presurgery" / "ieeg"
+
+
+def labels_of(plan):
+    return {one.name: one.label for _, one in plan}
+
+
+# --- real trees
+
+
+def test_pt01_has_its_ten_soz_and_74_other_channels_with_the_samples_of_the_file(shared_data):
+    root = shared_data / "ds003029-pt01"
+    series = read_bids(root, labels=root / "soz.tsv")
+    assert Counter(series.labels) == {"soz": 10, "other": 74}
+    assert {one.origin["channel"] for one in series if one.label == "soz"} == {
+        "ATT1", "ATT2", "AD1", "AD2", "AD3", "AD4", "PD1", "PD2", "PD3", "PD4"
+    }  # fmt: skip
+    direct = edfio.read_edf(next(root.rglob("*.edf")))
+    for name in ("AD2", "G1", "PD4"):
+        one = next(series_one for series_one in series if series_one.origin["channel"] == name)
+        signal = next(signal for signal in direct.signals if signal.label == f"POL {name}")
+        assert signal.physical_dimension == "uV"
+        assert one.rate == 1000.0
+        assert_allclose(one.samples[0], signal.data, rtol=1e-6)
+    assert one.name == "sub-pt01_ses-presurgery_task-monitor_acq-ecog_run-01:PD4"
+    assert one.origin == {
+        "centre": "NIH",
+        "patient": "pt01",
+        "recording": "sub-pt01_ses-presurgery_task-monitor_acq-ecog_run-01",
+        "electrode": "pt01/PD",
+        "channel": "PD4",
+    }
+    assert one.group == "pt01"
+
+
+def test_pt01_is_left_out_of_a_crop_because_no_event_marks_an_onset(shared_data):
+    root = shared_data / "ds003029-pt01"
+    plan = plan_bids(root, labels=root / "soz.tsv", crop=(-1, 2))
+    assert len(plan) == 0
+    assert any("run-01 is left out, because a crop" in told for told in plan.unmatched)
+
+
+def test_the_sidecars_of_ds003029_tell_all_that_is_missing(shared_data):
+    root = shared_data / "ds003029"
+    runs = find_runs(root)
+    assert len(runs) == 106
+    assert len({run.patient for run in runs}) == 35
+    plan = plan_bids(root)
+    manifest = pd.read_csv(root / "annex_manifest.tsv", sep="\t")
+    assert sorted(plan.absent) == sorted(manifest["path"])  # 3 files a run, and the clinical sheet
+    assert plan.where_to_get == "raxss datasets download ds003029"
+    assert len(plan) == 0
+    assert any("no SOZ labels were found" in told for told in plan.unmatched)
+
+
+def test_the_table_of_ds003029_is_as_its_readme_says(shared_data):
+    table = bids_table(shared_data / "ds003029")
+    per_centre = table.groupby("centre")["patient"].nunique().to_dict()
+    assert per_centre == {"JHH": 7, "NIH": 14, "UMF": 5, "UMMC": 9}
+    assert table["type"].isin(["ECOG", "SEEG"]).sum() == 11140
+    seconds = table.groupby("recording")["seconds"].first()
+    assert [round(float(one), 1) for one in (seconds.min(), seconds.median(), seconds.max())] == [
+        108.6,
+        240.5,
+        993.0,
+    ]
+    assert {249.85, 499.71, 999.41, 1024.6} <= set(table["rate"].round(2))
+    assert table["label"].isna().all()
+    outcomes = table.drop_duplicates("patient").set_index("patient")[["outcome", "engel"]]
+    assert outcomes.loc["pt01"].tolist() == ["S", "1"]
+    assert outcomes.loc["jh102"].tolist() == ["NR", ""]  # no surgery, so no score
+
+
+def test_a_clinical_sheet_labels_the_table_of_ds003029(shared_data, tmp_path):
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text('dataset_id,soz_contacts\npt1,"ATT1-2, AD1-4, PD"\njh106,n/a\nla01,A1\n')
+    table = bids_table(shared_data / "ds003029", clinical=sheet)
+    soz = table[table["label"] == "soz"].groupby("recording")["channel"].agg(list)
+    assert list(soz.index) == [RUN.format("pt01", run) for run in (1, 2, 3, 4)]
+    assert {tuple(sorted(names)) for names in soz} == {
+        ("AD1", "AD2", "AD3", "AD4", "ATT1", "ATT2", "PD1", "PD2", "PD3", "PD4")
+    }
+    assert set(table[table["label"].notna()]["patient"]) == {"pt01"}
+    told = " ".join(plan_bids(shared_data / "ds003029", labels=sheet).unmatched)
+    assert "without a subject in the tree: la01." in told
+    assert "without a row" in told
+    assert "pt17" in told
+
+
+def test_the_clip_of_ds003498_has_fifty_channels_and_no_labels(shared_data):
+    root = shared_data / "ds003498-clip"
+    assert len(plan_bids(root)) == 0
+    series = read_bids(root, only_labelled=False)
+    assert len(series) == 50
+    assert {(one.rate, one.n_samples, one.label) for one in series} == {(2000.0, 10000, None)}
+
+
+# --- the generated tree, of which everything is known
+
+
+def test_every_good_channel_of_every_annotated_patient_has_its_label(truth):
+    plan = plan_bids(truth.root)
+    assert labels_of(plan) == truth.labels
+    assert not plan.absent
+    assert plan.group_by == "patient"
+    assert {(one.origin["patient"], one.origin["centre"]) for _, one in plan} == {
+        item for item in truth.centres.items() if item[0] != truth.without_soz
+    }
+
+
+def test_samples_of_both_formats_are_those_that_were_written(truth):
+    with pytest.warns(RAxSSWarning, match=f"contact {UNMATCHED} has no channel"):
+        series = read_bids(truth.root)
+    assert len(series) == len(truth.labels)
+    for one in series:
+        written = truth.samples[one.origin["recording"]][CHANNELS.index(one.origin["channel"])]
+        assert one.rate == truth.rate
+        assert_allclose(one.samples[0], written, atol=0.01)
+
+
+def test_what_did_not_match_is_told_by_name(truth):
+    told = plan_bids(truth.root).unmatched
+    patient, contact = truth.unmatched_contact
+    assert f"patient {patient}: SOZ contact {contact} has no channel in 2 of 2 runs." in told
+    assert f"patients without SOZ annotation, left out: {truth.without_soz}." in told
+    assert "patient pt02: SOZ shaft AD is given without contacts; taken as all: AD1, AD2, AD3." in told
+    assert len(told) == 3
+
+
+def test_unlabelled_and_bad_channels_come_when_asked_for(truth):
+    plan = plan_bids(truth.root, only_labelled=False)
+    extra = set(labels_of(plan)) - set(truth.labels)
+    assert {name.split("_")[0] for name in extra} == {f"sub-{truth.without_soz}"}
+    assert {labels_of(plan)[name] for name in extra} == {None}
+    bad = set(labels_of(plan_bids(truth.root, only_good=False))) - set(truth.labels)
+    assert {name.split(":")[1] for name in bad} == {BAD}  # the MISC channel never comes
+
+
+def test_a_crop_is_counted_from_the_onset(truth):
+    series = read_plan(plan_bids(truth.root, crop=(-1.0, 2.0)))
+    assert {one.name: one.label for one in series} == truth.labels
+    for one in series:
+        onset = truth.onsets[one.origin["recording"]]
+        assert one.n_samples == 3 * truth.rate
+        assert abs(one.start_seconds - (onset - 1)) <= 0.5001 / truth.rate
+        first = round(one.start_seconds * truth.rate)
+        written = truth.samples[one.origin["recording"]][CHANNELS.index(one.origin["channel"])]
+        assert_allclose(one.samples[0], written[first : first + one.n_samples], atol=0.01)
+
+
+def test_a_crop_beyond_the_recording_leaves_it_out_and_says_so(tree):
+    plan = plan_bids(tree, crop=(100.0, 120.0))
+    assert len(plan) == 0
+    assert [
+        told for told in plan.unmatched if f"{RUN.format('jh101', 2)} is left out: it ends before" in told
+    ]
+
+
+@pytest.mark.parametrize("crop", [(2.0, 2.0), (5.0, -5.0), (float("nan"), 1.0)])
+def test_a_crop_that_is_none_is_refused(tree, crop):
+    with pytest.raises(ConfigError, match="crop is"):
+        plan_bids(tree, crop=crop)
+
+
+def test_a_plan_names_its_inputs_and_can_be_sent_to_another_process(truth):
+    plan = plan_bids(truth.root, crop=(0, 1))
+    vision = next(one for one in plan.recordings if one.name == RUN.format("pt01", 1))
+    base = f"sub-pt01/ses-presurgery/ieeg/{vision.name}"
+    assert [file.relative_to(plan.root).as_posix() for file in vision.files] == [
+        *(f"{base}_ieeg{suffix}" for suffix in (".vhdr", ".eeg", ".vmrk")),
+        f"{base}_channels.tsv",
+        f"{base}_events.tsv",
+        "participants.tsv",
+        "sourcedata/clinical_data_summary.xlsx",
+    ]
+    with pickle.loads(pickle.dumps(vision.open_recording))() as recording:
+        assert [one.name for one in recording.channels] == [*CHANNELS, OTHER_TYPE]
+
+
+def test_no_name_date_or_event_is_in_a_plan(truth):
+    told = repr(plan_bids(truth.root, crop=(0, 1))) + bids_table(truth.root).to_csv()
+    assert not [word for word in truth.canaries if word in told]
+
+
+def test_the_table_needs_no_signals_and_agrees_with_the_plan(truth, tmp_path):
+    root = Path(shutil.copytree(truth.root, tmp_path / "tree"))
+    for file in [*root.rglob("*.eeg"), *root.rglob("*.vhdr"), *root.rglob("*.vmrk"), *root.rglob("*.edf")]:
+        file.unlink()
+    table = bids_table(root)
+    kept = table[(table["status"] == "good") & table["type"].isin(["ECOG", "SEEG"]) & table["label"].notna()]
+    assert dict(zip(kept["recording"] + ":" + kept["channel"], kept["label"], strict=True)) == truth.labels
+    assert set(table["recording"]) == set(truth.onsets)
+    assert len(table) == len(truth.onsets) * (len(CHANNELS) + 1)
+    pd.testing.assert_frame_equal(table, bids_table(truth.root))
+    runs = {file for file in plan_bids(root).absent if file.endswith(".edf")}
+    assert len(runs) == len(truth.onsets) / 2  # scans.tsv says which format each run has
+
+
+# --- what is absent
+
+
+def test_git_annex_pointers_and_broken_links_are_absent_files(tree):
+    folder, first, second = folder_of(tree), RUN.format("jh101", 1), RUN.format("jh101", 2)
+    (folder / f"{first}_ieeg.eeg").write_text("/annex/objects/MD5E-s76788000--e6725a33.eeg\n")
+    (folder / f"{second}_ieeg.edf").unlink()
+    (folder / f"{second}_ieeg.edf").symlink_to("../../../.git/annex/objects/x/MD5E-s1--a.edf")
+    plan = plan_bids(tree)
+    base = "sub-jh101/ses-presurgery/ieeg"
+    assert plan.absent == (f"{base}/{first}_ieeg.eeg", f"{base}/{second}_ieeg.edf")
+    assert "git annex get" in plan.where_to_get
+    assert len(plan) == 0
+
+
+def test_reading_says_what_it_could_not_read(tree):
+    folder = folder_of(tree)
+    (folder / f"{RUN.format('jh101', 1)}_ieeg.eeg").unlink()
+    with pytest.warns(RAxSSWarning, match="1 files are absent: sub-jh101/.*run-01_ieeg.eeg") as caught:
+        assert len(read_bids(tree, only_labelled=False)) == 8
+    assert len(caught) == 1
+    (folder / f"{RUN.format('jh101', 2)}_ieeg.edf").write_bytes(b"")
+    with pytest.raises(
+        RecordingError, match=r"'tree' has no series to read. .*run-01_ieeg.eeg.*run-02 is left out"
+    ):
+        read_bids(tree, only_labelled=False)
+
+
+def test_a_run_that_only_a_sidecar_knows_is_absent_too(tree):
+    for file in [*folder_of(tree).glob("*_ieeg.*"), *tree.rglob("*_scans.tsv")]:
+        if file.suffix != ".json":
+            file.unlink()
+    base = "sub-jh101/ses-presurgery/ieeg"
+    assert plan_bids(tree).absent == tuple(f"{base}/{RUN.format('jh101', run)}_ieeg.*" for run in (1, 2))
+
+
+# --- sidecars
+
+
+def test_a_sidecar_above_holds_for_the_runs_below_unless_one_is_nearer(tree):
+    folder, first, second = folder_of(tree), RUN.format("jh101", 1), RUN.format("jh101", 2)
+    table = (folder / f"{first}_channels.tsv").read_text()
+    (folder / f"{first}_channels.tsv").unlink()
+    (tree / "task-ictal_channels.tsv").write_text(table.replace("AD1\tECOG", "AD1\tMISC"))
+    (tree / "task-rest_channels.tsv").write_text("name\nnonsense\n")
+    plan = plan_bids(tree)
+    assert f"{first}:AD1" not in labels_of(plan)
+    assert f"{second}:AD1" in labels_of(plan)
+    assert len(plan) == 2 * (len(CHANNELS) - 1) - 1
+    above = next(one for one in plan.recordings if one.name == first)
+    assert tree / "task-ictal_channels.tsv" in above.files
+    assert len(find_runs(tree)) == 2
+
+
+def test_channels_that_only_table_or_recording_has_are_listed(tree):
+    path = folder_of(tree) / f"{RUN.format('jh101', 2)}_channels.tsv"
+    path.write_text(path.read_text().replace("ATT2\t", "ATT9\t"))
+    plan = plan_bids(tree)
+    told = " ".join(plan.unmatched)
+    assert "run-02 lacks channels of its channels.tsv: ATT9." in told
+    assert "run-02 lacks channels of it: ATT2." in told
+    assert not {f"{RUN.format('jh101', 2)}:{name}" for name in ("ATT2", "ATT9")} & set(labels_of(plan))
+
+
+def test_without_channels_tsv_all_channels_are_taken_and_that_is_said(tree):
+    (folder_of(tree) / f"{RUN.format('jh101', 1)}_channels.tsv").unlink()
+    plan = plan_bids(tree)
+    assert f"{RUN.format('jh101', 1)}:{BAD}" in labels_of(plan)
+    assert any("has no channels.tsv: all 10 channels are taken as good" in told for told in plan.unmatched)
+
+
+def test_soz_contacts_on_bad_channels_are_told(tree):
+    for file in folder_of(tree).glob("*_channels.tsv"):
+        file.write_text(file.read_text().replace("good", "bad", 5))  # ATT1-3, AD1, AD2
+    plan = plan_bids(tree)
+    assert "patient jh101: SOZ contacts on bad channels, left out: AD1, AD2." in plan.unmatched
+    assert {name.split(":")[1] for name, label in labels_of(plan).items() if label == "soz"} == {"AD3"}
+
+
+def test_where_no_contact_matches_no_channel_is_called_other(tree):
+    sheet = tree / "own.csv"
+    sheet.write_text("subject,soz_contacts\njh101,XY1-2\n")
+    plan = plan_bids(tree, labels=sheet)
+    assert len(plan) == 0
+    assert "patient jh101: SOZ contact XY1 has no channel in 2 of 2 runs." in plan.unmatched
+    assert any("run-01 has channels without a label, left out: ATT1, ATT2" in told for told in plan.unmatched)
+
+
+def test_text_in_the_cell_that_is_no_contact_is_counted_and_not_quoted(tree):
+    sheet = tree / "own.csv"
+    sheet.write_text('subject,soz_contacts\njh101,"AD1 (Canary said so)"\n')
+    plan = plan_bids(tree, labels=sheet)
+    assert (
+        "patient jh101: 1 pieces of the SOZ cell are no contacts and were not understood." in plan.unmatched
+    )
+    assert "Canary" not in repr(plan)
+
+
+@pytest.mark.parametrize("own_column", [True, False])
+def test_trees_that_carry_labels_in_channels_tsv_are_read(tree, own_column):
+    shutil.rmtree(tree / "sourcedata")
+    words = {"AD1": "soz,resect", "AD2": "resect, soz", "G1": "resect"}
+    for file in folder_of(tree).glob("*_channels.tsv"):
+        table = pd.read_csv(file, sep="\t", keep_default_na=False)
+        if own_column:
+            table["soz"] = [int("soz" in words.get(name, "")) for name in table["name"]]
+            table["resect"] = [int("resect" in words.get(name, "")) for name in table["name"]]
+        else:
+            table["status_description"] = [words.get(name, "n/a") for name in table["name"]]
+        table.to_csv(file, sep="\t", index=False)
+    for label, named in (("soz", {"AD1", "AD2"}), ("resect", {"AD1", "AD2", "G1"})):
+        labels = labels_of(plan_bids(tree, label=label))
+        assert {name.split(":")[1] for name, one in labels.items() if one == label} == named
+        assert Counter(labels.values()) == {label: 2 * len(named), "other": 2 * (8 - len(named))}
+    assert set(bids_table(tree).query("label == 'soz'")["channel"]) == {"AD1", "AD2"}
+
+
+def test_recordings_of_a_label_table_that_are_not_there_are_listed(tree):
+    table = tree / "labels.csv"
+    run = RUN.format("jh101", 1)
+    table.write_text(
+        f"recording,channel,label\n{run},G1,focal\n{run},G2,calm\nsub-zz,G1,calm\n{run},Q1,calm\n"
+    )
+    plan = plan_bids(tree, labels=table)
+    assert labels_of(plan) == {f"{run}:G1": "focal", f"{run}:G2": "calm"}
+    told = " ".join(plan.unmatched)
+    assert "that the tree does not have: sub-zz." in told
+    assert "contact Q1 has no channel in 1 of 2 runs" in told
+
+
+# --- gaps
+
+
+def with_a_gap(path: Path, record: int, seconds: int) -> None:
+    """Make an EDF+C file of 1 s records one of type EDF+D, whose records from ``record`` on come later."""
+    content = bytearray(path.read_bytes())
+    header, n_signals = int(content[184:192]), int(content[252:256])
+    fields = 256 + 216 * n_signals
+    sizes = [2 * int(content[fields + 8 * one : fields + 8 * one + 8]) for one in range(n_signals)]
+    labels = [bytes(content[256 + 16 * one : 272 + 16 * one]).strip() for one in range(n_signals)]
+    offset = sum(sizes[: labels.index(b"EDF Annotations")])
+    content[192:197] = b"EDF+D"
+    for one in range(record, int(content[236:244])):
+        start = header + one * sum(sizes) + offset
+        content[start : start + 8] = f"+{one + seconds}\x14\x14".encode().ljust(8, b"\0")
+    path.write_bytes(content)
+
+
+def test_the_stretches_around_a_gap_are_series_of_their_own(tree):
+    path = folder_of(tree) / f"{RUN.format('jh101', 2)}_ieeg.edf"
+    edf = edfio.read_edf(path)
+    edf.add_annotations([edfio.EdfAnnotation(0.5, None, "x")])
+    edf.write(path)
+    before = next(one for one in read_plan(plan_bids(tree)) if one.name == f"{RUN.format('jh101', 2)}:AD1")
+    with_a_gap(path, record=4, seconds=10)
+    series = {
+        one.name: one
+        for one in read_plan(plan_bids(tree))
+        if one.name.startswith(f"{RUN.format('jh101', 2)}:AD1")
+    }
+    first, second = series[f"{RUN.format('jh101', 2)}:AD1#1"], series[f"{RUN.format('jh101', 2)}:AD1#2"]
+    assert (first.start_seconds, first.n_samples) == (0.0, 1000)
+    assert (second.start_seconds, second.n_samples) == (14.0, before.n_samples - 1000)
+    assert np.array_equal(np.hstack([first.samples, second.samples]), before.samples)
+    late = plan_bids(tree, crop=(10.0, 60.0))  # the onset is at 2.4 to 3.4 s, so this begins behind the gap
+    kept = {one.name for recording, one in late if recording.name == RUN.format("jh101", 2)}
+    assert {name.split("#")[1] for name in kept} == {"2"}
+
+
+# --- hostile trees
+
+
+def test_a_damaged_recording_is_listed_and_the_others_are_planned(tree):
+    (folder_of(tree) / f"{RUN.format('jh101', 2)}_ieeg.edf").write_bytes(b"0       " + b"x" * 500)
+    plan = plan_bids(tree)
+    assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
+    told = [
+        one for one in plan.unmatched if one.startswith(f"recording {RUN.format('jh101', 2)} is left out: ")
+    ]
+    assert len(told) == 1
+    assert str(tree.parent) not in told[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"name\ttype\nG1\n", "line 2"), (b"type\nECOG\n", "no column 'name'"), (b"\xff", "UTF-8")],
+)
+def test_a_damaged_channels_tsv_leaves_out_its_run(tree, content, told):
+    (folder_of(tree) / f"{RUN.format('jh101', 1)}_channels.tsv").write_bytes(content)
+    plan = plan_bids(tree)
+    assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 2)}
+    assert any(RUN.format("jh101", 1) in one and told in one for one in plan.unmatched)
+    with pytest.raises(RecordingError, match=told):
+        bids_table(tree)
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A folder beside the tree with a secret in every file; the mark must never come out."""
+    folder = tmp_path / "outside"
+    (folder / "ses-presurgery" / "ieeg").mkdir(parents=True)
+    return folder
+
+
+def test_folders_that_are_links_out_of_the_root_are_not_entered(tree, outside):
+    name = "sub-out_ses-presurgery_task-ictal_run-01"
+    (outside / "ses-presurgery" / "ieeg" / f"{name}_channels.tsv").write_text("name\ttype\nSECRET1\tECOG\n")
+    (tree / "sub-out").symlink_to(outside)
+    (tree / "sub-in" / "ses-1").mkdir(parents=True)
+    (tree / "sub-in" / "ses-1" / "ieeg").symlink_to(outside / "ses-presurgery" / "ieeg")
+    plan = plan_bids(tree, only_labelled=False)
+    assert "folder 'sub-out' was not read: a link leads out of the dataset." in plan.unmatched
+    assert "folder 'sub-in/ses-1/ieeg' was not read: a link leads out of the dataset." in plan.unmatched
+    assert "SECRET" not in repr(plan) + bids_table(tree).to_csv()
+
+
+@pytest.mark.parametrize("suffix", ["channels.tsv", "ieeg.edf", "events.tsv"])
+def test_a_file_that_is_a_link_out_of_the_root_leaves_out_its_run(tree, outside, suffix):
+    path = folder_of(tree) / f"{RUN.format('jh101', 2)}_{suffix}"
+    shutil.move(path, outside / path.name)
+    path.symlink_to(outside / path.name)
+    plan = plan_bids(tree, crop=(-1, 1))
+    assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
+    assert any(RUN.format("jh101", 2) in told and "[outside]" in told for told in plan.unmatched)
+
+
+@pytest.mark.parametrize("name", ["participants.tsv", "sourcedata"])
+def test_tables_of_the_root_that_are_links_out_of_it_are_refused(tree, outside, name):
+    shutil.move(tree / name, outside / name)
+    (tree / name).symlink_to(outside / name)
+    with pytest.raises(RecordingError, match=r"\[outside\]"):
+        plan_bids(tree)
+
+
+def test_scans_that_point_elsewhere_are_ignored(tree):
+    scans = next(tree.rglob("*_scans.tsv"))
+    scans.write_text(
+        "filename\nieeg/../../../x_ieeg.edf\n/etc/x_ieeg.edf\nieeg/..\\x_ieeg.edf\neeg/x_eeg.edf\n"
+    )
+    assert len(find_runs(tree)) == 2
+    plan = plan_bids(tree)
+    assert plan.absent == ()
+    assert not [told for told in plan.unmatched if "x_ieeg" in told]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sub-jh101_bogus-1_ieeg.edf",
+        "sub-other_run-01_ieeg.edf",
+        "sub-jh101_run-1_run-2_ieeg.edf",
+        "sub-jh101_ieeg_ieeg.edf",
+    ],
+)
+def test_files_whose_names_break_the_rules_are_listed(tree, name):
+    shutil.copy(folder_of(tree) / f"{RUN.format('jh101', 2)}_ieeg.edf", folder_of(tree) / name)
+    plan = plan_bids(tree)
+    assert len(plan) == 16
+    assert any(f"file '{name}' was not read" in told for told in plan.unmatched)
+
+
+def test_subjects_the_sheet_cannot_tell_apart_are_refused_by_name(tree):
+    (tree / "own.csv").write_text("subject,soz_contacts\njh101,AD1\nJH_0101,AD2\n")
+    with pytest.raises(LabelError, match="'jh101', 'JH_0101' of the sheet and subjects 'jh101'"):
+        plan_bids(tree, labels=tree / "own.csv")
+
+
+def test_a_format_that_is_not_read_is_told(tree):
+    (folder_of(tree) / f"{RUN.format('jh101', 3)}_ieeg.nwb").write_bytes(b"x")
+    plan = plan_bids(tree)
+    assert (
+        f"recording {RUN.format('jh101', 3)} is left out: raxss does not read .nwb files." in plan.unmatched
+    )
+
+
+def test_a_folder_that_is_no_bids_root_is_refused(tmp_path):
+    with pytest.raises(RecordingError, match="'nowhere' is not a folder"):
+        plan_bids(tmp_path / "nowhere")
+    with pytest.raises(RecordingError, match=f"'{tmp_path.name}' has no folder 'sub-"):
+        plan_bids(tmp_path)
+    (tmp_path / "sub-1").mkdir()
+    with pytest.raises(ConfigError, match="'meg' is unknown"):
+        plan_bids(tmp_path, datatype=("meg",))
+    assert len(plan_bids(tmp_path)) == 0
+
+
+def test_without_the_extra_the_command_that_installs_it_is_told(tree, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "openpyxl", None)
+        with pytest.raises(MissingExtraError, match=r"openpyxl.*pip install 'raxss\[bids\]'"):
+            plan_bids(tree)
+    never = tree / "sub-never" / "ieeg"  # a name that was not taken apart yet
+    never.mkdir(parents=True)
+    (never / "sub-never_channels.tsv").write_text("name\n")
+    monkeypatch.setitem(sys.modules, "mne_bids", None)
+    with pytest.raises(MissingExtraError, match=r"mne-bids.*pip install 'raxss\[bids\]'"):
+        find_runs(tree)
+
+
+def test_scalp_recordings_are_read_by_their_type(tree):
+    folder = folder_of(tree)
+    scalp = folder.parent / "eeg"
+    scalp.mkdir()
+    for suffix in ("channels.tsv", "events.tsv"):
+        shutil.move(folder / f"{RUN.format('jh101', 2)}_{suffix}", scalp)
+    shutil.move(folder / f"{RUN.format('jh101', 2)}_ieeg.edf", scalp / f"{RUN.format('jh101', 2)}_eeg.edf")
+    for file in [*tree.rglob("*_scans.tsv"), folder / f"{RUN.format('jh101', 2)}_ieeg.json"]:
+        file.unlink()
+    table = scalp / f"{RUN.format('jh101', 2)}_channels.tsv"
+    table.write_text(table.read_text().replace("\tECOG\t", "\tEEG\t"))
+    assert len(plan_bids(tree)) == 16
+    assert {recording.name for recording, _ in plan_bids(tree, datatype=("eeg",))} == {RUN.format("jh101", 2)}
+
+
+def test_channels_that_share_a_name_are_told_apart_by_position(tree):
+    path = folder_of(tree) / f"{RUN.format('jh101', 1)}_ieeg.vhdr"
+    path.write_text(path.read_text().replace("=ATT2,", "=ATT1,"))
+    for file in folder_of(tree).glob(f"{RUN.format('jh101', 1)}_channels.tsv"):
+        file.unlink()
+    names = [one.name for recording, one in plan_bids(tree) if recording.name == RUN.format("jh101", 1)]
+    assert len(set(names)) == len(names)
+    assert names[:3] == [f"{RUN.format('jh101', 1)}:{name}" for name in ("ATT1@0", "ATT1@1", "ATT3")]
+
+
+def test_a_description_that_is_no_json_does_not_stop_a_plan(tree):
+    (tree / "dataset_description.json").write_text("{")
+    plan = plan_bids(tree)
+    assert len(plan) == 16
+    assert any("'dataset_description.json' is not JSON" in told for told in plan.unmatched)
+
+
+def test_a_clinical_sheet_that_was_not_fetched_is_absent(tree):
+    (tree / "sourcedata" / "clinical_data_summary.xlsx").write_text(
+        "/annex/objects/MD5E-s30699--7a10f682.xlsx\n"
+    )
+    plan = plan_bids(tree)
+    assert plan.absent == ("sourcedata/clinical_data_summary.xlsx",)
+    assert len(plan) == 0
+
+
+def test_subjects_of_unknown_centre_are_told(tree):
+    (tree / "participants.tsv").write_text("participant_id\tsite\nsub-zz9\tNIH\n")
+    plan = plan_bids(tree)
+    assert "subjects without a row in participants.tsv, of unknown centre: jh101." in plan.unmatched
+    # the clinical sheet knows the centre as well
+    assert {one.origin["centre"] for _, one in plan} == {"JHH"}
+    (tree / "participants.tsv").write_text("participant_id\tsite\nsub-jh101\tNIH\nsub-jh101\tJHH\n")
+    with pytest.raises(RecordingError, match=r"'participants.tsv' has a second, different row .* line 3"):
+        plan_bids(tree)
+
+
+def test_a_label_file_that_is_a_pipe_is_not_waited_for(tree):
+    for name in ("pipe.csv", "pipe.xlsx"):
+        os.mkfifo(tree / name)
+        with pytest.raises(RecordingError, match=f"'{name}' is not a regular file"):
+            plan_bids(tree, labels=tree / name)
+
+
+def test_escape_sequences_in_tables_do_not_come_out(tree):
+    path = folder_of(tree) / f"{RUN.format('jh101', 2)}_channels.tsv"
+    path.write_text(path.read_text().replace("ATT2\t", "ATT2\x1b[31m\t"))
+    told = " ".join(plan_bids(tree).unmatched)
+    assert "ATT2[31m" in told
+    assert told.isprintable()
+
+
+def test_the_generated_tree_is_what_it_says(truth):
+    assert json.loads((truth.root / "dataset_description.json").read_text())["BIDSVersion"]
+    assert Counter(truth.labels.values())["soz"] >= 40
+    assert truth.unmatched_contact[1] == UNMATCHED
+    assert len({os.path.splitext(file)[1] for file in os.listdir(folder_of(truth.root))}) == 6
