@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
-from raxss.datasets import DATASETS, load_dataset, load_sample, load_synthetic
+from raxss.datasets import DATASETS, load_dataset, load_sample, load_synthetic, on_disk, plan_dataset
 from raxss.datasets.sample import decode, encode
-from raxss.errors import DataError
+from raxss.errors import ConfigError, DataError
+from raxss.recordings.plan import read_plan
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT.parent / "shared" / "data" / "cinc2017"
@@ -69,7 +70,7 @@ def test_the_sample_is_what_the_script_draws_from_the_source():
             assert_array_equal(stored[name], made[name])
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", ["sample", "synthetic"])
 def test_a_named_dataset_loads_the_same_every_time(name):
     first, again = load_dataset(name), load_dataset(name)
     assert first.names == again.names
@@ -81,7 +82,62 @@ def test_the_synthetic_dataset_has_the_asked_size():
 
 
 def test_an_unknown_dataset_is_answered_with_the_nearest_name():
-    with pytest.raises(DataError, match=r"'sampel'; did you mean 'sample'\? Known: sample, synthetic"):
+    with pytest.raises(
+        DataError, match=r"'sampel'; did you mean 'sample'\? Known: sample, synthetic, bern-barcelona"
+    ):
         load_dataset("sampel")
-    with pytest.raises(DataError, match=r"'zzz'\. Known: sample, synthetic\. For data of your own"):
+    with pytest.raises(DataError, match=r"'zzz'\. Known: sample, .*, ds003029\. For data of your own"):
         load_dataset("zzz")
+
+
+@pytest.mark.parametrize("name", ["sample", "synthetic"])
+def test_the_plan_of_a_dataset_inside_reads_what_loading_it_gives(name):
+    loaded, planned = load_dataset(name), read_plan(plan_dataset(name))
+    assert planned.names == loaded.names
+    assert planned.labels.tolist() == loaded.labels.tolist()
+    assert planned.groups.tolist() == loaded.groups.tolist() == loaded.names
+    for one, other in zip(planned, loaded, strict=True):
+        assert one.origin == other.origin == {"recording": one.name}
+        assert_array_equal(one.samples, other.samples.astype(np.float32))
+        assert one.rate == other.rate
+
+
+def test_classes_choose_series_and_an_unknown_class_is_named():
+    assert set(load_dataset("sample", classes=["AF"]).labels) == {"AF"}
+    assert len(plan_dataset("synthetic", classes=["noise"])) == 20
+    with pytest.raises(DataError, match=r"'sample' has no class 'af'.*Known: AF, normal"):
+        load_dataset("sample", classes=["af"])
+    with pytest.raises(ConfigError, match=r"'sample' takes no option 'crop'"):
+        plan_dataset("sample", crop=(0, 1))
+
+
+def test_every_dataset_says_what_it_is_and_how_to_cite_it():
+    for name, dataset in DATASETS.items():
+        assert name == dataset.name
+        assert dataset.about
+        assert dataset.licence
+        assert dataset.citation
+        assert dataset.source
+        assert len(dataset.labels) >= 2
+        assert (dataset.where == "disk") == bool(dataset.folder)
+    assert (SAMPLE / "cinc2017.npz").stat().st_size == DATASETS["sample"].size
+    assert on_disk(DATASETS["sample"]).state == on_disk(DATASETS["synthetic"]).state == "inside"
+
+
+def test_only_the_sample_and_the_tables_come_with_the_package():
+    folder = ROOT / "src" / "raxss" / "datasets"
+    data = {
+        file.relative_to(folder).as_posix()
+        for file in folder.rglob("*")
+        if file.is_file() and file.suffix not in (".py", ".pyc")
+    }
+    assert data == {
+        "sample/LICENSE.txt",
+        "sample/README.md",
+        "sample/cinc2017.npz",
+        "tables/ds003029_sidecars.tsv",
+        "tables/ds003029_signals.tsv",
+    }
+    research_only = [one.name for one in DATASETS.values() if not one.may_ship]
+    assert research_only == ["bern-barcelona", "bonn"]
+    assert all(DATASETS[name].where == "disk" for name in research_only)

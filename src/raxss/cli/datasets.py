@@ -1,0 +1,191 @@
+"""``raxss datasets``, ``raxss datasets summary NAME``, ``raxss datasets download ds003029 --root ROOT``"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from raxss.datasets.registry import Dataset
+    from raxss.datasets.summary import CentreSummary
+
+app = typer.Typer(help="Named datasets: which there are, what is in them, how to get them.")
+
+Root = Annotated[
+    Path | None, typer.Option(help="Folder with one folder a dataset; the variable RAXSS_DATA otherwise.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="A name that raxss datasets lists.")]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        help="Address that the files' paths are put behind; RAXSS_DATA_URL, else the public archive."
+    ),
+]
+Jobs = Annotated[int, typer.Option(help="Files received at the same time.", min=1, max=64)]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A subject (sub-pt01) or a pattern of paths ('*.tsv'); may be given again for more. What concerns all "
+        "subjects always comes along."
+    ),
+]
+Verify = Annotated[bool, typer.Option("--verify", help="Read files again that were found right before.")]
+
+
+@app.callback(invoke_without_command=True)
+def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = False) -> None:
+    """List the named datasets: licence, size, citation, and what is on disk."""
+    if context.invoked_subcommand is not None:
+        return
+    from raxss.datasets import DATASETS
+
+    facts = [_facts(one, root) for one in DATASETS.values()]
+    if as_json:
+        return print(json.dumps(facts, indent=2, ensure_ascii=False))
+    width = max(len(one["name"]) for one in facts)
+    for one in facts:
+        doi = f" doi:{one['doi']}" if one["doi"] else ""
+        print(f"{one['name']:<{width}}  {one['on_disk']}; {one['licence']}; {_megabytes(one['size'])}")
+        print(f"{'':<{width}}  {one['about']}")
+        print(f"{'':<{width}}  {one['citation']}{doi}")
+    if any(one["state"] == "unknown" for one in facts):
+        print("\nWhat is on disk is not known: say where with --root or in the variable RAXSS_DATA.")
+
+
+@app.command("summary")
+def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False) -> None:
+    """Print what is in a dataset; of ds003029 the paper's table, one row a centre."""
+    from raxss.datasets import plan_dataset
+    from raxss.datasets.summary import summarise_ds003029, summarise_plan
+
+    if name == "ds003029":
+        centres = summarise_ds003029(root)
+        return print(_centres_as_json(centres) if as_json else _centres_as_text(centres))
+    plan = plan_dataset(name, root=root)
+    if not len(plan):
+        from raxss.errors import DataError
+
+        raise DataError(f"nothing of dataset {name!r} is there. {plan.where_to_get}")
+    facts = summarise_plan(plan)
+    if as_json:
+        return print(json.dumps({"name": name} | facts, indent=2, ensure_ascii=False))
+    classes = ", ".join(f"{label} {n}" for label, n in facts["classes"].items())
+    print(f"{name}: {facts['series']} series of {', '.join(map(str, facts['variates']))} variate(s)")
+    print(f"classes  {classes}")
+    print(f"rate     {', '.join(f'{rate:g}' for rate in facts['rates'])} Hz")
+    print(f"length   {facts['shortest']} to {facts['longest']} samples, median {facts['median']:g}")
+    print(f"groups   {facts['groups']}, by {facts['group_by']}")
+    if plan.absent:
+        print(f"absent   {len(plan.absent)} files, the first is {plan.absent[0]}. {plan.where_to_get}")
+
+
+@app.command("download")
+def download(
+    name: Name,
+    root: Root = None,
+    base: Base = None,
+    jobs: Jobs = 4,
+    only: Only = None,
+    verify: Verify = False,
+) -> None:
+    """Fetch a dataset from its public archive and check every file; a stopped download goes on.
+
+    The files go to ROOT/NAME. What is there and right is not fetched again.
+    """
+    from raxss.datasets import find_dataset, folder_of
+    from raxss.datasets.download import BASE_VARIABLE
+    from raxss.datasets.download import download as fetch
+    from raxss.datasets.listing import choose, listed_files
+    from raxss.errors import DataError
+    from raxss.progress import progress_bar
+
+    dataset = find_dataset(name)
+    if not dataset.base:
+        raise DataError(
+            f"dataset {name!r} cannot be fetched by raxss; its source is {dataset.source} (licence: "
+            f"{dataset.licence}). Only ds003029 can."
+        )
+    folder = folder_of(dataset, root)
+    files = choose(listed_files(name), only or [])
+    n_bytes = sum(one.size for one in files)
+    address = base or os.environ.get(BASE_VARIABLE) or dataset.base
+    print(
+        f"{len(files)} files, {_megabytes(n_bytes)}, {dataset.licence}. Please cite: {dataset.citation}",
+        file=sys.stderr,
+    )
+    bar = progress_bar(unit="MB")
+    with bar:
+        task = bar.add_task(name, total=n_bytes / 1e6)
+        try:
+            done = fetch(
+                files,
+                folder,
+                base=address,
+                jobs=jobs,
+                verify=verify,
+                on_bytes=lambda more: bar.advance(task, more / 1e6),
+            )
+        except KeyboardInterrupt:
+            print("\nStopped. What was received is kept; the same command goes on.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    print(
+        f"{len(files)} files are there and right: {len(done.fetched)} fetched, {done.n_right} were there before."
+    )
+    if done.replaced:
+        print(f"{len(done.replaced)} had other content and were replaced: {', '.join(done.replaced[:10])}")
+
+
+def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
+    from raxss.datasets import on_disk
+    from raxss.errors import RAxSSError
+
+    facts: dict[str, Any] = {
+        "name": dataset.name,
+        "about": dataset.about,
+        "licence": dataset.licence,
+        "size": dataset.size,
+        "citation": dataset.citation,
+        "doi": dataset.doi,
+        "source": dataset.source,
+        "classes": list(dataset.labels),
+        "group_by": dataset.group_by,
+    }
+    try:
+        found = on_disk(dataset, root)
+    except RAxSSError as error:  # one damaged dataset must not hide the others
+        return facts | {"state": "damaged", "on_disk": f"damaged ({error})", "n_present": 0, "n_wanted": 0}
+    told = {"inside": "comes with raxss", "unknown": "on disk: not known"}.get(found.state, str(found))
+    counts = {"n_present": found.n_present, "n_wanted": found.n_wanted}
+    return facts | {"state": found.state, "on_disk": told} | counts
+
+
+def _megabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def _centres_as_text(centres: CentreSummary) -> str:
+    shown = centres.table.rename(
+        columns={
+            "soz_patients": "with SOZ",
+            "soz_share": "SOZ share",
+            "rate": "rate (Hz)",
+            "paper": "paper: patients / with SOZ / series / share",
+        }
+    )
+    shown["with SOZ"] = ["n/a" if n is None or n != n else f"{n:.0f}" for n in shown["with SOZ"]]
+    shown["SOZ share"] = ["n/a" if share != share else f"{share:.2%}" for share in shown["SOZ share"]]
+    table = shown.to_string(index=False, line_width=None)
+    return "\n".join([table, "", *centres.notes])
+
+
+def _centres_as_json(centres: CentreSummary) -> str:
+    from raxss.storage import json_ready
+
+    rows = [json_ready(row) for row in centres.table.to_dict("records")]
+    return json.dumps({"centres": rows, "notes": centres.notes}, indent=2, ensure_ascii=False)

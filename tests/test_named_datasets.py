@@ -1,0 +1,631 @@
+"""The named datasets, against their READMEs where the real files are there, and against broken copies."""
+
+import csv
+import json
+import pickle
+import re
+import stat
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
+
+from raxss.cli import app
+from raxss.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
+from raxss.datasets import archives as archives_module
+from raxss.datasets.archives import TextFile, find_texts, read_numbers
+from raxss.datasets.folders import folder_of
+from raxss.datasets.listing import choose, listed_files, read_listing, safe_path
+from raxss.datasets.summary import PAPER, summarise_centres, summarise_ds003029, summarise_plan
+from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError
+from raxss.recordings.plan import read_plan
+
+BERN_TEXT = "".join(f"{value:13.6f},{-value:13.6f}\n" for value in np.linspace(-20, 20, 10240))
+
+
+@pytest.fixture(autouse=True)
+def _no_root(monkeypatch):
+    monkeypatch.delenv("RAXSS_DATA", raising=False)
+
+
+# --- the real files, as their READMEs describe them
+
+
+def test_bern_barcelona_is_two_hundred_channels_in_a_hundred_pairs(shared_data):
+    series = load_dataset("bern-barcelona", root=shared_data)
+    assert Counter(series.labels.tolist()) == {"focal": 100, "nonfocal": 100}
+    assert {(one.n_variates, one.n_samples, one.rate) for one in series} == {(1, 10240, 512.0)}
+    assert len({one.samples.tobytes() for one in series}) == len(set(series.names)) == 200
+    assert all(np.isfinite(one.samples).all() for one in series)
+    assert set(Counter(series.groups.tolist()).values()) == {2}  # x and y of a pair are one group
+    for one in series:
+        pair, channel = one.name.split(":")
+        assert one.group == one.origin["pair"] == one.origin["recording"] == pair
+        assert one.origin["channel"] == channel
+
+
+def test_a_bern_pair_has_the_numbers_of_its_text(shared_data):
+    series = load_dataset("bern-barcelona", root=shared_data)
+    with zipfile.ZipFile(shared_data / "bern-barcelona" / "Data_N_50.zip") as archive:
+        text = archive.read("Data_N_50/Data_N_Ind0017.txt").decode()
+    expected = np.array(
+        [[float(cell) for cell in line.split(",")] for line in text.split("\n") if line.strip()]
+    )
+    for place, channel in enumerate("xy"):
+        found = series[series.names.index(f"Data_N_Ind0017:{channel}")]
+        assert_array_equal(found.samples[0], expected[:, place].astype(np.float32))
+
+
+def test_bonn_is_five_sets_of_a_hundred(shared_data):
+    series = load_dataset("bonn", root=shared_data)
+    assert Counter(series.labels.tolist()) == dict.fromkeys("ZONFS", 100)
+    assert {(one.n_variates, one.n_samples, one.rate) for one in series} == {(1, 4097, 173.61)}
+    assert len({one.samples.tobytes() for one in series}) == 500
+    assert series.groups.tolist() == series.names
+    assert series[0].name == "Z001"
+    assert series[0].samples[0, :5].tolist() == [12, 22, 35, 45, 69]
+    at_the_limit = {one.name: int((one.samples == 2047).sum()) for one in series if one.samples.max() == 2047}
+    assert at_the_limit == {"F009": 52, "S059": 2, "S065": 18}
+    assert min(one.samples.min() for one in series) == -1885
+
+
+def test_bonn_gives_the_two_sets_of_the_channel_task(shared_data):
+    plan = plan_dataset("bonn", root=shared_data, classes=("F", "N"))
+    assert Counter(one.label for _, one in plan) == {"F": 100, "N": 100}
+
+
+@pytest.fixture(scope="module")
+def cinc2017(shared_data):
+    pytest.importorskip("wfdb")
+    return load_dataset("cinc2017", root=shared_data)
+
+
+def test_cinc2017_has_the_classes_and_lengths_of_its_readme(cinc2017):
+    assert Counter(cinc2017.labels.tolist()) == {"normal": 1000, "AF": 500, "other": 400, "noisy": 100}
+    lengths = np.array([one.n_samples for one in cinc2017])
+    assert (lengths.min(), lengths.max(), np.median(lengths)) == (2766, 18140, 9000)
+    assert len(np.unique(lengths)) == 399
+    assert round(100 * np.mean(lengths == 9000)) == 71
+    assert {one.rate for one in cinc2017} == {300.0}
+    assert cinc2017.groups.tolist() == cinc2017.names
+
+
+def test_cinc2017_has_the_same_values_as_the_sample_that_was_drawn_from_it(cinc2017):
+    by_name = {one.name: one for one in cinc2017}
+    for one in load_sample():
+        assert_array_equal(by_name[one.name].samples, one.samples)
+        assert by_name[one.name].label == one.label
+
+
+def test_watch_is_what_its_index_says(shared_data):
+    series = load_dataset("watch", root=shared_data)
+    with open(shared_data / "watch" / "index.csv", newline="") as file:
+        index = list(csv.DictReader(file))
+    assert len(series) == len(index) == 140
+    for one, row in zip(series, index, strict=True):
+        assert (one.label, one.n_samples) == (row["label"], int(row["length"]))
+        assert one.name == f"subject{int(row['subject']):02d}-{row['label']}-{row['side']}"
+        assert one.group == one.origin["patient"] == f"subject{int(row['subject']):02d}"
+    assert {(one.n_variates, one.rate) for one in series} == {(6, 50.0)}
+    assert np.median([one.n_samples for one in series]) == 1769.5
+    assert Counter(series.groups.tolist()) == Counter({f"subject{n:02d}": 14 for n in range(1, 11)})
+    with np.load(shared_data / "watch" / "watch.npz", allow_pickle=False) as stored:
+        assert_array_equal(np.concatenate([one.samples.T for one in series]), stored["X"])
+
+
+def test_ds003029_without_signals_lists_every_file_that_is_absent(shared_data):
+    pytest.importorskip("mne_bids")
+    plan = plan_dataset("ds003029", root=shared_data)
+    with open(shared_data / "ds003029" / "annex_manifest.tsv", newline="") as file:
+        published = {row["path"] for row in csv.DictReader(file, delimiter="\t")}
+    assert len(plan) == 0
+    assert set(plan.absent) == published
+    assert len(published) == 319
+    assert "raxss datasets download ds003029" in plan.where_to_get
+    with pytest.raises(
+        DataError, match=r"'ds003029' can be read; 319 files are absent: sub-jh101.* and 314 more"
+    ):
+        load_dataset("ds003029", root=shared_data)
+
+
+def test_ds003029_options_are_those_of_plan_bids(shared_data):
+    with pytest.raises(ConfigError, match=r"no option 'crops'; did you mean 'crop'"):
+        plan_dataset("ds003029", root=shared_data, crops=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("bern-barcelona", "complete"),
+        ("bonn", "complete"),
+        ("cinc2017", "complete"),
+        ("watch", "complete"),
+        ("ds003029", "partly (362 of 681 files)"),
+    ],
+)
+def test_what_is_on_disk_is_told(shared_data, name, told):
+    assert str(on_disk(DATASETS[name], shared_data)) == told
+    assert str(on_disk(DATASETS[name], shared_data / name)) == told  # the folder itself does as well
+    assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
+    assert str(on_disk(DATASETS[name])) == "unknown"
+
+
+@pytest.mark.parametrize("name", ["sample", "bern-barcelona", "bonn", "cinc2017", "watch"])
+def test_a_plan_can_be_sent_to_another_process(shared_data, name):
+    if name == "cinc2017":
+        pytest.importorskip("wfdb")
+    plan = plan_dataset(name, root=shared_data)
+    first = plan.recordings[0]
+    sent = pickle.loads(pickle.dumps(first))
+    with first.open_recording() as here, sent.open_recording() as there:
+        channels = first.series[0].channels
+        assert_array_equal(here.read(channels), there.read(channels))
+    assert len({one.name for one in plan.recordings}) == len(plan.recordings)
+    for file in first.files:
+        assert file.is_file()
+
+
+# --- where a dataset lies
+
+
+def test_the_root_comes_from_the_variable_too(shared_data, monkeypatch):
+    monkeypatch.setenv("RAXSS_DATA", str(shared_data))
+    assert len(load_dataset("watch")) == 140
+
+
+def test_a_dataset_without_a_root_says_where_to_put_it():
+    with pytest.raises(DataError, match=r"'bonn' is not part of the package.*RAXSS_DATA: .* 'bonn'.*data490"):
+        load_dataset("bonn")
+
+
+def test_an_absent_dataset_says_what_is_missing_and_where_it_comes_from(tmp_path):
+    with pytest.raises(
+        DataError, match=r"'bonn' can be read; 5 files are absent: Z.zip.*https://doi.org/10.34810"
+    ):
+        load_dataset("bonn", root=tmp_path)
+    with pytest.raises(DataError, match=r"'watch' can be read; 1 file is absent: watch.npz"):
+        load_dataset("watch", root=tmp_path)
+    with pytest.raises(DataError, match=r"'cinc2017'.*training2017/REFERENCE.csv"):
+        load_dataset("cinc2017", root=tmp_path)
+    with pytest.raises(DataError, match=r"'ds003029'.*681 files are absent"):
+        load_dataset("ds003029", root=tmp_path)
+
+
+def test_a_folder_of_the_datasets_name_comes_before_the_root_itself(tmp_path):
+    (tmp_path / "bonn").mkdir()
+    (tmp_path / "Z.zip").write_bytes(b"")
+    assert folder_of(DATASETS["bonn"], tmp_path) == tmp_path / "bonn"
+    (tmp_path / "bonn").rmdir()
+    assert folder_of(DATASETS["bonn"], tmp_path) == tmp_path
+
+
+def test_an_incomplete_dataset_is_used_with_a_warning(shared_data, tmp_path):
+    (tmp_path / "bonn").mkdir()
+    for name in ("F.zip", "N.zip"):
+        (tmp_path / "bonn" / name).symlink_to(shared_data / "bonn" / name)
+    with pytest.raises(
+        RecordingError, match=r"'F.zip' leads out"
+    ):  # a link out of the folder is not followed
+        load_dataset("bonn", root=tmp_path)
+    for name in ("F.zip", "N.zip"):
+        (tmp_path / "bonn" / name).unlink()
+        (tmp_path / "bonn" / name).write_bytes((shared_data / "bonn" / name).read_bytes())
+    with pytest.warns(RAxSSWarning, match=r"3 files are absent: Z.zip, O.zip, S.zip"):
+        assert len(load_dataset("bonn", root=tmp_path)) == 200
+    assert (
+        len(load_dataset("bonn", root=tmp_path, classes=("F", "N"))) == 200
+    )  # nothing that was asked for lacks
+
+
+def test_unpacked_zips_read_like_the_zips(shared_data, tmp_path):
+    folder = tmp_path / "bonn"
+    for letter in "FN":
+        with zipfile.ZipFile(shared_data / "bonn" / f"{letter}.zip") as archive:
+            archive.extractall(folder)
+    unpacked = load_dataset("bonn", root=tmp_path, classes=("F", "N"))
+    packed = load_dataset("bonn", root=shared_data, classes=("F", "N"))
+    assert unpacked.names == packed.names
+    for one, other in zip(unpacked, packed, strict=True):
+        assert_array_equal(one.samples, other.samples)
+    assert on_disk(DATASETS["bonn"], tmp_path).absent == ("Z.zip", "O.zip", "S.zip")
+
+
+def test_the_official_zips_of_bern_barcelona_are_found_and_a_pair_counts_once(tmp_path):
+    folder = tmp_path / "bern-barcelona"
+    folder.mkdir()
+    for name in ("Data_F_Ind_1_750.zip", "Data_F_50.zip", "Data_N_Ind_1_750.zip"):
+        with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(f"{name[:-4]}/Data_{name[5]}_Ind0001.txt", BERN_TEXT)
+    plan = plan_dataset("bern-barcelona", root=tmp_path)
+    assert [one.name for one in plan.recordings] == ["Data_F_Ind0001", "Data_N_Ind0001"]
+    assert plan.absent == ()
+    assert plan.unmatched == ("Data_F_Ind_1_750.zip: texts with the name of one found before, not taken: 1.",)
+    series = read_plan(plan)
+    assert series[0].samples[0, [0, -1]].tolist() == [-20.0, 20.0]
+    assert series[1].samples[0, [0, -1]].tolist() == [20.0, -20.0]
+
+
+def test_the_official_layout_of_cinc2017_needs_no_folder_around_it(shared_data, tmp_path):
+    pytest.importorskip("wfdb")
+    home = tmp_path / "training2017"
+    home.mkdir()
+    for name in ("A00004.hea", "A00004.mat", "A00005.hea"):
+        (home / name).write_bytes((shared_data / "cinc2017" / "training2017" / name).read_bytes())
+    (tmp_path / "REFERENCE.csv").write_text("A00004,A\r\nA00005,A\r\n")
+    plan = plan_dataset("cinc2017", root=tmp_path)
+    assert plan.absent == ("training2017/A00005.mat",)
+    assert [one.name for one in plan.recordings] == ["A00004"]
+    assert str(on_disk(DATASETS["cinc2017"], tmp_path)) == "partly (4 of 5 files)"
+    with pytest.warns(RAxSSWarning, match=r"1 file is absent: training2017/A00005.mat"):
+        series = load_dataset("cinc2017", root=tmp_path)
+    assert (series[0].label, series[0].n_samples) == ("AF", 9000)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("../secret,N", r"'../secret,N' in line 2"),
+        ("A2,X", r"'A2,X' in line 2"),
+        ("A2", r"'A2' in line 2"),
+        ("A1,A", r"'A1' twice, with different labels; line 2"),
+    ],
+)
+def test_a_damaged_table_of_labels_is_refused(tmp_path, line, told):
+    (tmp_path / "REFERENCE.csv").write_text(f"A1,N\n{line}\n")
+    with pytest.raises(RecordingError, match=told):
+        plan_dataset("cinc2017", root=tmp_path)
+
+
+def test_a_watch_file_whose_lengths_do_not_add_up_is_refused(shared_data, tmp_path):
+    with np.load(shared_data / "watch" / "watch.npz", allow_pickle=False) as stored:
+        arrays = dict(stored)
+    np.savez(tmp_path / "watch.npz", **(arrays | {"lengths": arrays["lengths"] + 1}))
+    with pytest.raises(
+        RecordingError, match=r"X of shape \(244102, 6\) and 140 lengths that add up to 244242"
+    ):
+        plan_dataset("watch", root=tmp_path)
+    np.savez(tmp_path / "watch.npz", **(arrays | {"y": arrays["y"] + 1}))
+    with pytest.raises(RecordingError, match=r"'watch.npz' of watch has X"):
+        plan_dataset("watch", root=tmp_path)
+    (tmp_path / "watch.npz").write_bytes((shared_data / "watch" / "watch.npz").read_bytes()[:100_000])
+    with pytest.raises(RecordingError, match=r"'watch.npz' of watch cannot be read"):
+        plan_dataset("watch", root=tmp_path)
+
+
+# --- zips that are not what they seem
+
+
+def make_zip(folder: Path, name="Data_F_50.zip", members=None, compression=zipfile.ZIP_DEFLATED) -> Path:
+    path = folder / name
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for member, content in (members or {"Data_F_Ind0001.txt": BERN_TEXT}).items():
+            archive.writestr(member, content)
+    return path
+
+
+def open_first(folder: Path):
+    plan = plan_dataset("bern-barcelona", root=folder)
+    return plan.recordings[0].open_recording()
+
+
+def test_a_text_that_expands_without_measure_is_refused(tmp_path):
+    make_zip(tmp_path, members={"Data_F_Ind0001.txt": "0,0\n" * 500_000})
+    with pytest.raises(
+        RecordingError, match=r"'Data_F_Ind0001.txt' in 'Data_F_50.zip' would unpack from .* to 2,000,000"
+    ):
+        open_first(tmp_path)
+    make_zip(tmp_path, members={"Data_F_Ind0001.txt": "1,2\n" * 2_200_000}, compression=zipfile.ZIP_STORED)
+    with pytest.raises(RecordingError, match=r"would unpack from 8,800,000 to 8,800,000"):
+        open_first(tmp_path)
+
+
+def test_a_zip_with_too_many_members_or_bytes_is_refused(tmp_path, monkeypatch):
+    make_zip(tmp_path, members={f"{n}.txt": "" for n in range(10_001)}, compression=zipfile.ZIP_STORED)
+    with pytest.raises(RecordingError, match=r"'Data_F_50.zip' has 10,001 members; at most 10,000"):
+        plan_dataset("bern-barcelona", root=tmp_path)
+    make_zip(tmp_path)
+    monkeypatch.setattr(archives_module, "MAX_TOTAL_BYTES", 1000)
+    with pytest.raises(
+        RecordingError, match=rf"'Data_F_50.zip' would unpack to {len(BERN_TEXT):,} bytes; at most 1,000"
+    ):
+        plan_dataset("bern-barcelona", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "member", ["../Data_F_Ind0001.txt", "/etc/Data_F_Ind0001.txt", "a/../../Data_F_Ind0001.txt"]
+)
+def test_a_member_that_leads_elsewhere_is_refused(tmp_path, member):
+    make_zip(tmp_path, members={member: BERN_TEXT})
+    with pytest.raises(RecordingError, match=r"member '(Data|/|\.\.|a).*' *, which leads out of its folder"):
+        plan_dataset("bern-barcelona", root=tmp_path)
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path):
+    link = zipfile.ZipInfo("Data_F_Ind0001.txt")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "Data_F_50.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt', which leads out of its folder"):
+        plan_dataset("bern-barcelona", root=tmp_path)
+
+
+def test_two_members_of_one_name_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "Data_F_50.zip", "w") as archive:
+        archive.writestr("Data_F_Ind0001.txt", BERN_TEXT)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("Data_F_Ind0001.txt", BERN_TEXT)
+    with pytest.raises(RecordingError, match=r"'Data_F_50.zip' has two members of one name"):
+        plan_dataset("bern-barcelona", root=tmp_path)
+
+
+def test_an_encrypted_member_is_refused(tmp_path):
+    path = make_zip(tmp_path)
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(signature) + offset] |= 1
+    path.write_bytes(content)
+    with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt' in 'Data_F_50.zip' is encrypted"):
+        open_first(tmp_path)
+
+
+def test_a_damaged_zip_is_refused_wherever_the_damage_is(tmp_path, rng):
+    whole = make_zip(tmp_path).read_bytes()
+    path = tmp_path / "Data_F_50.zip"
+    expected = read_numbers(TextFile(path, "Data_F_Ind0001.txt"), tmp_path, n_columns=2, n_rows=10240)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(whole), size=3):
+            damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        try:
+            with open_first(tmp_path) as recording:
+                assert_array_equal(recording.read([0, 1]), expected)  # a byte that does not matter
+        except RecordingError:
+            refused += 1
+        except IndexError:  # its name was hit: it is no text of this dataset any more
+            refused += 1
+    assert refused > 40
+    for length in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(RecordingError, match=r"'Data_F_50.zip' cannot be read"):
+            open_first(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BERN_TEXT[:-28], r"has 10239 rows of 2; 10240 rows of 2"),
+        (BERN_TEXT + "1,2\n", r"has 10241 rows of 2"),
+        (BERN_TEXT.replace("-20.000000", "       nan"), r"some not finite"),
+        (BERN_TEXT.replace(",", " "), r"is no table of numbers"),
+        ("x,y\n" + BERN_TEXT, r"is no table of numbers"),
+        ("é,1\n" + BERN_TEXT, r"is no table of numbers"),
+    ],
+)
+def test_a_text_with_other_content_is_refused(tmp_path, text, told):
+    (tmp_path / "Data_F_Ind0001.txt").write_text(text)
+    with pytest.raises(RecordingError, match=rf"the text 'Data_F_Ind0001.txt' .*{told}"):
+        open_first(tmp_path)
+
+
+def test_a_text_behind_a_link_out_of_the_folder_is_not_read(tmp_path):
+    (tmp_path / "secret.txt").write_text(BERN_TEXT)
+    folder = tmp_path / "bern-barcelona"
+    folder.mkdir()
+    (folder / "Data_F_Ind0001.txt").symlink_to(tmp_path / "secret.txt")
+    with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt' leads out") as raised:
+        open_first(tmp_path)
+    assert str(tmp_path) not in str(raised.value)
+
+
+def test_reading_a_zip_writes_nothing(tmp_path):
+    make_zip(
+        tmp_path, members={"deep/er/Data_F_Ind0001.txt": BERN_TEXT, "__MACOSX/._Data_F_Ind0001.txt": "x"}
+    )
+    with open_first(tmp_path):
+        assert [one.name for one in tmp_path.rglob("*")] == ["Data_F_50.zip"]
+    texts, doubled = find_texts(tmp_path, re.compile(r"Data_.*\.txt"))
+    assert (list(texts), doubled) == (["DATA_F_IND0001"], [])
+
+
+# --- the tables of files
+
+
+def test_the_table_of_signals_is_the_published_one_and_sidecars_have_their_sums(shared_data):
+    listed = {one.path: one for one in listed_files("ds003029")}
+    assert sum(one.size for one in listed.values()) == DATASETS["ds003029"].size
+    with open(shared_data / "ds003029" / "annex_manifest.tsv", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            one = listed.pop(row["path"])
+            assert (one.size, one.algorithm, one.digest) == (int(row["size_bytes"]), "md5", row["md5"])
+    sums = dict(
+        line.split("  ", 1)[::-1]
+        for line in (shared_data / "ds003029" / "SHA256SUMS").read_text().splitlines()
+    )
+    added = {"README.md", "annex_manifest.tsv"}  # beside the dataset, not of it
+    assert {path: one.digest for path, one in listed.items()} == {
+        path: sum_ for path, sum_ in sums.items() if path not in added
+    }
+    assert all((shared_data / "ds003029" / path).stat().st_size == one.size for path, one in listed.items())
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../a", "a/../../b", "a//b", "./a", "a/", "", "a\\b", "C:a", "a\nb", "a\x00b", ".."],
+)
+def test_a_listed_path_that_is_not_plain_is_refused(path):
+    with pytest.raises(RecordingError, match=re.escape(repr(path))):
+        safe_path(path)
+
+
+def test_a_damaged_list_of_files_is_refused():
+    with pytest.raises(RecordingError, match=r"has the columns path, md5; needed are path, size_bytes"):
+        read_listing("path\tmd5\n")
+    with pytest.raises(RecordingError, match=r"line 2, has '-3' as size"):
+        read_listing(f"path\tsize_bytes\tmd5\na\t-3\t{'0' * 32}\n")
+    with pytest.raises(RecordingError, match=r"'zz' as md5; .* 32 hexadecimal"):
+        read_listing("path\tsize_bytes\tmd5\na\t3\tzz\n")
+
+
+def test_subjects_and_patterns_choose_files_with_what_concerns_all():
+    listed = listed_files("ds003029")
+    shared = {one.path for one in listed if "/" not in one.path} | {"sourcedata/clinical_data_summary.xlsx"}
+    for spelling in ("sub-umf001", "umf001", "sub-umf001/"):
+        assert {one.path for one in choose(listed, [spelling])} == shared | {
+            one.path for one in listed if one.path.startswith("sub-umf001/")
+        }
+    assert {one.path for one in choose(listed, ["*_events.tsv", "umf002"])} == shared | {
+        one.path for one in listed if one.path.endswith("_events.tsv") or one.path.startswith("sub-umf002/")
+    }
+    assert choose(listed, []) == listed
+    with pytest.raises(DataError, match=r"matches 'sub-pt1'; did you mean 'sub-pt1\d'"):
+        choose(listed, ["sub-pt1"])
+
+
+# --- summaries
+
+
+def toy_channels(**changes):
+    rows = [
+        ("pt1", "NIH", "run-1", "ECOG", "good", 1000.0, "soz", "S"),
+        ("pt1", "NIH", "run-1", "ECOG", "good", 1000.0, "other", "S"),
+        ("pt1", "NIH", "run-1", "ECOG", "bad", 1000.0, "other", "S"),
+        ("pt1", "NIH", "run-1", "MISC", "good", 1000.0, None, "S"),
+        ("pt2", "NIH", "run-2", "ECOG", "good", 500.0, None, "F"),
+        ("umf1", "UMF", "run-3", "SEEG", "good", 999.9, None, "NR"),
+    ]
+    columns = ["patient", "centre", "recording", "type", "status", "rate", "label", "outcome"]
+    return pd.DataFrame(rows, columns=columns).assign(**changes)
+
+
+def test_only_patients_with_soz_labels_are_counted_where_they_are_known():
+    nih, umh = summarise_centres(toy_channels()).table.to_dict("records")
+    assert (nih["centre"], nih["patients"], nih["soz_patients"]) == ("NIH", 2, 1)
+    assert (nih["runs"], nih["channels"], nih["series"], nih["soz_share"]) == (1, 4, 2, 0.5)
+    assert (nih["type"], nih["rate"], nih["outcomes"]) == ("ECoG", "500 to 1000", "F 1, S 1")
+    assert (umh["centre"], umh["patients"], umh["soz_patients"], umh["series"]) == ("UMH (umf)", 1, 0, 0)
+    assert np.isnan(umh["soz_share"])
+    assert (umh["type"], umh["rate"], umh["paper"]) == ("sEEG", "999.9", "5 / 1 / 129 / 25.58%")
+
+
+def test_without_soz_labels_their_columns_are_empty_and_a_note_says_why():
+    summary = summarise_centres(toy_channels(label=None))
+    assert summary.table["soz_patients"].isna().all()
+    assert summary.table["soz_share"].isna().all()
+    assert summary.table["series"].tolist() == [3, 1]
+    assert "sourcedata/clinical_data_summary.xlsx, which is not there" in summary.notes[0]
+
+
+def test_the_centres_of_the_real_sidecars_are_counted_right(shared_data):
+    pytest.importorskip("mne_bids")
+    table = summarise_ds003029(shared_data).table.set_index("centre")
+    assert table.index.tolist() == list(PAPER)
+    assert table["patients"].to_dict() == {centre: numbers[0] for centre, numbers in PAPER.items()}
+    assert table["runs"].sum() == 106
+    counts = {"jh": Counter(), "pt": Counter(), "ummc": Counter(), "umf": Counter()}
+    for file in (shared_data / "ds003029").glob("sub-*/ses-*/ieeg/*_channels.tsv"):
+        with open(file, newline="", encoding="utf-8-sig") as lines:
+            for row in csv.DictReader(lines, delimiter="\t"):
+                count = counts[re.match(r"sub-([a-z]+)", file.name)[1]]
+                count["channels"] += 1
+                intracranial = row["type"] in ("ECOG", "SEEG")
+                count["intracranial"] += intracranial
+                count["series"] += intracranial and row["status"] == "good"
+    assert sum(count["intracranial"] for count in counts.values()) == 11140  # as the README says
+    for column in ("channels", "series"):
+        assert table[column].tolist() == [count[column] for count in counts.values()]
+    assert table.loc["UMMC", "rate"] == "249.9 to 999.4"
+    assert table.loc["UMH (umf)", "type"] == "ECoG, sEEG"
+    assert table.loc["JHH", "outcomes"] == "F 3, NR 3, S 1"
+
+
+def test_a_plan_is_summed_up(shared_data):
+    facts = summarise_plan(plan_dataset("watch", root=shared_data))
+    assert facts == {
+        "series": 140,
+        "classes": dict.fromkeys(("ABD", "ER", "FEL", "IR", "PEN", "ROW", "TRAP"), 20),
+        "variates": [6],
+        "rates": [50.0],
+        "shortest": 947,
+        "median": 1769.5,
+        "longest": 2618,
+        "group_by": "patient",
+        "groups": 10,
+        "absent": 0,
+    }
+
+
+# --- on the command line
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["datasets", *map(str, arguments)], catch_exceptions=False)
+
+
+def test_the_list_has_licence_size_citation_and_what_is_on_disk(shared_data):
+    told = run("--root", shared_data).output
+    assert re.search(r"^bonn +complete; CC BY 4.0, research and education only; 3.2 MB$", told, re.MULTILINE)
+    assert re.search(r"^ds003029 +partly \(362 of 681 files\); CC0; 11.08 GB$", told, re.MULTILINE)
+    assert "doi:10.34810/data502" in told
+    assert str(shared_data) not in told
+    without = run().output
+    assert re.search(r"^sample +comes with raxss; ODC-By 1.0; 2.0 MB$", without, re.MULTILINE)
+    assert "say where with --root or in the variable RAXSS_DATA" in without
+
+
+def test_the_list_as_json_has_every_dataset(tmp_path):
+    (tmp_path / "bonn").mkdir()
+    (tmp_path / "bonn" / "Z.zip").write_bytes(b"")
+    (tmp_path / "cinc2017").mkdir()
+    (tmp_path / "cinc2017" / "REFERENCE.csv").write_text("nonsense\n")
+    told = {one["name"]: one for one in json.loads(run("--root", tmp_path, "--json").output)}
+    assert list(told) == list(DATASETS)
+    assert {name: one["state"] for name, one in told.items()} == {
+        "sample": "inside",
+        "synthetic": "inside",
+        "bern-barcelona": "absent",
+        "bonn": "partly",
+        "cinc2017": "damaged",
+        "watch": "absent",
+        "ds003029": "absent",
+    }
+    assert (told["bonn"]["n_present"], told["bonn"]["n_wanted"]) == (1, 5)
+
+
+def test_the_summary_prints_the_papers_table_by_centre(shared_data):
+    pytest.importorskip("mne_bids")
+    lines = run("summary", "--root", shared_data).output.splitlines()
+    assert lines[0].split()[:4] == ["centre", "patients", "with", "SOZ"]
+    assert [line.split()[0] for line in lines[1:5]] == ["JHH", "NIH", "UMMC", "UMH"]
+    assert lines[1].split()[1:6] == ["7", "n/a", "31", "3739", "3227"]
+    told = json.loads(run("summary", "ds003029", "--root", shared_data, "--json").output)
+    assert told["centres"][3]["centre"] == "UMH (umf)"
+    assert told["centres"][3]["soz_share"] is None
+
+
+def test_the_summary_of_another_dataset_has_its_numbers(shared_data):
+    told = run("summary", "watch", "--root", shared_data).output
+    assert "watch: 140 series of 6 variate(s)" in told
+    assert "947 to 2618 samples, median 1769.5" in told
+    assert "10, by patient" in told
+    assert json.loads(run("summary", "sample", "--json").output)["classes"] == {"AF": 200, "normal": 200}
+
+
+def test_the_summary_of_an_absent_dataset_says_where_it_comes_from(tmp_path):
+    with pytest.raises(DataError, match=r"nothing of dataset 'bonn' is there. Get it from https://doi.org/"):
+        run("summary", "bonn", "--root", tmp_path)
+    with pytest.raises(DataError, match=r"nothing of dataset 'ds003029' is there. Fetch it with"):
+        run("summary", "--root", tmp_path)
+
+
+def test_a_dataset_that_cannot_be_fetched_says_where_it_comes_from(tmp_path):
+    with pytest.raises(
+        DataError, match=r"'bonn' cannot be fetched by raxss; its source is https://doi.org/10.34810"
+    ):
+        run("download", "bonn", "--root", tmp_path)
