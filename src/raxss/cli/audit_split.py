@@ -1,0 +1,130 @@
+"""``raxss audit-split DATA --split split.json [--model MODEL] [--json]``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raxss.cli.fit import Data, Root
+from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed
+
+if TYPE_CHECKING:
+    from raxss.audit import Audit
+    from raxss.recordings.series import SeriesCollection
+    from raxss.splits import Split
+
+SplitPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--split", help="File or folder that raxss split wrote; otherwise the split is made as it does."
+    ),
+]
+ModelFolder = Annotated[
+    Path | None, typer.Option("--model", help="Model whose scaling and counts are compared with the split.")
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        "--training-names", help="Text file, one name a line: series that a model or library has seen."
+    ),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print {clean, findings: [{code, severity, message, split}], splits}."),
+]
+
+
+def audit_split(
+    data: Data,
+    split: SplitPath = None,
+    by: By = None,
+    seed: Seed = 69421,
+    fractions: Fractions = "0.7,0.1,0.2",
+    folds: Folds = None,
+    leave_out: LeaveOut = None,
+    balance: Balance = "none",
+    model: ModelFolder = None,
+    training_names: Names = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove that a split keeps test series out of training, or say how it does not.
+
+    Looks for shared patients, pairs, recordings and electrodes, copied and resampled signals, balancing before the
+    split, and statistics fitted across it. Exit code 0 if every split is clean, 1 if there is a leak.
+    """
+    import json
+
+    from raxss.audit import audit_split as audit
+    from raxss.audit import read_fitted
+    from raxss.cli import printable
+    from raxss.cli.fit import read_data
+    from raxss.cli.split import make_splits
+
+    series = read_data(data, root)
+    scaling, counts = read_fitted(model) if model is not None else (None, None)
+    names = None if training_names is None else read_names(training_names)
+    if split is None:
+        splits = make_splits(series, by, seed, fractions, folds, leave_out, balance)
+    else:
+        splits = read_splits(split, series)
+    audits = [
+        audit(series, one, statistics=scaling, training_names=names, training_counts=counts) for one in splits
+    ]
+    if as_json:
+        print(json.dumps(json_of(splits, audits), indent=2))
+    else:
+        for made, one in zip(splits, audits, strict=True):
+            print(printable(f"split: {title_of(made)}\n{table_of(one)}\n"))
+    if not all(one.clean for one in audits):
+        raise typer.Exit(1)
+
+
+def read_splits(path: Path, series: SeriesCollection) -> list[Split]:
+    """One split from a file, or all from a folder."""
+    from raxss.errors import RecordingError
+    from raxss.splits import Split
+
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise RecordingError(f"the folder {path.name!r} has no .json file; give what `raxss split` wrote.")
+    return [Split.read(file, series.names) for file in files]
+
+
+def read_names(path: Path) -> list[str]:
+    """The lines of a text file."""
+    from raxss.errors import RecordingError
+
+    try:
+        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordingError(
+            f"the names in {path.name!r} cannot be read ({type(error).__name__}); needed is text, one a line."
+        ) from error
+
+
+def title_of(split: Split) -> str:
+    """What a split says it is, and which of several."""
+    return split.description if split.fold is None else f"{split.description}, {split.fold}"
+
+
+def json_of(splits: list[Split], audits: list[Audit]) -> dict[str, Any]:
+    """All findings side by side, and for each split what was asked."""
+    both = [(title_of(split), audit.as_json()) for split, audit in zip(splits, audits, strict=True)]
+    return {
+        "clean": all(audit.clean for audit in audits),
+        "findings": [{**finding, "split": title} for title, told in both for finding in told["findings"]],
+        "splits": [
+            {"split": title, "clean": told["clean"], "checked": told["checked"]} for title, told in both
+        ],
+    }
+
+
+def table_of(audit: Audit) -> str:
+    """What was asked and of how much, then what was found."""
+    width = max(len(what) for what, _ in audit.checked)
+    lines = [f"  {what:<{width}}  {of}" for what, of in audit.checked]
+    lines += [f"{one.severity}: {one.code}: {one.message}" for one in audit.findings]
+    return "\n".join([*lines, "clean" if audit.clean else "NOT clean"])

@@ -1,0 +1,126 @@
+"""``raxss split DATA --by patient --seed 69421 --out split.json``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raxss.cli.fit import Data, Root
+
+if TYPE_CHECKING:
+    from raxss.recordings.series import SeriesCollection
+    from raxss.splits import Split
+
+By = Annotated[
+    str | None,
+    typer.Option(
+        help="What stays together: patient, pair, recording, electrode, centre, or channel (the paper's, leaky). "
+        "Default: the widest that is known."
+    ),
+]
+Fractions = Annotated[str, typer.Option(help="Shares of training, validation and test.")]
+Folds = Annotated[int | None, typer.Option(help="So many splits, in which each series is tested once.")]
+LeaveOut = Annotated[
+    str | None, typer.Option(help="One split for each centre (or patient, ...), which is its test part.")
+]
+Balance = Annotated[
+    str,
+    typer.Option(
+        help="none; train_val (after the split); before_split, sss_nih_quarter (SSS's, which change the test part)."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Draws the split.")]
+Out = Annotated[
+    Path, typer.Option("--out", help="FILE.json; with --folds or --leave-out a folder with one file a split.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+
+
+def split(
+    data: Data,
+    out: Out,
+    by: By = None,
+    seed: Seed = 69421,
+    fractions: Fractions = "0.7,0.1,0.2",
+    folds: Folds = None,
+    leave_out: LeaveOut = None,
+    balance: Balance = "none",
+    root: Root = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Set validation and test series aside, whole groups at a time, and keep the split by name."""
+    from raxss.cli.fit import read_data
+    from raxss.storage import check_writable, refuse_existing, whole_folder
+
+    refuse_existing(out, overwrite=overwrite)
+    check_writable(out)
+    series = read_data(data, root)
+    splits = make_splits(series, by, seed, fractions, folds, leave_out, balance)
+    if folds is None and leave_out is None:
+        splits[0].save(out, series.names)
+    else:
+        with whole_folder(out, overwrite=overwrite) as folder:
+            for number, one in enumerate(splits):
+                one.save(folder / file_name(number, one), series.names)
+    for one in splits:
+        print(line_of(one, series))
+    print(f"Kept in {out}. Next: raxss audit-split {data} --split {out}")
+
+
+def make_splits(
+    series: SeriesCollection,
+    by: str | None,
+    seed: int,
+    fractions: str,
+    folds: int | None,
+    leave_out: str | None,
+    balance: str,
+) -> list[Split]:
+    """The splits that the options ask for."""
+    from typing import cast
+
+    from raxss.errors import ConfigError
+    from raxss.splits import Balance, leave_one_out, split_series
+    from raxss.splits import folds as make_folds
+
+    balancing = cast(Balance, balance)  # refused there if it is none of them
+    if folds is not None and leave_out is not None:
+        raise ConfigError("--folds and --leave-out are two ways to test every series; give one of them.")
+    if leave_out is not None:
+        if by is not None:
+            raise ConfigError(f"--leave-out {leave_out} says what stays together; leave --by {by} out.")
+        return list(leave_one_out(series, level=leave_out, seed=seed, balance=balancing).values())
+    if folds is not None:
+        return make_folds(series, by=by, n_folds=folds, seed=seed, balance=balancing)
+    try:
+        train, validation, test = (float(one) for one in fractions.split(","))
+    except ValueError:
+        raise ConfigError(
+            f"--fractions is {fractions!r}; needed are three numbers with commas between, such as 0.7,0.1,0.2."
+        ) from None
+    return [split_series(series, by=by, fractions=(train, validation, test), seed=seed, balance=balancing)]
+
+
+def file_name(number: int, split: Split) -> str:
+    """``fold-3.json``, ``centre-NIH.json``; what a file name cannot hold becomes ``-``."""
+    import re
+
+    if split.description.startswith("leave one"):
+        return f"{number:03d}-{split.by}-{re.sub(r'[^A-Za-z0-9_.]+', '-', split.fold or '')}.json"
+    return f"fold-{split.fold}.json"
+
+
+def line_of(split: Split, series: SeriesCollection) -> str:
+    """One split in one line: what it is, and how many of each class are in each part."""
+    from collections import Counter
+
+    told = []
+    for name in ("train", "validation", "test", "dropped"):
+        members = getattr(split, name)
+        classes = Counter(str(series[int(index)].label) for index in members)
+        shares = ", ".join(f"{label} {count}" for label, count in sorted(classes.items()))
+        told += [f"{name} {len(members)}" + (f" ({shares})" if shares else "")] if len(members) else []
+    fold = "" if split.fold is None else f", {split.fold}"
+    return f"{split.description}{fold}: {'; '.join(told)}"

@@ -1,0 +1,699 @@
+"""An audit finds every planted leak, and cries wolf over no clean split."""
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.signal import lfilter, resample, resample_poly
+from typer.testing import CliRunner
+
+from raxss import RAxSSClassifier
+from raxss.audit import LEAKS, NOTES, audit_split, read_fitted
+from raxss.copies import find_copies, resampled_similarity
+from raxss.datasets import load_sample, load_synthetic
+from raxss.errors import DataError, ModelError, RAxSSError, RecordingError, VariateMismatchError
+from raxss.preparation import Scaling
+from raxss.recordings.series import Series, SeriesCollection
+from raxss.splits import Split, folds, leave_one_out, split_series
+from toys import SMALL, waves
+
+CENTRES = ("pt", "jh", "ummc", "umf")
+
+
+@cache
+def hospital(seed=0, n_patients=16, n_channels=8, n_samples=2000):
+    """Patients of four centres. Channels of one share most of their signal, as under a common reference."""
+    rng = np.random.default_rng(seed)
+
+    def pink(*shape):
+        return lfilter([1.0], [1.0, -0.95], rng.normal(size=shape), axis=-1)
+
+    series = []
+    for patient in range(n_patients):
+        name = f"{CENTRES[patient % 4]}{patient:02d}"
+        common = 3 * pink(n_samples)
+        for channel in range(n_channels):
+            electrode = "AG"[channel // 4]
+            origin = {
+                "centre": CENTRES[patient % 4],
+                "patient": name,
+                "recording": f"run{channel % 2}",
+                "electrode": electrode,
+                "channel": f"{electrode}{channel}",
+            }
+            series.append(
+                Series(
+                    (40 + patient + 30 * (common + pink(n_samples))).astype(np.float32),
+                    500.0,
+                    label="SOZ" if channel < 1 + patient % 4 else "other",
+                    name=f"{name} {electrode}{channel}",
+                    origin=origin,
+                )
+            )
+    return SeriesCollection(series)
+
+
+def pooled(samples, kernel=24, stride=12):
+    return np.lib.stride_tricks.sliding_window_view(samples, kernel, axis=-1)[..., ::stride, :].mean(axis=-1)
+
+
+def z_scored(samples):
+    return (samples - samples.mean()) / samples.std()
+
+
+def with_noise(samples, decibel=20):
+    noise = np.random.default_rng(5).normal(size=samples.shape)
+    return samples + noise * samples.std() * 10 ** (-decibel / 20)
+
+
+# Each makes a copy of samples (1, n) at some rate; the copy goes into the test part under the id of another.
+COPIES = {
+    "duplicate under a new id": lambda x: (x.copy(), 1),
+    "float64 copy of float32": lambda x: (x.astype(np.float64), 1),
+    "rounded to integers": lambda x: (np.round(x).astype(np.int32), 1),
+    "scaled": lambda x: (x * 1e-6, 1),
+    "offset": lambda x: (x + 5000, 1),
+    "negated": lambda x: (-x, 1),
+    "z-scored": lambda x: (z_scored(x), 1),
+    "scaled, offset and negated float16": lambda x: ((3 - x / 50).astype(np.float16), 1),
+    "noise 20 dB below": lambda x: (with_noise(x), 1),
+    "cropped to the first half": lambda x: (x[:, :1000], 1),
+    "cropped to the last third": lambda x: (x[:, -700:], 1),
+    "cropped from the middle and z-scored": lambda x: (z_scored(x[:, 613:1391]), 1),
+    "one half shared, one half new": lambda x: (np.concatenate([x[:, 900:], x[:, :900][:, ::-1]], axis=1), 1),
+    "resampled by 2": lambda x: (resample_poly(x, 2, 1, axis=1), 2),
+    "resampled by 1/2": lambda x: (resample_poly(x, 1, 2, axis=1), 0.5),
+    "resampled by 1.1": lambda x: (resample_poly(x, 11, 10, axis=1), 1.1),
+    "resampled by 1/1.1 and z-scored": lambda x: (z_scored(resample_poly(x, 10, 11, axis=1)), 10 / 11),
+    "resampled by 0.37, another method": lambda x: (resample(x, 740, axis=1), 0.37),
+    "resampled by 1/2, negated": lambda x: (-resample_poly(x, 1, 2, axis=1), 0.5),
+    "resampled by 1/2, rate not told": lambda x: (resample_poly(x, 1, 2, axis=1), 1),
+    "pooled 24/12": lambda x: (pooled(x), 1 / 12),
+    "pooled 24/12 and z-scored": lambda x: (z_scored(pooled(x)), 1 / 12),
+    "pooled 24/12, rate not told": lambda x: (pooled(x), 1),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_in_another_part_is_caught(name):
+    series = list(hospital(n_patients=10, n_channels=4))
+    part = "validation" if "scaled" in name else "test"
+    split = split_series(SeriesCollection(series), seed=1)
+    source, target = int(split.train[7]), int(getattr(split, part)[3])
+    samples, faster = COPIES[name](series[source].samples)
+    series[target] = replace(series[target], samples=samples, rate=500.0 * faster)
+    audit = audit_split(SeriesCollection(series), split)
+    leaks = {one.code: one.message for one in audit.findings if one.severity == "leak"}
+    expected = (
+        "identical-samples"
+        if name in ("duplicate under a new id", "float64 copy of float32")
+        else ("resampled-copy" if "resampled" in name or "pooled" in name else "copied-stretch")
+    )
+    assert set(leaks) == {expected, "one-patient-two-ids"}
+    assert f"{series[source].name} (train)" in leaks[expected]
+    assert f"{series[target].name} ({part})" in leaks[expected]
+    assert leaks[expected].startswith("1 times")
+    for index in (source, target):
+        assert series[index].origin["patient"] in leaks["one-patient-two-ids"]
+
+
+def with_origin(series, **levels):
+    return replace(series, origin={**series.origin, **levels})
+
+
+def shared_patient(series, split):
+    one, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], patient=one.origin["patient"])
+    return split, {"shared-patient", "shared-recording", "shared-electrode"}, one.origin["patient"]
+
+
+def patient_spelt_twice(series, split):
+    one = series[split.train[0]].origin["patient"]
+    letters, number = one.rstrip("0123456789"), int(one.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    other = int(split.test[0])
+    series[other] = with_origin(series[other], patient=f"sub-{letters.upper()}_{number:04d}")
+    return split, {"patient-spelt-twice"}, one
+
+
+def shared_group_of_a_manifest(series, split):
+    for index, one in enumerate(series):
+        series[index] = replace(one, origin={}, group=one.origin["patient"])
+    other = int(split.test[0])
+    series[other] = replace(series[other], group=series[split.train[0]].group)
+    return split, {"shared-patient"}, series[split.train[0]].group
+
+
+def shared_pair(series, split):
+    for index, one in enumerate(series):
+        series[index] = replace(one, origin={"pair": one.name})
+    one, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], pair=one.name)
+    return split, {"shared-pair"}, one.name
+
+
+def shared_recording(series, split):
+    for index, one in enumerate(series):
+        series[index] = replace(
+            one, origin={"recording": "/".join([one.origin["patient"], one.origin["recording"]])}
+        )
+    one, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], recording=one.origin["recording"])
+    return split, {"shared-recording"}, one.origin["recording"]
+
+
+def shared_electrode(series, split):
+    for index, one in enumerate(series):
+        series[index] = replace(one, origin={"electrode": one.name})
+    one, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], electrode=one.name)
+    return split, {"shared-electrode"}, one.name
+
+
+def channels_of_one_electrode(series, split):
+    made = split_series(SeriesCollection(series), by="channel", seed=3)
+    return made, {"shared-patient", "shared-recording", "shared-electrode"}, "channel (leaky)"
+
+
+def electrodes_of_one_patient(series, split):
+    made = split_series(SeriesCollection(series), by="electrode", seed=3)
+    return made, {"shared-patient", "shared-recording"}, "electrode (leaky: patients shared)"
+
+
+def recordings_of_one_patient(series, split):
+    made = split_series(SeriesCollection(series), by="recording", seed=3)
+    return made, {"shared-patient", "shared-electrode"}, "recording (leaky: patients shared)"
+
+
+def left_out_centre_in_training(series, split):
+    made = leave_one_out(SeriesCollection(series), level="centre", seed=3)["jh"]
+    other = int(made.test[0])
+    series[int(made.train[0])] = with_origin(
+        series[int(made.train[0])], centre=series[other].origin["centre"]
+    )
+    return made, {"left-out-centre-shared"}, "jh"
+
+
+def balanced_before(series, split):
+    made = split_series(SeriesCollection(series), seed=3, balance="before_split")
+    return made, {"balanced-before-split"}, "balance='before_split'"
+
+
+def balanced_before_and_not_told(series, split):
+    made = split_series(SeriesCollection(series), seed=3, balance="before_split")
+    return replace(made, balance="none"), {"balanced-before-split"}, "all parts together have equal classes"
+
+
+def balanced_test_and_not_told(series, split):
+    labels = SeriesCollection(series).labels
+    for seed in range(3, 40):  # a test part with enough of the smaller class to be sure
+        made = split_series(SeriesCollection(series), seed=seed, fractions=(0.3, 0.1, 0.6))
+        soz, other = (made.test[labels[made.test] == label] for label in ("SOZ", "other"))
+        if len(other) - len(soz) >= 30:
+            break
+    test = np.sort(np.concatenate([soz, other[: len(soz)]]))
+    dropped = np.setdiff1d(made.test, test)
+    return (
+        replace(made, test=test, dropped=dropped),
+        {"balanced-before-split"},
+        "the test part has equal classes",
+    )
+
+
+def quarter_of_nih(series, split):
+    made = split_series(SeriesCollection(series), seed=3, balance="sss_nih_quarter")
+    return made, {"balanced-before-split"}, "balance='sss_nih_quarter'"
+
+
+def quarter_of_nih_not_told(series, split):
+    made = split_series(SeriesCollection(series), seed=3, balance="sss_nih_quarter")
+    return replace(made, balance="none"), {"balanced-before-split"}, "all parts together have equal classes"
+
+
+def series_in_two_parts(series, split):
+    both = int(split.train[4])
+    return replace(split, test=np.sort([*split.test, both])), None, series[both].name
+
+
+def name_in_two_parts(series, split):
+    one, other = int(split.train[0]), int(split.test[0])
+    series[other] = replace(series[other], name=series[one].name)
+    return split, {"name-in-two-parts"}, series[one].name
+
+
+OTHER_LEAKS = [
+    shared_patient,
+    patient_spelt_twice,
+    shared_group_of_a_manifest,
+    shared_pair,
+    shared_recording,
+    shared_electrode,
+    channels_of_one_electrode,
+    electrodes_of_one_patient,
+    recordings_of_one_patient,
+    left_out_centre_in_training,
+    balanced_before,
+    balanced_before_and_not_told,
+    balanced_test_and_not_told,
+    quarter_of_nih,
+    quarter_of_nih_not_told,
+    series_in_two_parts,
+    name_in_two_parts,
+]
+
+
+@pytest.mark.parametrize("plant", OTHER_LEAKS, ids=lambda plant: plant.__name__)
+def test_a_planted_leak_is_caught(plant):
+    series = list(hospital())
+    split, codes, told = plant(series, split_series(SeriesCollection(series), seed=1))
+    audit = audit_split(SeriesCollection(series), split)
+    leaks = {one.code for one in audit.findings if one.severity == "leak"}
+    assert not audit.clean
+    if codes is None:  # a series that is in two parts brings its groups along
+        assert "series-in-two-parts" in leaks
+    else:
+        assert leaks == codes
+    assert any(told in one.message for one in audit.findings)
+
+
+def parts_of(collection, split, *names):
+    return [collection[int(index)] for name in names for index in getattr(split, name)]
+
+
+@pytest.mark.parametrize(
+    ("fitted_on", "code"),
+    [
+        (("train",), None),
+        (("train", "validation"), "statistics-saw-validation"),
+        (("train", "validation", "test"), "statistics-saw-test"),
+        (("train", "test"), "statistics-saw-test"),
+        (("test",), "statistics-saw-test"),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_statistics_tell_what_they_were_fitted_on(fitted_on, code, kind):
+    collection = hospital()
+    split = split_series(collection, seed=2)
+    scaling = Scaling.fit(parts_of(collection, split, *fitted_on), "train")
+    scaling = Scaling("train", scaling.mean.astype(kind), scaling.deviation.astype(kind))
+    audit = audit_split(collection, split, statistics=scaling)
+    findings = [one for one in audit.findings if one.code.startswith("statistics")]
+    assert [one.code for one in findings] == ([code] if code else [])
+    assert audit.clean == (code != "statistics-saw-test")
+    if code == "statistics-saw-test":
+        assert f"those of {' + '.join(fitted_on)} " in findings[0].message
+
+
+def test_statistics_of_other_data_are_noted_and_not_called_a_leak():
+    collection = hospital()
+    audit = audit_split(
+        collection,
+        split_series(collection, seed=2),
+        statistics=Scaling("train", np.array([3.0]), np.array([9.0])),
+    )
+    assert audit.clean
+    assert "statistics-unexplained" in [one.code for one in audit.findings]
+
+
+def test_statistics_say_nothing_where_each_series_is_scaled_alone():
+    collection = SeriesCollection(
+        replace(one, samples=z_scored(one.samples.astype(np.float64))) for one in hospital()
+    )
+    split = split_series(collection, seed=2)
+    for scaling in (Scaling.fit(list(collection), "train"), Scaling.fit([], "series")):
+        audit = audit_split(collection, split, statistics=scaling)
+        assert not [one for one in audit.findings if one.code.startswith("statistics")]
+
+
+def test_statistics_of_other_variates_are_refused():
+    collection = hospital()
+    with pytest.raises(VariateMismatchError, match="2 variates, but the series have 1"):
+        audit_split(
+            collection, split_series(collection, seed=2), statistics=Scaling("train", np.zeros(2), np.ones(2))
+        )
+
+
+def test_test_names_in_a_library_are_caught():
+    collection = hospital()
+    split = split_series(collection, seed=2)
+    names = [one.name for one in parts_of(collection, split, "train")]
+    assert audit_split(collection, split, training_names=names).clean
+    stolen = collection[int(split.test[5])].name
+    audit = audit_split(collection, split, training_names=[*names, stolen])
+    (leak,) = [one for one in audit.findings if one.severity == "leak"]
+    assert leak.code == "training-saw-test"
+    assert repr(stolen) in leak.message
+
+
+def test_a_model_that_was_fitted_on_more_than_its_parts_is_caught():
+    collection = hospital()
+    split = split_series(collection, seed=2)
+    labels = [one.label for one in parts_of(collection, split, "train", "validation")]
+    counts = {label: labels.count(label) for label in ("SOZ", "other")}
+    assert audit_split(collection, split, training_counts=counts).clean
+    counts["SOZ"] += 1
+    audit = audit_split(collection, split, training_counts=counts)
+    assert [one.code for one in audit.findings if one.severity == "leak"] == ["training-saw-test"]
+    assert f"SOZ: {counts['SOZ']}, of which {counts['SOZ'] - 1}" in audit.findings[0].message
+
+
+def test_a_message_names_ten_and_counts_the_rest():
+    series = list(hospital())
+    split = split_series(SeriesCollection(series), seed=1)
+    for one, other in zip(split.train[:13], split.test[:13], strict=True):
+        series[other] = replace(series[other], samples=series[one].samples)
+    audit = audit_split(SeriesCollection(series), split)
+    (leak,) = [one for one in audit.findings if one.code == "identical-samples"]
+    assert leak.message.startswith("13 times")
+    assert leak.message.count("(train)") == 10
+    assert "and 3 more" in leak.message
+
+
+# No false alarm ---------------------------------------------------------------------------------------------
+
+
+@cache
+def bern_barcelona(folder):
+    series = []
+    for kind in "FN":
+        with zipfile.ZipFile(folder / "bern-barcelona" / f"Data_{kind}_50.zip") as archive:
+            for name in sorted(name for name in archive.namelist() if name.endswith(".txt")):
+                columns = np.loadtxt(io.BytesIO(archive.read(name)), delimiter=",", dtype=np.float32).T
+                for channel, samples in zip("xy", columns, strict=True):
+                    series.append(
+                        Series(samples, 512.0, label=kind, name=f"{name} {channel}", origin={"pair": name})
+                    )
+    assert len(series) == 200
+    return SeriesCollection(series)
+
+
+@cache
+def bonn(folder, kinds):
+    series = []
+    for kind in kinds:
+        with zipfile.ZipFile(folder / "bonn" / f"{kind}.zip") as archive:
+            for name in archive.namelist():
+                if name.lower().endswith(".txt") and "__MACOSX" not in name:
+                    samples = np.array(archive.read(name).split(), dtype=np.float32)
+                    series.append(Series(samples, 173.61, label=kind, name=name.split("/")[-1]))
+    assert len(series) == 100 * len(kinds)
+    return SeriesCollection(series)
+
+
+@cache
+def watch(folder):
+    with np.load(folder / "watch" / "watch.npz") as stored:
+        pieces = np.split(stored["X"], np.cumsum(stored["lengths"])[:-1])
+        return SeriesCollection(
+            Series(one.T, 50.0, label=str(kind), name=f"set {k}", origin={"patient": str(subject)})
+            for k, (one, kind, subject) in enumerate(zip(pieces, stored["y"], stored["subject"], strict=True))
+        )
+
+
+@cache
+def pt01(folder, clip):
+    """Channels of one seizure, each alone: neighbours of one electrode land on both sides, and are no copies."""
+    with np.load(folder / "ds003029-pt01" / f"pt01_seizure1_{clip}.npz") as stored:
+        return SeriesCollection(
+            Series(samples, 1000.0, label=bool(soz), name=str(name))
+            for samples, name, soz in zip(stored["data"], stored["channels"], stored["soz"], strict=True)
+        )
+
+
+@cache
+def pt01_raw(folder):
+    """All 98 channels as recorded, bad ones too: hum and reference are common to all."""
+    edfio = pytest.importorskip("edfio")
+    (path,) = (folder / "ds003029-pt01").rglob("*.edf")
+    return SeriesCollection(
+        Series(signal.data, signal.sampling_frequency, label=k % 2, name=f"{k} {signal.label}")
+        for k, signal in enumerate(edfio.read_edf(path).signals)
+    )
+
+
+@cache
+def bids_clip(folder):
+    """50 channels at 2 kHz whose neighbours correlate with .99; multiplexed float32, as its header says."""
+    (path,) = (folder / "ds003498-clip").rglob("*.eeg")
+    return SeriesCollection(
+        Series(samples, 2000.0, label=k % 2, name=str(k))
+        for k, samples in enumerate(np.fromfile(path, dtype="<f4").reshape(-1, 50).T)
+    )
+
+
+CLEAN = {
+    "hospital by patient, seed 1": lambda folder: split_of(hospital(), seed=1),
+    "hospital by patient, seed 2, balanced afterwards": lambda folder: split_of(
+        hospital(), seed=2, balance="train_val"
+    ),
+    "hospital 60/20/20": lambda folder: split_of(hospital(), seed=3, fractions=(0.6, 0.2, 0.2)),
+    "hospital without validation": lambda folder: split_of(hospital(), seed=4, fractions=(0.8, 0, 0.2)),
+    "hospital, third fold": lambda folder: (hospital(), folds(hospital(), seed=5)[2]),
+    "hospital without NIH": lambda folder: (hospital(), leave_one_out(hospital(), seed=6)["pt"]),
+    "hospital without one patient": lambda folder: (
+        hospital(),
+        leave_one_out(hospital(), level="patient", seed=6)["jh05"],
+    ),
+    "motifs that recur in all series": lambda folder: split_of(load_synthetic(80), seed=1),
+    "other motifs": lambda folder: split_of(load_synthetic(60, seed=2), seed=2),
+    "embedded ECGs": lambda folder: split_of(load_sample(), seed=69421),
+    "every third ECG, second fold": lambda folder: (load_sample()[::3], folds(load_sample()[::3], seed=7)[1]),
+    "bern-barcelona by pair, seed 1": lambda folder: split_of(bern_barcelona(folder), seed=1),
+    "bern-barcelona, x against y": lambda folder: split_of(without_groups(bern_barcelona(folder)), seed=3),
+    "bonn F and N": lambda folder: split_of(bonn(folder, "FN"), seed=1),
+    "bonn, all sets": lambda folder: split_of(bonn(folder, "ZONFS"), seed=3),
+    "watch by subject, seed 1": lambda folder: split_of(watch(folder), seed=1),
+    "watch, each set alone": lambda folder: split_of(without_groups(watch(folder)), seed=3),
+    "pt01, 84 channels of 3 s": lambda folder: split_of(pt01(folder, "84ch_-1s_+2s"), seed=1),
+    "pt01, 14 channels of 30 s": lambda folder: split_of(pt01(folder, "14ch_-10s_+20s"), seed=2),
+    "pt01, all channels as recorded": lambda folder: split_of(pt01_raw(folder), seed=3),
+    "a clip at 2 kHz": lambda folder: split_of(bids_clip(folder), seed=4),
+}
+
+
+def split_of(collection, **options):
+    return collection, split_series(collection, **options)
+
+
+def without_groups(collection):
+    return SeriesCollection(replace(one, origin={}, group=None) for one in collection)
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_split_raises_no_alarm(name, shared_data):
+    collection, split = CLEAN[name](shared_data)
+    scaling = Scaling.fit(parts_of(collection, split, "train"), "train")
+    audit = audit_split(collection, split, statistics=scaling)
+    assert audit.clean, audit.findings
+    assert not {one.code for one in audit.findings} - {"groups-unknown", "leaky-by-design", "shared-centre"}
+
+
+def test_one_seizure_in_two_clips_is_found_in_real_data(shared_data):
+    """Two packages cut and filtered sub-pt01's first seizure, each in its own way; 14 channels are in both."""
+    short, long = pt01(shared_data, "84ch_-1s_+2s"), pt01(shared_data, "14ch_-10s_+20s")
+    series = [*short, *(replace(one, name=f"long {one.name}") for one in long)]
+    copies = find_copies(series, [0] * len(short) + [1] * len(long))
+    assert len(copies) == 14
+    assert all(f"long {series[one.first].name}" == series[one.second].name for one in copies)
+
+
+# The parts of the search ------------------------------------------------------------------------------------
+
+
+def test_a_flat_series_is_nobodys_copy():
+    flat = [Series(np.full(1000, value)) for value in (0.0, 0.0, 3.0, np.nan)]
+    assert find_copies(flat, [0, 1, 1, 0]) == []
+
+
+def test_duplicates_within_a_part_are_a_note(rng):
+    noise = rng.normal(size=(20, 500))
+    noise[3] = noise[4]
+    collection = SeriesCollection(Series(one, label=k % 2, name=f"s{k}") for k, one in enumerate(noise))
+    split = Split(
+        train=np.arange(12),
+        validation=np.arange(12, 15),
+        test=np.arange(15, 20),
+        by="channel",
+        leaky=False,
+        seed=0,
+        fractions=(0.6, 0.15, 0.25),
+    )
+    audit = audit_split(collection, split)
+    assert audit.clean
+    assert "'s3 = s4'" in next(one.message for one in audit.findings if one.code == "same-part-duplicates")
+
+
+def test_a_copy_is_found_beside_gaps(rng):
+    samples = rng.normal(size=2000).cumsum()
+    other = 2 - 3 * samples
+    other[300:340] = np.nan
+    copies = find_copies([Series(samples), Series(other, gaps_marked=True)], [0, 1])
+    assert [(one.first, one.second) for one in copies] == [(0, 1)]
+
+
+def test_a_stretch_is_found_across_the_borders_of_what_is_read_at_once(rng, monkeypatch, tmp_path):
+    monkeypatch.setattr("raxss.copies.CHUNK", 1500)
+    long = rng.normal(size=20_000).cumsum().astype(np.float32)
+    np.save(tmp_path / "long.npy", long)
+    mapped = Series(np.load(tmp_path / "long.npy", mmap_mode="r"), 100.0)
+    crops = [Series(long[begin : begin + 900], 100.0) for begin in (1, 1100, 2600, 8470, 19_100)]
+    others = [Series(rng.normal(size=900).cumsum(), 100.0) for _ in range(5)]
+    copies = find_copies([mapped, *crops, *others], [0] + [1] * 10)
+    assert [(one.first, one.second, one.kind) for one in copies] == [(0, k, "stretch") for k in range(1, 6)]
+    halved = Series(resample_poly(long, 1, 2), 50.0)
+    assert [one.kind for one in find_copies([mapped, halved, *others], [0] + [1] * 6)] == ["resampled"]
+
+
+def test_all_variates_must_be_copied(rng):
+    first, second = rng.normal(size=(2, 3, 1500)).cumsum(axis=2)
+    mixed = first.copy()
+    mixed[2] = second[2]
+    assert len(find_copies([Series(first), Series(first[:, 100:] * [[2], [-1], [5]])], [0, 1])) == 1
+    assert find_copies([Series(first), Series(mixed)], [0, 1]) == []
+
+
+def test_pooling_is_undone_exactly(rng):
+    samples = rng.normal(size=5000)
+    assert_allclose(
+        resampled_similarity(Series(samples, 1000.0), Series(pooled(samples), 1000 / 12)), 1, atol=1e-9
+    )
+    other = rng.normal(size=5000)
+    assert resampled_similarity(Series(other, 1000.0), Series(pooled(samples), 1000 / 12)) < 0.5
+
+
+def test_every_code_is_listed_once():
+    assert not set(LEAKS) & set(NOTES)
+
+
+def test_a_split_of_other_data_is_refused():
+    collection = hospital()
+    split = split_series(collection, seed=0)
+    with pytest.raises(DataError, match=r"index 1\d\d, but there are 100 series"):
+        audit_split(collection[:100], split)
+
+
+# On the command line ----------------------------------------------------------------------------------------
+
+
+def raxss(*arguments, code=0):
+    from raxss.cli import app
+
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if isinstance(result.exception, RAxSSError):
+        assert code == 1, result.exception
+        return str(result.exception)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """72 recordings of 18 patients on disk."""
+    rng = np.random.default_rng(3)
+    lines = ["path,label,group,rate"]
+    for index in range(72):
+        np.save(tmp_path / f"rec{index:02d}.npy", rng.normal(size=600).cumsum())
+        lines.append(f"rec{index:02d}.npy,{'ab'[index % 2]},person{index // 4},100")
+    path = tmp_path / "manifest.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_split_then_audit_then_spoil_it(manifest, tmp_path):
+    file = tmp_path / "split.json"
+    told = raxss("split", manifest, "--by", "patient", "--seed", "5", "--out", file)
+    assert "patient: train" in told
+    assert "\nclean" in raxss("audit-split", manifest, "--split", file)
+
+    kept = json.loads(file.read_text())
+    np.save(tmp_path / f"{kept['test'][0]}.npy", -np.load(tmp_path / f"{kept['train'][0]}.npy"))
+    told = raxss("audit-split", manifest, "--split", file, code=1)
+    assert f"{kept['train'][0]} (train) = {kept['test'][0]} (test)" in told
+    assert "NOT clean" in told
+    found = json.loads(raxss("audit-split", manifest, "--split", file, "--json", code=1))
+    assert found["clean"] is False
+    assert {one["code"] for one in found["findings"]} == {"copied-stretch", "one-patient-two-ids"}
+    assert set(found["findings"][0]) == {"code", "severity", "message", "split"}
+
+
+def test_a_name_in_two_parts_of_a_file_is_refused_by_name(manifest, tmp_path):
+    file = tmp_path / "split.json"
+    raxss("split", manifest, "--out", file)
+    kept = json.loads(file.read_text())
+    kept["test"].append(kept["train"][3])
+    file.write_text(json.dumps(kept))
+    assert f"{kept['train'][3]!r} twice, in train and in test" in raxss(
+        "audit-split", manifest, "--split", file, code=1
+    )
+
+
+def test_the_papers_split_is_called_leaky_on_the_command_line(manifest, tmp_path):
+    assert "channel (leaky): train 50" in raxss(
+        "split", manifest, "--by", "paper", "--out", tmp_path / "s.json"
+    )
+    told = raxss("audit-split", manifest, "--by", "channel", code=1)
+    assert "split: channel (leaky)" in told
+    assert "leak: shared-patient" in told
+
+
+def test_folds_and_groups_left_out_make_a_folder(manifest, tmp_path):
+    raxss("split", manifest, "--folds", "3", "--out", tmp_path / "folds")
+    assert sorted(file.name for file in (tmp_path / "folds").glob("*.json")) == [
+        f"fold-{k}.json" for k in range(3)
+    ]
+    assert raxss("audit-split", manifest, "--split", tmp_path / "folds").count("\nclean") == 3
+    raxss("split", manifest, "--leave-out", "patient", "--out", tmp_path / "left")
+    assert len(list((tmp_path / "left").glob("*.json"))) == 18
+    assert "give one of them" in raxss(
+        "split", manifest, "--folds", "3", "--leave-out", "patient", "--out", tmp_path / "no", code=1
+    )
+    assert "'0.7;0.3'" in raxss("split", manifest, "--fractions", "0.7;0.3", "--out", tmp_path / "no", code=1)
+
+
+def test_a_model_fitted_on_everything_is_caught(manifest, tmp_path):
+    from raxss.recordings.files import read_manifest
+
+    collection = read_manifest(manifest)
+    split = split_series(collection, seed=5)
+    split.save(tmp_path / "split.json", collection.names)
+    for name, members in (("honest", split.parts(collection)[0]), ("spoilt", collection)):
+        model = RAxSSClassifier(**{**SMALL, "max_epochs": 1, "stride": 200, "scaling": "train"}).fit(members)
+        model.save_pretrained(tmp_path / name)
+    arguments = ("audit-split", manifest, "--split", tmp_path / "split.json", "--model")
+    assert "\nclean" in raxss(*arguments, tmp_path / "honest")
+    assert "leak: training-saw-test" in raxss(*arguments, tmp_path / "spoilt", code=1)
+
+
+def test_what_a_model_was_fitted_on_is_read_without_its_network(tmp_path, rng):
+    collection = waves(rng)
+    model = RAxSSClassifier(**{**SMALL, "max_epochs": 1, "stride": 200, "scaling": "train"}).fit(collection)
+    model.save_pretrained(tmp_path / "model")
+    scaling, counts = read_fitted(tmp_path / "model")
+    assert_allclose(scaling.mean, model.scaling_.mean)
+    assert_allclose(scaling.deviation, model.scaling_.deviation)
+    assert counts == {"slow": 9, "fast": 9}
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ModelError, match="'model' cannot be audited"):
+        read_fitted(tmp_path / "model")
+
+
+def test_training_names_come_from_a_file(manifest, tmp_path):
+    file = tmp_path / "split.json"
+    raxss("split", manifest, "--out", file)
+    kept = json.loads(file.read_text())
+    (tmp_path / "names.txt").write_text("\n".join([*kept["train"], kept["test"][1]]))
+    told = raxss("audit-split", manifest, "--split", file, "--training-names", tmp_path / "names.txt", code=1)
+    assert (
+        f"leak: training-saw-test: 1 series of the test part are among the training names: {kept['test'][1]!r}"
+        in told
+    )
+
+
+def test_a_split_file_that_is_none_is_refused(tmp_path):
+    (tmp_path / "s.json").write_text("[1, 2]")
+    with pytest.raises(RecordingError, match=r"'s.json': this is no split: its format is 'list'"):
+        Split.read(tmp_path / "s.json", ["a"])

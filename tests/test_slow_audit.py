@@ -1,0 +1,76 @@
+"""The audit on all real data: what it finds of planted copies, what it makes of neighbours, how long it takes."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+
+from raxss.copies import find_copies
+from raxss.recordings.series import Series
+from test_audit import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
+
+pytestmark = pytest.mark.slow
+
+
+def cinc2017(folder):
+    """All 2000 records: MAT v4 with one int16 row."""
+    series = []
+    for path in sorted((folder / "cinc2017" / "training2017").glob("*.mat")):
+        content = path.read_bytes()
+        _, rows, columns, _, name_length = np.frombuffer(content[:20], "<i4")
+        samples = np.frombuffer(content[20 + name_length :], "<i2")[: rows * columns]
+        series.append(Series(samples, 300.0, name=path.stem))
+    assert len(series) == 2000
+    return series
+
+
+SETS = {
+    "bern-barcelona": lambda folder: list(bern_barcelona(folder)),
+    "bonn": lambda folder: list(bonn(folder, "ZONFS")),
+    "watch": lambda folder: list(watch(folder)),
+    "pt01": lambda folder: list(pt01(folder, "84ch_-1s_+2s")),
+    "clip": lambda folder: list(bids_clip(folder)),
+    "cinc2017": cinc2017,
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_no_two_channels_of_real_data_are_taken_for_copies(name, shared_data):
+    """Neighbours land in different parts at random: the hardest case for false alarms."""
+    series = SETS[name](shared_data)
+    for seed in range(1 if name == "cinc2017" else 4):
+        parts = np.random.default_rng(seed).choice(3, len(series), p=[0.5, 0.2, 0.3])
+        assert find_copies(series, parts) == []
+
+
+@pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "pt01", "cinc2017"])
+def test_copies_planted_in_real_data_are_found(name, shared_data):
+    """Each kind of copy of six series each, all at once, among all the others."""
+    series = SETS[name](shared_data)[:600]
+    rng = np.random.default_rng(1)
+    kinds = [kind for kind in COPIES if not any(word in kind for word in ("cropped", "half", "float16"))]
+    planted = []
+    for kind in kinds:
+        for source in rng.choice(len(series), 6, replace=False):
+            samples, faster = COPIES[kind](series[source].samples.astype(np.float64))
+            copy = replace(series[source], samples=samples, rate=series[source].rate * faster)
+            planted.append((int(source), kind, copy))
+    copies = find_copies([*series, *(copy for _, _, copy in planted)], [0] * len(series) + [1] * len(planted))
+    found = {(one.first, one.second) for one in copies if one.first < len(series) <= one.second}
+    wanted = {(source, len(series) + place): kind for place, (source, kind, _) in enumerate(planted)}
+    missed = [kind for pair, kind in wanted.items() if pair not in found]
+    wrong = found - set(wanted)
+    assert not wrong
+    assert len(missed) <= 0.02 * len(wanted), missed
+
+
+def test_ten_thousand_series_take_about_a_minute():
+    rng = np.random.default_rng(0)
+    samples = lfilter([1.0], [1.0, -0.95], rng.normal(size=(10_000, 5000)), axis=1).astype(np.float32)
+    series = [Series(one) for one in samples]
+    parts = rng.choice(3, len(series), p=[0.7, 0.1, 0.2])
+    began = time.perf_counter()
+    assert find_copies(series, parts) == []
+    assert time.perf_counter() - began < 300  # 20 s on two idle cores
