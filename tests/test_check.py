@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from corpus import edf as corpus
 from raxss.cli import app
 from raxss.cli.check import lines_of
-from raxss.recordings.inspection import Inspection, Problem
+from raxss.recordings.inspection import CODES, Inspection, Problem
 
 
 @pytest.fixture
@@ -129,3 +130,10 @@ def test_headers_are_checked_without_any_heavy_package(files):
 
 def test_the_command_is_in_the_help():
     assert "check" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def test_every_code_is_explained_in_the_guide():
+    guide = (Path(__file__).parents[1] / "docs" / "data.md").read_text()
+    for code, (severity, meaning) in CODES.items():
+        assert f"| {severity} | `{code}` | {meaning} |" in guide, code
+    assert guide.count("\n| refused | `") + guide.count("\n| warning | `") == len(CODES)

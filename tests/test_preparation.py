@@ -1,16 +1,29 @@
-"""Scaling against numpy, and series that cannot be worked with."""
+"""Preparation against slow twins, scaling against numpy, and series that cannot be worked with."""
 
+import itertools
+import math
+import re
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from raxss.errors import EmptyDataError, SignalError, SignalWarning, VariateMismatchError
-from raxss.preparation import Scaling, check_series
+from raxss.errors import (
+    ConfigError,
+    DataError,
+    EmptyDataError,
+    SignalError,
+    SignalWarning,
+    VariateMismatchError,
+)
+from raxss.preparation import Preparation, Scaling, check_series
 from raxss.recordings.series import Series
+from raxss.streaming import REACH, Resampling, _filter, rate_ratio
 
 
 def ragged(rng, n_variates=2, offset=0.0, gaps=0.0):
@@ -158,3 +171,307 @@ def test_the_series_with_other_variates_is_named_in_the_error(rng):
         VariateMismatchError, match="'lead set 2' has 2 variates, but the model was fitted on 1"
     ):
         check_series(series, n_variates=1)
+
+
+# Preparation, in words ----------------------------------------------------------------------------------------
+
+WORDS = {
+    "": Preparation(),
+    "z-score": Preparation(scaling="series"),
+    "pool 24/12": Preparation(pooling=(24, 12)),
+    "pool 24/12, z-score": Preparation(pooling=(24, 12), scaling="series"),
+    "resample 250 Hz": Preparation(rate=250),
+    "resample 173.61 Hz, z-score": Preparation(rate=173.61, scaling="series"),
+    "resample 0.1 Hz": Preparation(rate=0.1),
+}
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_a_preparation_and_its_words_are_the_same_thing(text):
+    assert str(WORDS[text]) == text
+    assert Preparation.parse(text) == WORDS[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pool 24", "pool 24/12,z-score", "z-score, pool 24/12", "resample 250", "resample 250.0 Hz", ", z-score",
+        " ", "pool 0/1", "pool 024/12", "resample nan Hz", "resample -1 Hz", "Pool 24/12",
+    ],
+)  # fmt: skip
+def test_words_that_no_preparation_has_are_refused(text):
+    with pytest.raises(ConfigError, match=re.escape(f"{text!r} is no preparation")):
+        Preparation.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"pooling": (24, 12), "rate": 250.0}, "pooling 24/12 and resampling to 250 Hz were both"),
+        ({"pooling": (0, 1)}, "got 0/1"),
+        ({"pooling": (3, 0)}, "got 3/0"),
+        ({"pooling": (2.5, 1)}, "got 2.5/1"),
+        ({"rate": 0.0}, "got 0"),
+        ({"rate": math.inf}, "got inf"),
+        ({"scaling": "train"}, "got 'train'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(asked, told):
+    with pytest.raises(ConfigError, match=told):
+        Preparation(**asked)
+
+
+# Slow twins ---------------------------------------------------------------------------------------------------
+
+
+def naive_pool(samples, kernel, stride):
+    """Each mean by itself, exactly summed."""
+    out, start = [], 0
+    while start + kernel <= len(samples):
+        window = [float(value) for value in samples[start : start + kernel]]
+        out.append(math.fsum(window) / kernel if all(map(math.isfinite, window)) else math.nan)
+        start += stride
+    return np.array(out)
+
+
+def naive_resample(samples, rate, target):
+    """Each output sample as the sum over all taps that fall on an input sample; the ends go on as they are."""
+    ratio = rate_ratio(rate, target)
+    up, down = ratio.numerator, ratio.denominator
+    taps = _filter(up, down)
+    half, last = len(taps) // 2, len(samples) - 1
+    out, m = [], 0
+    while Fraction(m * down, up) <= last:
+        low, high = math.ceil(Fraction(m * down - half, up)), math.floor(Fraction(m * down + half, up))
+        held = [float(samples[min(max(k, 0), last)]) for k in range(low, high + 1)]
+        seen = [taps[m * down - k * up + half] for k in range(low, high + 1)]
+        whole = all(map(math.isfinite, held))
+        out.append(math.fsum(x * h for x, h in zip(held, seen, strict=True)) if whole else math.nan)
+        m += 1
+    return np.array(out)
+
+
+def in_blocks(preparation, samples, rate, cuts):
+    """The stream's output, if the signal comes in these pieces."""
+    stream = preparation.stream(rate, samples.shape[1])
+    edges = [0, *sorted(cuts), samples.shape[1]]
+    pieces = [stream.push(samples[:, a:b]) for a, b in itertools.pairwise(edges)]
+    out = np.concatenate([*pieces, stream.finish()], axis=1)
+    assert out.shape[1] == stream.n_out
+    return out
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(24, 12), (5, 5), (1, 1), (3, 7), (1, 4), (7, 2)])
+@pytest.mark.parametrize("length", [24, 25, 100, 301])
+def test_pooling_is_the_mean_of_each_full_kernel(rng, kernel, stride, length):
+    samples = rng.normal(3.0, 2.0, size=(2, length))
+    pooled = Preparation(pooling=(kernel, stride)).apply(Series(samples)).samples
+    assert pooled.dtype == np.float32
+    for row in range(2):
+        assert_allclose(pooled[row], naive_pool(samples[row], kernel, stride), rtol=1e-7)
+    expected = torch.nn.functional.avg_pool1d(torch.from_numpy(samples)[None], kernel, stride)[0]
+    assert_allclose(pooled, expected.numpy(), rtol=1e-7)
+
+
+def test_a_kernel_that_touches_a_gap_gives_none_and_no_other_does(rng):
+    samples = rng.normal(size=100)
+    samples[[30, 71]] = np.nan, -np.inf
+    pooled = Preparation(pooling=(10, 5)).apply(Series(samples))
+    assert_allclose(pooled.samples[0], naive_pool(samples, 10, 5), rtol=1e-6)
+    assert np.isnan(pooled.samples).sum() == 4
+    assert pooled.gaps_marked
+
+
+def test_the_time_of_a_pooled_sample_is_the_centre_of_its_kernel():
+    clock = Series(
+        20.0 + np.arange(5000) / 500.0, rate=500.0, start_seconds=20.0
+    )  # each sample is its own time
+    pooled = Preparation(pooling=(24, 12)).apply(clock)
+    times = pooled.start_seconds + np.arange(pooled.n_samples) / pooled.rate
+    assert_allclose(pooled.samples[0], times, atol=2e-6)
+    assert pooled.rate == 500 / 12
+    assert pooled.preparation == "pool 24/12"
+
+
+@pytest.mark.parametrize(
+    ("rate", "target"),
+    [
+        (1000.0, 250.0),
+        (512.0, 200.0),
+        (100.0, 100.0),
+        (7.0, 3.0),
+        (249.853, 100.0),
+        (3.0, 7.0),
+        (100.0, 120.0),
+    ],
+)
+@pytest.mark.parametrize("gaps", [(), (0,), (57, 58), (199,)])
+@pytest.mark.filterwarnings("ignore:.*interpolated")
+def test_resampling_is_the_sum_over_the_taps(rng, rate, target, gaps):
+    samples = rng.normal(size=200)
+    samples[list(gaps)] = [np.nan, np.inf][: len(gaps)]
+    resampled = Preparation(rate=target).apply(Series(samples, rate=rate))
+    expected = samples if rate == target else naive_resample(samples, rate, target)
+    assert_allclose(resampled.samples[0], np.where(np.isfinite(expected), expected, np.nan), atol=1e-6)
+    assert (resampled.rate, resampled.start_seconds) == (target, 0.0)
+    assert resampled.gaps_marked == bool(gaps)
+
+
+BLOCKED = [
+    (Preparation(), 100.0),
+    (Preparation(pooling=(24, 12)), 100.0),
+    (Preparation(pooling=(3, 8)), 100.0),
+    (Preparation(rate=25.0), 100.0),
+    (Preparation(rate=100.0), 249.853),
+    (Preparation(rate=30.0), 70.0),
+    (Preparation(rate=90.0), 70.0),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*interpolated")
+@pytest.mark.parametrize(("preparation", "rate"), BLOCKED)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_blocks_of_any_size_give_the_same_bits(preparation, rate, data):
+    length = data.draw(st.integers(1, 700))
+    cuts = data.draw(st.lists(st.integers(0, length), max_size=12))
+    bad = data.draw(st.lists(st.integers(0, length - 1), max_size=3))
+    samples = np.random.default_rng(length).normal(1e3, 5.0, size=(2, length))
+    samples[0, bad] = np.nan
+    whole, pieces = (in_blocks(preparation, samples, rate, some) for some in ([], cuts))
+    assert whole.tobytes() == pieces.tobytes()
+
+
+@pytest.mark.parametrize(("preparation", "rate"), BLOCKED[:4])
+def test_one_sample_at_a_time_gives_the_same_bits(rng, preparation, rate):
+    samples = rng.normal(size=(1, 500))
+    whole = in_blocks(preparation, samples, rate, [])
+    assert whole.tobytes() == in_blocks(preparation, samples, rate, range(1, 500)).tobytes()
+
+
+# What resampling does to a signal -----------------------------------------------------------------------------
+
+REAL_RATES = [249.853, 499.707, 512.0, 999.412, 1000.0, 1024.6, 2000.0]  # of ds003029, and of Bern-Barcelona
+
+
+def sine(frequency, rate, seconds):
+    times = np.arange(round(seconds * rate)) / rate
+    return Series(np.sin(2 * np.pi * frequency * times), rate=rate)
+
+
+@pytest.mark.parametrize("rate", REAL_RATES)
+@pytest.mark.filterwarnings("ignore:.*interpolated")
+def test_what_the_new_rate_can_hold_passes_and_what_it_cannot_is_gone(rate):
+    preparation, nyquist = Preparation(rate=250.0), min(rate, 250.0) / 2
+    for share in (0.01, 0.3, 0.79):
+        kept = preparation.apply(sine(share * nyquist, rate, 20.0)).samples[0, 100:-100]
+        assert np.sqrt(2 * np.mean(np.square(kept.astype(np.float64)))) == pytest.approx(1.0, abs=0.01)
+        assert np.abs(kept).max() <= 1.01
+    for frequency in (1.01 * nyquist, 1.3 * nyquist, 0.49 * rate):
+        if nyquist < frequency < rate / 2:
+            gone = preparation.apply(sine(frequency, rate, 20.0)).samples[0, 100:-100]
+            assert 20 * np.log10(np.abs(gone).max()) < -60
+
+
+@pytest.mark.parametrize("rate", REAL_RATES)
+@pytest.mark.filterwarnings("ignore:.*interpolated")
+def test_an_impulse_stays_in_place(rate):
+    samples = np.zeros(round(40 * rate))
+    at = round(20 * rate)
+    samples[at] = 1.0
+    resampled = Preparation(rate=250.0).apply(Series(samples, rate=rate)).samples[0].astype(np.float64)
+    assert abs(int(resampled.argmax()) / 250 - at / rate) <= 0.5 / 250 + 1e-9
+    centre = (np.arange(len(resampled)) / 250 * resampled).sum() / resampled.sum()
+    assert centre == pytest.approx(at / rate, abs=1e-4)
+
+
+@pytest.mark.parametrize("rate", REAL_RATES)
+@pytest.mark.filterwarnings("ignore:.*interpolated")
+def test_time_does_not_drift_over_1000_seconds(rate):
+    drift = abs(float(rate_ratio(rate, 250.0) / (Fraction(250.0) / Fraction(rate)) - 1)) * 1000 * 250
+    assert drift < 0.002  # output samples; half of one is what could be borne
+    slow = Preparation(rate=250.0).apply(sine(2.0, rate, 1000.0)).samples[0]
+    times = np.arange(len(slow)) / 250
+    assert_allclose(slow[-5000:-100], np.sin(2 * np.pi * 2.0 * times)[-5000:-100], atol=5e-4)
+
+
+@pytest.mark.parametrize("rate", [249.853, 512.0, 1000.0])
+@pytest.mark.filterwarnings("ignore:.*interpolated")
+def test_a_large_constant_stays_constant_to_its_ends(rate):
+    resampled = Preparation(rate=250.0).apply(Series(np.full(5000, 1e5), rate=rate)).samples
+    assert_allclose(resampled, 1e5, rtol=1e-7)
+
+
+def test_a_gap_takes_away_what_the_filter_reaches_and_not_one_bit_more(rng):
+    samples = rng.normal(size=4000)
+    whole = Preparation(rate=250.0).apply(Series(samples, rate=1000.0)).samples[0]
+    samples[2000] = np.nan
+    holed = Preparation(rate=250.0).apply(Series(samples, rate=1000.0)).samples[0]
+    lost = np.flatnonzero(np.isnan(holed))
+    assert lost.tolist() == list(range(500 - REACH, 500 + REACH + 1))
+    assert np.delete(whole, lost).tobytes() == np.delete(holed, lost).tobytes()
+
+
+def test_more_samples_than_there_were_are_warned_about():
+    with pytest.warns(SignalWarning, match=r"100 Hz is below the 250 Hz asked for.*above 50 Hz"):
+        Preparation(rate=250.0).apply(Series(np.zeros(50), rate=100.0))
+
+
+def test_rates_that_no_filter_can_join_are_refused():
+    with pytest.raises(ConfigError, match=r"from 1000 to 0.001 Hz would need"):
+        Preparation(rate=0.001).apply(Series(np.zeros(50), rate=1000.0))
+
+
+def test_a_stream_takes_as_many_samples_as_it_was_made_for():
+    with pytest.raises(DataError, match="6 samples were pushed into a stream made for 5"):
+        Resampling(100.0, 50.0, 5).push(np.zeros((1, 6)))
+    with pytest.raises(DataError, match="made for 5 samples ended after 0"):
+        Resampling(100.0, 50.0, 5).finish()
+
+
+# z-score and the rest of apply --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e5])
+def test_the_z_score_is_of_what_is_kept_and_gaps_do_not_count(rng, offset):
+    samples = (offset + rng.normal(size=(2, 600_000)) * [[1.0], [20.0]]).astype(np.float32)
+    samples[0] += np.linspace(0, 50, 600_000, dtype=np.float32)  # parts that are summed apart differ
+    samples[1, 100:300_000:7] = np.nan
+    scaled = Preparation(scaling="series").apply(Series(samples)).samples
+    for row in range(2):
+        kept = samples[row].astype(np.float64)
+        assert_allclose(scaled[row], (kept - np.nanmean(kept)) / np.nanstd(kept), rtol=1e-6, atol=1e-6)
+
+
+def test_the_z_score_comes_after_pooling(rng):
+    both = Preparation(pooling=(24, 12), scaling="series")
+    scaled = both.apply(Series(rng.normal(5, 3, size=5000))).samples
+    assert_allclose([scaled.mean(), scaled.std()], [0, 1], atol=1e-5)
+
+
+def test_a_constant_channel_becomes_zeros_and_keeps_its_gaps():
+    scaled = Preparation(scaling="series").apply(Series([[0.1] * 3 + [np.nan], [1.0, 2.0, 3.0, 4.0]])).samples
+    assert_array_equal(scaled[0], [0, 0, 0, np.nan])
+
+
+def test_what_was_prepared_is_not_prepared_again(rng):
+    pooling = Preparation(pooling=(24, 12))
+    once = pooling.apply(Series(rng.normal(size=500), name="C3"))
+    assert pooling.apply(once) is once
+    for other in (Preparation(), Preparation(rate=10.0)):
+        with pytest.raises(DataError, match=r"'C3' was prepared already \('pool 24/12'\)"):
+            other.apply(once)
+
+
+def test_a_preparation_keeps_everything_but_samples_and_times(rng):
+    origin = {"patient": "p1", "channel": "C3"}
+    series = Series(rng.normal(size=99), 50.0, "soz", "p1", "C3", 4.0, False, origin)
+    done = Preparation(rate=25.0, scaling="series").apply(series)
+    assert (done.label, done.group, done.name, done.origin) == ("soz", "p1", "C3", origin)
+    assert (done.rate, done.start_seconds, done.n_samples) == (25.0, 4.0, 50)
+    assert not done.gaps_marked
+
+
+def test_a_series_shorter_than_the_kernel_is_named():
+    with pytest.raises(EmptyDataError, match="'blip' has 23 samples, of which 'pool 24/12' leaves none"):
+        Preparation(pooling=(24, 12)).apply(Series(np.zeros(23), name="blip"))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.copies import Copy, find_copies
-from raxss.errors import DataError, ModelError, VariateMismatchError
+from raxss.errors import DataError, ModelError, VariateMismatchError, listed
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of
@@ -196,9 +196,8 @@ def _named(things: Iterable[Any], most: int = MOST_NAMED) -> str:
     >>> _named(["a", ("pt01", "G")])
     "'a', 'pt01/G'"
     """
-    shown = ["/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in things]
-    more = f" and {len(shown) - most} more" if len(shown) > most else ""
-    return ", ".join(map(repr, shown[:most])) + more
+    names = ("/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in things)
+    return listed(map(repr, names), most)
 
 
 def _pairs_of_parts(parts: Parts) -> Iterator[tuple[str, str]]:

@@ -1,26 +1,208 @@
 """What happens to the samples before windows are cut?
 
-    Series -> Series, float64, scaled
+    Series -> Preparation: pooled or resampled, z-scored -> Series, float32
+    Series -> Scaling                                    -> Series, float64
 
-Scaling is fitted once, on training series, and applied to every other. Next: windows.py.
+A `Preparation` knows nothing of other series, so it can be done once, on disk (prepared/). `Scaling` belongs to a
+model: fitted once, on training series, and applied to every other. Next: windows.py.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import EmptyDataError, SignalError, SignalWarning, VariateMismatchError
+from raxss.errors import (
+    ConfigError,
+    DataError,
+    EmptyDataError,
+    SignalError,
+    SignalWarning,
+    VariateMismatchError,
+)
 from raxss.recordings.series import Series
+from raxss.streaming import Pooling, Resampling, Stream, Unchanged
 
 SHORTEST_SIGNAL = 8  # fewer samples are a row of numbers, where being equal is no fault
 
 CONSTANT_SHARE = 1e-12  # of the mean: the mean of equal float64 values is off by less than this
+
+CHUNK = 1 << 18  # samples that statistics are summed over at once; part of the result's last bits, so fixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """What is done to every series alone, before a model sees it.
+
+    Attributes
+    ----------
+    pooling
+        Kernel and stride of an average over the raw signal (the paper: 24 and 12). A last kernel that is not full
+        is dropped. The time of a pooled sample is the centre of its kernel.
+    rate
+        Samples per second to resample to, without aliasing. Not together with pooling.
+    scaling
+        ``series``: each channel has its mean taken away and is divided by its deviation (z-score), over what
+        is kept; gaps do not count; a constant channel becomes zeros. ``none``: as it is.
+
+    Samples are computed in float64 and kept as float32. A sample that is not finite makes every output sample that
+    would use it NaN, and no other.
+
+    Examples
+    --------
+    >>> preparation = Preparation(pooling=(24, 12), scaling="series")
+    >>> str(preparation)
+    'pool 24/12, z-score'
+    >>> Preparation.parse("resample 250 Hz")
+    Preparation(pooling=None, rate=250.0, scaling='none')
+    >>> preparation.apply(Series(np.arange(1200.0), rate=1000.0, name="ramp"))
+    Series('ramp', 1 variate, 99 samples at 83.3333 Hz = 1.188 s)
+    """
+
+    pooling: tuple[int, int] | None = None
+    rate: float | None = None
+    scaling: Literal["none", "series"] = "none"
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None and self.rate is not None:
+            raise ConfigError(
+                f"pooling {self.pooling[0]}/{self.pooling[1]} and resampling to {self.rate:g} Hz were both asked "
+                "for; each sets the rate in its own way. Choose one."
+            )
+        if self.pooling is not None:
+            kernel, stride = self.pooling
+            if int(kernel) != kernel or int(stride) != stride or kernel < 1 or stride < 1:
+                raise ConfigError(
+                    f"pooling needs a kernel and a stride, whole numbers of 1 and more, such as 24/12; got "
+                    f"{kernel}/{stride}."
+                )
+            object.__setattr__(self, "pooling", (int(kernel), int(stride)))
+        if self.rate is not None:
+            if not (math.isfinite(self.rate) and self.rate > 0):
+                raise ConfigError(f"the rate to resample to must be finite and above 0 Hz, got {self.rate}.")
+            object.__setattr__(self, "rate", float(self.rate))
+        if self.scaling not in ("none", "series"):
+            raise ConfigError(f"scaling must be 'none' or 'series', got {self.scaling!r}.")
+
+    def __str__(self) -> str:
+        words = []
+        if self.pooling is not None:
+            words.append(f"pool {self.pooling[0]}/{self.pooling[1]}")
+        if self.rate is not None:
+            words.append(f"resample {repr(self.rate).removesuffix('.0')} Hz")
+        if self.scaling == "series":
+            words.append("z-score")
+        return ", ".join(words)
+
+    @classmethod
+    def parse(cls, text: str) -> Preparation:
+        """The preparation that ``str`` has put into these words."""
+        found = re.fullmatch(r"(?:pool (\d+)/(\d+)|resample (\S+) Hz)?(, )?(z-score)?", text)
+        try:
+            if found is None:
+                raise ValueError
+            kernel, stride, rate, _, scaled = found.groups()
+            preparation = cls(
+                pooling=(int(kernel), int(stride)) if kernel else None,
+                rate=float(rate) if rate else None,
+                scaling="series" if scaled else "none",
+            )
+        except ValueError:  # a ConfigError is one, too
+            preparation = None
+        if preparation is None or str(preparation) != text:
+            raise ConfigError(
+                f"{text!r} is no preparation; such are 'pool 24/12', 'resample 250 Hz', 'z-score', the first two "
+                "also with ', z-score' after them, and '' for none."
+            )
+        return preparation
+
+    def stream(self, rate: float, n_samples: int) -> Stream:
+        """Pooling or resampling of a signal that comes in blocks; the z-score needs all of it and comes after."""
+        if self.pooling is not None:
+            return Pooling(*self.pooling, n_samples)
+        if self.rate is not None and self.rate != rate:
+            return Resampling(rate, self.rate, n_samples)
+        return Unchanged(n_samples)
+
+    def timing(self, rate: float, start_seconds: float) -> tuple[float, float]:
+        """Rate and time of the first sample after it, from those before."""
+        if self.pooling is not None:
+            kernel, stride = self.pooling
+            return rate / stride, start_seconds + (kernel - 1) / 2 / rate
+        return self.rate or rate, start_seconds
+
+    def apply(self, series: Series) -> Series:
+        """The prepared series. One that this has been done to already comes back as it is."""
+        if series.preparation == str(self):
+            return series
+        if series.preparation:
+            raise DataError(
+                f"series {series.name!r} was prepared already ({series.preparation!r}), which cannot be undone, "
+                f"and {str(self) or 'no preparation'!r} is asked for. Start from the recording."
+            )
+        stream = self.stream(series.rate, series.n_samples)
+        samples = np.concatenate([stream.push(series.samples), stream.finish()], axis=1)
+        if samples.size == 0:
+            raise too_short(series.name, series.n_samples, self)
+        if self.scaling == "series":
+            for row in samples:
+                mean, deviation = level(row.__getitem__, len(row))
+                row[:] = z_scored(row, mean, deviation)
+        rate, start_seconds = self.timing(series.rate, series.start_seconds)
+        return replace(
+            series,
+            samples=samples,
+            rate=rate,
+            start_seconds=start_seconds,
+            gaps_marked=series.gaps_marked or not bool(np.isfinite(samples).all()),
+            preparation=str(self),
+        )
+
+
+def too_short(name: str, n_samples: int, preparation: Preparation) -> EmptyDataError:
+    """The error about a series of which nothing would be left."""
+    return EmptyDataError(
+        f"series {name!r} has {n_samples} samples, of which {str(preparation)!r} leaves none. "
+        "Leave this series out, or choose a smaller kernel."
+    )
+
+
+def level(read: Callable[[slice], NDArray[Any]], n_samples: int) -> tuple[float, float]:
+    """Mean and deviation of one channel, chunk by chunk; gaps do not count.
+
+    ``read`` gives the samples of a slice: of an array, ``array.__getitem__``. Chunks are merged in order (Chan,
+    Golub, LeVeque), so that neither memory nor a large offset is a problem. A constant channel deviates by 0.
+
+    >>> level(np.array([1.0, 3.0, np.nan]).__getitem__, 3)
+    (2.0, 1.0)
+    """
+    count, mean, squares = 0, 0.0, 0.0
+    for start in range(0, n_samples, CHUNK):
+        chunk = read(slice(start, min(start + CHUNK, n_samples))).astype(np.float64)
+        chunk = chunk[np.isfinite(chunk)]
+        if not len(chunk):
+            continue
+        chunk_mean = float(chunk.sum()) / len(chunk)
+        difference, total = chunk_mean - mean, count + len(chunk)
+        squares += float(np.square(chunk - chunk_mean).sum()) + difference**2 * count * len(chunk) / total
+        mean += difference * len(chunk) / total
+        count = total
+    deviation = math.sqrt(squares / count) if count else 0.0
+    return mean, deviation if deviation > CONSTANT_SHARE * abs(mean) else 0.0
+
+
+def z_scored(samples: NDArray[np.float32], mean: float, deviation: float) -> NDArray[np.float32]:
+    """Samples less their mean, by their deviation; zeros where that is 0. Gaps stay."""
+    if deviation == 0:
+        return np.where(np.isfinite(samples), np.float32(0), samples)
+    return ((samples.astype(np.float64) - mean) / deviation).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raxss.errors import ConfigError, DataError, RecordingError, nearest
+from raxss.errors import ConfigError, DataError, RecordingError, listed, nearest
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.storage import write_json
 
@@ -230,10 +230,9 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 
 def _refuse_names(what: str, names: Sequence[str]) -> None:
     if names:
-        shown = ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         raise DataError(
-            f"the split {what.format(f'{len(names)} series')}: {shown}. It belongs to other data, or series came "
-            "or went since; make it again."
+            f"the split {what.format(f'{len(names)} series')}: {listed(map(repr, names))}. It belongs to other "
+            "data, or series came or went since; make it again."
         )
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``raxss demo``, ``raxss fit``, ``raxss predict``, ``raxss explain``. One file a command.
+"""The command line: ``raxss --help`` lists the commands. One file each.
 
 torch is imported inside the commands, so that ``raxss --help`` answers at once.
 """
@@ -13,7 +13,7 @@ import warnings
 import typer
 
 from raxss import __version__
-from raxss.cli import demo, explain, fit, predict
+from raxss.cli import audit_split, check, datasets, demo, explain, fit, predict, prepare, split
 from raxss.errors import RAxSSError
 
 app = typer.Typer(
@@ -24,9 +24,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("check")(check.check)
+app.command("prepare")(prepare.prepare)
+app.command("split")(split.split)
+app.command("audit-split")(audit_split.audit_split)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.add_typer(datasets.app, name="datasets")
 
 
 def _print_version(wanted: bool) -> None:

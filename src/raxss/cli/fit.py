@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 Data = Annotated[
     str,
     typer.Argument(
-        help="A named sample ('sample', 'synthetic') or a CSV manifest: path,label,group[,rate,channel]."
+        help="A folder that raxss prepare made, a named dataset (see raxss datasets), or a CSV manifest: "
+        "path,label,group[,rate,channel]."
+    ),
+]
+Root = Annotated[Path | None, typer.Option(help="Folder with the named datasets; RAXSS_DATA otherwise.")]
+SplitFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--split", help="Split that raxss split wrote: learns from train, stops early by validation."
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Model folder to write.")]
@@ -46,6 +54,8 @@ def fit(
     max_epochs: Epochs = None,
     seed: Seed = 69421,
     device: Device = "auto",
+    root: Root = None,
+    split: SplitFile = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -66,13 +76,14 @@ def fit(
     refuse_existing(out, overwrite=overwrite or unfinished)
     check_writable(out)
     had_model = (out / "config.json").exists() and not unfinished
-    series = read_data(data)
+    series, validation, told = training_parts(read_data(data, root), split)
     checkpoint = out.with_name(out.name + ".checkpoint")
     if checkpoint.exists() and not resume:
         checkpoint.unlink()
     logging.getLogger("raxss").setLevel(logging.INFO)
     model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
-    model.fit(series, checkpoint=checkpoint, resume=resume)
+    model.fit(series, validation=validation, checkpoint=checkpoint, resume=resume)
+    model.training_data_["split"] = told
     if not (model.interrupted_ and had_model):
         model.save_pretrained(out, overwrite=overwrite or unfinished)
     if model.interrupted_:
@@ -113,9 +124,33 @@ def settings_from(preset: str, config: Path | None, **overrides: int | None) -> 
     return settings
 
 
-def read_data(data: str) -> SeriesCollection:
-    """A manifest if there is such a file, else a named sample."""
+def training_parts(
+    series: SeriesCollection, split: Path | None
+) -> tuple[SeriesCollection, SeriesCollection | None, str | None]:
+    """What training may see: all of it, or the first two parts of a split, and what kind of split it is."""
+    if split is None:
+        return series, None, None
+    from raxss.splits import Split
+
+    read = Split.read(split, series.names)
+    train, validation, _ = read.parts(series)
+    return train, validation if len(validation) else None, read.description
+
+
+def read_data(data: str, root: Path | None = None) -> SeriesCollection:
+    """A prepared folder or a manifest if there is one at that place, else a named dataset."""
     from raxss.datasets import load_dataset
+    from raxss.errors import RecordingError
+    from raxss.prepared import is_prepared, read_prepared
     from raxss.recordings.files import read_manifest
 
-    return read_manifest(data) if data.endswith(".csv") or os.path.isfile(data) else load_dataset(data)
+    if data.endswith(".csv") or os.path.isfile(data):
+        return read_manifest(data)
+    if is_prepared(Path(data)):
+        return read_prepared(data)
+    if os.path.isdir(data) and os.listdir(data):
+        raise RecordingError(
+            f"{Path(data).name!r} is a folder that raxss did not prepare; training needs labelled series. Make "
+            f"them first: raxss prepare {Path(data).name} --out prepared."
+        )
+    return load_dataset(data, root=root)

@@ -10,10 +10,19 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raxss.estimator import RAxSSClassifier
+    from raxss.recordings.series import Series, SeriesCollection
+
 Model = Annotated[Path, typer.Argument(help="Model folder, as raxss fit wrote it.")]
 Inputs = Annotated[
     list[Path],
-    typer.Argument(help="Recordings (.npz, .npy, .csv, WFDB) or CSV manifests with a column 'path'."),
+    typer.Argument(
+        help="Recordings (.edf, .bdf, .vhdr, WFDB, .npz, .npy, .csv), CSV manifests with a column 'path', BIDS "
+        "roots, or folders that raxss prepare made."
+    ),
+]
+SplitFile = Annotated[
+    Path | None, typer.Option("--split", help="Take only the test part of this split of a prepared folder.")
 ]
 OutFile = Annotated[Path, typer.Option("--out", help="Table to write: .csv or .parquet.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -21,7 +30,12 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is th
 
 
 def predict(
-    model: Model, inputs: Inputs, out: OutFile, device: Device = "auto", overwrite: Overwrite = False
+    model: Model,
+    inputs: Inputs,
+    out: OutFile,
+    device: Device = "auto",
+    split: SplitFile = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Score recordings: one row a series, with the probability of each class."""
     from raxss.errors import OutputError
@@ -31,7 +45,7 @@ def predict(
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
     refuse_existing(out, overwrite=overwrite)
     check_writable(out)
-    table = prediction_table(model, inputs, device)
+    table = prediction_table(model, inputs, device, split)
     with whole_file(out) as temporary:
         if out.suffix == ".csv":
             table.map(without_formula).to_csv(temporary, index=False)
@@ -40,16 +54,15 @@ def predict(
     print(f"{len(table)} predictions are in {out}")
 
 
-def prediction_table(folder: Path, inputs: list[Path], device: str) -> pd.DataFrame:
+def prediction_table(folder: Path, inputs: list[Path], device: str, split: Path | None) -> pd.DataFrame:
     """One row a series."""
     import pandas as pd
 
     from raxss.estimator import RAxSSClassifier
     from raxss.progress import progress_bar
-    from raxss.recordings.files import read_inputs
 
     model = RAxSSClassifier.from_pretrained(folder, device=device)
-    series = read_inputs(inputs)
+    series = series_for(model, inputs, split)
     rows: list[dict[str, Any]] = []
     with progress_bar(unit="series") as bar:
         for one in bar.track(series, description="predicting"):
@@ -60,6 +73,31 @@ def prediction_table(folder: Path, inputs: list[Path], device: str) -> pd.DataFr
             }
             rows.append(row | {"seconds": one.seconds} | ({} if one.label is None else {"label": one.label}))
     return pd.DataFrame(rows)
+
+
+def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = None) -> SeriesCollection:
+    """What the inputs hold, prepared as the model's training data were."""
+    from raxss.preparation import Preparation
+    from raxss.prepared import is_prepared, read_prepared
+    from raxss.recordings.bids import is_bids_root, read_bids
+    from raxss.recordings.files import read_inputs
+    from raxss.recordings.series import SeriesCollection
+    from raxss.splits import Split
+
+    wanted = Preparation.parse(model.preparation_)
+    series: list[Series] = []
+    files: list[Path] = []
+    for path in inputs:
+        if is_prepared(path):
+            series += read_prepared(path)
+        elif is_bids_root(path):
+            series += map(wanted.apply, read_bids(path, only_labelled=False))
+        else:
+            files.append(path)
+    if files or not inputs:
+        series += map(wanted.apply, read_inputs(files))
+    collection = SeriesCollection(series)
+    return collection if split is None else Split.read(split, collection.names).parts(collection)[2]
 
 
 def without_formula(value: Any) -> Any:

@@ -20,7 +20,7 @@ from raxss.datasets.folders import OnDisk, folder_of, on_disk
 from raxss.datasets.plans import plan_dataset
 from raxss.datasets.registry import DATASETS, Dataset, find_dataset
 from raxss.datasets.sample import load_sample
-from raxss.errors import DataError, RAxSSWarning
+from raxss.errors import DataError, RAxSSWarning, listed
 from raxss.recordings.plan import CollectionPlan, read_plan
 from raxss.recordings.series import SeriesCollection
 from raxss.recordings.synthetic import make_motif_series
@@ -94,9 +94,11 @@ def _require(plan: CollectionPlan) -> None:
     """Stop where nothing can be read; say what is missing where something can."""
     if not plan.absent and len(plan):
         return
-    more = f" and {len(plan.absent) - N_LISTED} more" if len(plan.absent) > N_LISTED else ""
-    listed = ", ".join(plan.absent[:N_LISTED]) + more
-    missing = f"{_count(len(plan.absent))} absent: {listed}." if plan.absent else "no series were found."
+    missing = (
+        f"{_count(len(plan.absent))} absent: {listed(plan.absent, N_LISTED)}."
+        if plan.absent
+        else "no series were found."
+    )
     if not len(plan):
         raise DataError(
             f"nothing of dataset {plan.source!r} can be read; {missing} {plan.where_to_get}".rstrip()

@@ -36,7 +36,7 @@ from urllib.parse import quote, urlsplit
 
 from raxss import __version__
 from raxss.datasets.listing import ListedFile, local_path, safe_path
-from raxss.errors import ConfigError, OutputError, RecordingError, shown
+from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
 from raxss.recordings.inspection.confinement import leads_outside
 from raxss.storage import make_folder
 
@@ -244,10 +244,9 @@ class _Download:
         if self.error is not None:
             raise self.error
         if self.failed:
-            named = [f"{path} ({reason})" for path, reason in sorted(self.failed.items())[:N_LISTED]]
-            more = f" and {len(self.failed) - N_LISTED} more" if len(self.failed) > N_LISTED else ""
+            named = listed(f"{path} ({reason})" for path, reason in sorted(self.failed.items()))
             raise RecordingError(
-                f"{len(self.failed)} of {n_listed} files could not be fetched: {'; '.join(named)}{more}. The "
+                f"{len(self.failed)} of {n_listed} files could not be fetched: {named}. The "
                 "others are there and right; the same command tries these again. Bytes that are wrong every time "
                 "mean that the server has another version, or that something in between changes them."
             )

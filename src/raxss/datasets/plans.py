@@ -4,7 +4,7 @@
 
 Only names, tables and headers are read for a plan. What should be there and is not stands in ``absent``, with
 where to get it.
-Next: recordings/plan.py reads what was planned; prepared.py writes it to a disk.
+Next: recordings/plan.py reads what was planned; prepared/ writes it to a disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raxss.datasets.registry import BERN_BARCELONA, BONN, CINC2017, DS003029, WA
 from raxss.datasets.sample import load_sample
 from raxss.errors import ConfigError, DataError, RecordingError, nearest, shown
 from raxss.recordings.bids import plan_bids
-from raxss.recordings.formats import _load_member
+from raxss.recordings.formats import load_member
 from raxss.recordings.inspection.confinement import open_confined
 from raxss.recordings.opening import open_recording
 from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan
@@ -266,7 +266,7 @@ def _read_watch(path: Path, folder: Path, stamp: tuple[int, int]) -> dict[str, N
     try:
         with open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
             arrays = {
-                key: _load_member(archive, archive.getinfo(f"{key}.npy"), f"{what}, array {key!r},")
+                key: load_member(archive, archive.getinfo(f"{key}.npy"), f"{what}, array {key!r},")
                 for key in WATCH_ARRAYS
             }
     except RecordingError:

@@ -5,7 +5,7 @@
 
 A tree without signals (sidecars only, or pointers of git-annex) still gives its table and one clear list of what to
 fetch. Nothing is read that a link or a name leads out of the root.
-Next: prepared.py carries the plan out; datasets/ has trees by name.
+Next: prepared/ carries the plan out; datasets/ has trees by name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raxss.errors import ConfigError, LabelError, MissingExtraError, RAxSSWarning, RecordingError, shown
+from raxss.errors import (
+    ConfigError,
+    LabelError,
+    MissingExtraError,
+    RAxSSWarning,
+    RecordingError,
+    listed,
+    shown,
+)
 from raxss.recordings.bids_tree import (
-    BRAINVISION,
     SIGNALS,
     Run,
     Tree,
@@ -57,7 +64,7 @@ from raxss.recordings.labels import (
     seizure_onset,
 )
 from raxss.recordings.names import canonical, match_channels
-from raxss.recordings.opening import open_recording
+from raxss.recordings.opening import files_of, open_recording
 from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import SeriesCollection
@@ -383,11 +390,9 @@ class _Planner:
             series = self._series(run, channels, places, recording, onset)
         if not series:
             return None
-        parts = (
-            [signal.with_suffix(one) for one in BRAINVISION] if signal.suffix.lower() == ".vhdr" else [signal]
-        )
-        files = [path for path in (*parts, channels_file, events_file) if path is not None and path.is_file()]
-        return RecordingPlan(run.name, (*files, *self.shared_files), opener, tuple(series))
+        sidecars = [path for path in (channels_file, events_file) if path is not None and path.is_file()]
+        files = (*files_of(signal), *sidecars, *self.shared_files)
+        return RecordingPlan(run.name, files, opener, tuple(series))
 
     def _onset(self, run: Run) -> tuple[float | None, Path | None]:
         if self.crop is None:
@@ -543,9 +548,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - N_LISTED} more" if len(names) > N_LISTED else ""
-    return ", ".join(name if len(name) <= 200 else f"{name[:197]}..." for name in names[:N_LISTED]) + more
+    return listed((name if len(name) <= 200 else f"{name[:197]}..." for name in names), N_LISTED)
 
 
 def _openneuro_id(tree: Tree) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from raxss.errors import EmptyDataError, LabelError, RecordingError, nearest, shown
+from raxss.errors import EmptyDataError, LabelError, RecordingError, listed, nearest, shown
 from raxss.recordings.formats import SUFFIXES, Content, read_content
 from raxss.recordings.inspection.front import header_of
 from raxss.recordings.opening import is_channelwise, is_lazy, open_recording
@@ -29,7 +29,6 @@ from raxss.recordings.series import Series, SeriesCollection
 
 ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
 COLUMNS = ("path", "label", "group", "rate", "channel", *ORIGIN_COLUMNS)
-N_LISTED = 10  # missing files that an error names one by one
 
 
 def read_series(
@@ -75,19 +74,19 @@ def read_series(
             plan = _one_plan(recording, path, rate=rate, channel=channel, segment=segment)
             series = read_planned(recording, plan)
             return replace(
-                series, label=label, group=group, name=_printable(plan.name if name is None else name)
+                series, label=label, group=group, name=printable(plan.name if name is None else name)
             )
     content = read_content(path)
     if segment not in (None, 0):
         raise RecordingError(
             f"recording {shown(path)} has no gaps, so there is no segment {segment}; leave it out."
         )
-    samples, origin = content.samples, {"recording": _printable(_without_suffix(path).name)}
+    samples, origin = content.samples, {"recording": printable(_without_suffix(path).name)}
     if channel is not None:
         position = _channel_position(content, channel, path)
         samples = samples[position : position + 1]
-        origin["channel"] = _printable(str(channel))
-    _refuse_other_rate(path, rate, content.rate)
+        origin["channel"] = printable(str(channel))
+    refuse_other_rate(path, rate, content.rate)
     rate = rate if rate is not None else content.rate
     if rate is not None and not (math.isfinite(rate) and rate > 0):
         raise RecordingError(
@@ -100,7 +99,7 @@ def read_series(
         1.0 if rate is None else rate,
         label=label,
         group=group,
-        name=_printable(name),
+        name=printable(name),
         start_seconds=content.start_seconds,
         origin=origin,
     )
@@ -135,14 +134,14 @@ def read_recording(
     ['night:C3', 'night:C4#1', 'night:C4#2']
     """
     path = Path(path)
-    name = _printable(_without_suffix(path).name) if name is None else name
+    name = printable(_without_suffix(path).name) if name is None else name
     with open_recording(path) as recording:
         wanted = range(len(recording.channels)) if channels is None else channels
         positions = [position_of(recording, one) for one in wanted]
         return SeriesCollection(
             replace(read_planned(recording, plan), label=label, group=group)
             for position in positions
-            for plan in _plans(recording, position, name)
+            for plan in plans_of(recording, position, name)
         )
 
 
@@ -166,7 +165,7 @@ def channel_name(recording: Recording, position: int) -> str:
     return name if name and n_equal == 1 else f"{name}#{position}"
 
 
-def _plans(
+def plans_of(
     recording: Recording, position: int | None, name: str, *, called: str | int | None = None
 ) -> list[SeriesPlan]:
     """One series for each stretch of a channel, or of all channels side by side where none is given.
@@ -175,7 +174,7 @@ def _plans(
     """
     origin, whole_name, positions = {"recording": name}, name, tuple(range(len(recording.channels)))
     if position is not None:
-        channel = channel_name(recording, position) if called is None else _printable(str(called))
+        channel = channel_name(recording, position) if called is None else printable(str(called))
         origin["channel"], whole_name, positions = channel, f"{name}:{channel}", (position,)
     return [
         SeriesPlan(
@@ -198,8 +197,8 @@ def _one_plan(
             "one (channel=..., or a column 'channel' in a manifest), or read all of them with read_recording."
         )
     position = None if channel is None else position_of(recording, channel)
-    _refuse_other_rate(path, rate, recording.channels[position or 0].rate)
-    plans = _plans(recording, position, _printable(_without_suffix(path).name))
+    refuse_other_rate(path, rate, recording.channels[position or 0].rate)
+    plans = plans_of(recording, position, printable(_without_suffix(path).name))
     if segment is None and len(plans) > 1:
         raise RecordingError(
             f"recording {shown(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no series; "
@@ -212,7 +211,8 @@ def _one_plan(
     return plans[segment or 0]
 
 
-def _refuse_other_rate(path: Path, asked: float | None, told: float | None) -> None:
+def refuse_other_rate(path: Path, asked: float | None, told: float | None) -> None:
+    """A rate that is given beside a recording must be the one that it tells itself, if it does."""
     if asked is not None and told is not None and not math.isclose(asked, told):
         raise RecordingError(
             f"recording {shown(path)} says {told:g} Hz itself, and {asked:g} Hz was asked for. Leave "
@@ -237,7 +237,7 @@ def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCo
     >>> read_manifest(folder / "all.csv").names
     ['a:0', 'a:1']
     """
-    return _read_all(_listed(Path(path), labels_required=labels_required))
+    return _read_all(lines_of(Path(path), labels_required=labels_required))
 
 
 def read_inputs(
@@ -254,9 +254,9 @@ def read_inputs(
     record is one series, of all its variates; of EDF, BDF and BrainVision files every channel is one.
     """
     asked = [
-        _listed(path, labels_required=labels_required)
+        lines_of(path, labels_required=labels_required)
         if _is_manifest(path)
-        else [_Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
+        else [Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
         for path in map(Path, paths)
     ]
     if not asked:
@@ -272,7 +272,7 @@ def read_inputs(
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """One series that was asked for, by a line of a manifest or directly."""
 
     path: Path  # from the current folder
@@ -286,9 +286,9 @@ class _Line:
     origin: Mapping[str, str] = field(default_factory=dict)
 
 
-def _read_all(lines: list[_Line]) -> SeriesCollection:
+def _read_all(lines: list[Line]) -> SeriesCollection:
     """Read every line's series."""
-    names = _distinct_names(lines)
+    names = distinct_names(lines)
     series: dict[str, Series] = {}
     opened = _LastOpened()
     try:
@@ -310,11 +310,11 @@ def _read_all(lines: list[_Line]) -> SeriesCollection:
     return SeriesCollection(series.values())
 
 
-def _series_of(line: _Line, name: str, opened: _LastOpened) -> list[Series]:
+def _series_of(line: Line, name: str, opened: _LastOpened) -> list[Series]:
     """What one line, or one path of a command line, gives: a series, or those of several channels or stretches."""
     if is_lazy(line.path):
         recording = opened.recording(line.path)
-        found = [read_planned(recording, plan) for plan in _asked_for(line, name, recording)]
+        found = [read_planned(recording, plan) for plan in asked_for(line, name, recording)]
     else:
         whole_name = _series_name(name, line.channel)
         found = [read_series(line.path, rate=line.rate, channel=line.channel, name=whole_name)]
@@ -325,23 +325,25 @@ def _series_of(line: _Line, name: str, opened: _LastOpened) -> list[Series]:
     ]
 
 
-def _asked_for(line: _Line, name: str, recording: Recording) -> list[SeriesPlan]:
+def asked_for(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
     """The channel that a line names; or all of them, of WFDB side by side, of other formats each by itself."""
     if line.channel is not None:
         position = position_of(recording, line.channel)
-        _refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
+        refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
         # a channel of EDF, BDF and BrainVision has one name, however it was asked for
-        return _plans(recording, position, name, called=None if is_channelwise(line.path) else line.channel)
+        return plans_of(recording, position, name, called=None if is_channelwise(line.path) else line.channel)
     for one in recording.channels:
-        _refuse_other_rate(line.path, line.rate, one.rate)
+        refuse_other_rate(line.path, line.rate, one.rate)
     if not is_channelwise(line.path):
-        return _plans(recording, None, name)
+        return plans_of(recording, None, name)
     if line.number and len(recording.channels) > 1:
         raise RecordingError(
             f"recording {shown(line.path)} has {len(recording.channels)} channels, each of which is a series; say "
             "which one in a column 'channel', one line for each."
         )
-    return [plan for position in range(len(recording.channels)) for plan in _plans(recording, position, name)]
+    return [
+        plan for position in range(len(recording.channels)) for plan in plans_of(recording, position, name)
+    ]
 
 
 class _LastOpened:
@@ -363,7 +365,7 @@ class _LastOpened:
         self._recording = None
 
 
-def _first_repeat(lines: list[_Line]) -> tuple[int, int] | None:
+def _first_repeat(lines: list[Line]) -> tuple[int, int] | None:
     """Where the first series stands that is asked for again, however its path is spelled."""
     seen: dict[tuple[str, str], int] = {}
     for place, line in enumerate(lines):
@@ -376,7 +378,7 @@ def _first_repeat(lines: list[_Line]) -> tuple[int, int] | None:
     return None
 
 
-def _listed(path: Path, *, labels_required: bool) -> list[_Line]:
+def lines_of(path: Path, *, labels_required: bool) -> list[Line]:
     """The series of a manifest, all of which are there, each once."""
     lines = _manifest_lines(path, labels_required=labels_required)
     _refuse_missing(path, lines)
@@ -390,13 +392,13 @@ def _listed(path: Path, *, labels_required: bool) -> list[_Line]:
     return lines
 
 
-def _manifest_lines(path: Path, *, labels_required: bool) -> list[_Line]:
+def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
     """Everything a manifest says, checked before any recording is opened."""
     what = f"manifest {shown(path)}"
     rows = _rows(path, what)
     header = [cell.strip() for cell in rows[0][1]] if rows else []
     _check_header(header, what, labels_required=labels_required)
-    lines: list[_Line] = []
+    lines: list[Line] = []
     for number, row in rows[1:]:
         if len(row) != len(header):
             raise RecordingError(
@@ -458,7 +460,7 @@ def _check_header(header: list[str], what: str, *, labels_required: bool) -> Non
         raise LabelError(f"{what} has no column 'label' (found: {', '.join(header)}); training needs one.")
 
 
-def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> _Line:
+def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> Line:
     if not cells["path"]:
         raise RecordingError(f"{what} has no path in line {number}; a recording is needed in every line.")
     rate = None
@@ -471,7 +473,7 @@ def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> _Li
             raise RecordingError(
                 f"{what} has the rate {text!r} in line {number}; samples per second, a number above 0, are needed."
             )
-    return _Line(
+    return Line(
         folder / cells["path"],
         written=cells["path"],
         where=f"{what}, line {number}",
@@ -484,16 +486,15 @@ def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> _Li
     )
 
 
-def _refuse_missing(manifest: Path, lines: list[_Line]) -> None:
+def _refuse_missing(manifest: Path, lines: list[Line]) -> None:
     """All files that are not there, in one error."""
     missing = [line for line in lines if not _is_there(line.path)]
     if not missing:
         return
-    listed = ", ".join(f"{shown(line.written)} (line {line.number})" for line in missing[:N_LISTED])
-    more = f" and {len(missing) - N_LISTED} more" if len(missing) > N_LISTED else ""
+    named = listed(f"{shown(line.written)} (line {line.number})" for line in missing)
     raise RecordingError(
         f"manifest {shown(manifest)} names {len(missing)} of {len(lines)} recordings that were not found: "
-        f"{listed}{more}. Paths are relative to the manifest's folder; correct them or put the files there."
+        f"{named}. Paths are relative to the manifest's folder; correct them or put the files there."
     )
 
 
@@ -540,12 +541,12 @@ def _series_name(base: str, channel: str | int | None) -> str:
     return base if channel is None else f"{base}:{channel}"
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """A name that can be written as UTF-8: bytes of a file name that are not are spelled out."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _distinct_names(lines: Iterable[_Line]) -> dict[str, str]:
+def distinct_names(lines: Iterable[Line]) -> dict[str, str]:
     """Absolute path -> name: the path as written without suffix; of an absolute one, only the last part.
 
     Names that would be equal get one folder more in front until they are not; files that differ in suffix alone
@@ -559,7 +560,7 @@ def _distinct_names(lines: Iterable[_Line]) -> dict[str, str]:
         n_parts[path] = max(n_parts.get(path, 1), n_written)
     named = {path: _without_suffix(Path(path)).parts[1:] for path in n_parts}
     while True:
-        names = {path: _printable("/".join(named[path][-n:])) for path, n in n_parts.items()}
+        names = {path: printable("/".join(named[path][-n:])) for path, n in n_parts.items()}
         counts = Counter(names.values())
         equal = [path for path in names if counts[names[path]] > 1]
         if not equal:

@@ -181,7 +181,7 @@ def _read_npz(path: Path) -> Content:
                     "Write it with numpy.savez(path, samples=..., rate=...), samples being variates × time."
                 )
             arrays = {
-                key: _load_member(archive, members[key], f"{what}, array {key!r},")
+                key: load_member(archive, members[key], f"{what}, array {key!r},")
                 for key in (values, "rate", "channels", "times_s")
                 if key in members
             }
@@ -232,7 +232,7 @@ def _regular_times(times: NDArray[Any], n_samples: int, what: str) -> tuple[floa
     return first, float(f"{1 / step:.9g}")  # times are rounded, so a rate of 999.9999999999 means 1000
 
 
-def _load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
+def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
     """One array of a zip archive, unless it would unpack to far more than recordings do."""
     if member.file_size > max(ALWAYS_ALLOWED, MAX_EXPANSION * member.compress_size):
         raise RecordingError(

@@ -396,7 +396,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
         )
     said: dict[tuple[str, str], tuple[str, str, int]] = {}
     for line, cells in table.rows:
-        recording = _recording_name(cells.get("recording", ""))
+        recording = recording_name(cells.get("recording", ""))
         channel, value = cells[channel_column], cells[label_column]
         if label_column != "label" and value:
             decided = _yes_or_no(value)
@@ -423,7 +423,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
     return LabelTable(path, labels)
 
 
-def _recording_name(text: str) -> str:
+def recording_name(text: str) -> str:
     """``sub-01/ieeg/sub-01_run-1_ieeg.edf`` as ``sub-01_run-1``."""
     last = re.split(r"[/\\]", text)[-1]
     return re.sub(r"_(?:ieeg|eeg)$", "", re.sub(r"\.[A-Za-z]\w*(?:\.gz)?$", "", last))

@@ -9,12 +9,14 @@ Next: files.py makes series of recordings; bids.py labels their channels.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 from raxss.errors import RecordingError, shown
 from raxss.recordings.brainvision_files import BrainVisionRecording
 from raxss.recordings.edf_files import EdfRecording
 from raxss.recordings.formats import read_content
+from raxss.recordings.inspection import brainvision, wfdb
 from raxss.recordings.inspection.front import header_of, inspect_file
 from raxss.recordings.problems import Problem, refusals
 from raxss.recordings.recording import ArrayRecording, Recording
@@ -108,3 +110,25 @@ def _in_memory(path: Path) -> ArrayRecording:
     return ArrayRecording(
         path.name, content.samples, rate=rate, names=content.channels, start_seconds=content.start_seconds
     )
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Every file that a recording consists of: the header and what it points to."""
+    header = header_of(path)
+    pointed: Iterable[Path | None] = ()
+    if header.suffix.lower() == ".vhdr":
+        told = brainvision.read_header(header)
+        pointed = (told.data_file, told.marker_file)
+    elif header.suffix.lower() == ".hea":
+        pointed = _files_of_wfdb(header)
+    return (header, *dict.fromkeys(one for one in pointed if one is not None))
+
+
+def _files_of_wfdb(header: Path) -> list[Path]:
+    told = wfdb.read_header(header)
+    files = [header.parent / one.file for one in told.signals]
+    for segment, _ in told.segments:
+        if segment != "~":
+            inner = header.with_name(f"{segment}.hea")
+            files += [inner, *_files_of_wfdb(inner)]
+    return files

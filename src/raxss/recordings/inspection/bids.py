@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raxss.errors import shown
+from raxss.errors import listed, shown
 from raxss.recordings.inspection import brainvision, edf
 from raxss.recordings.inspection.confinement import DESCRIPTION, leads_outside
 from raxss.recordings.inspection.fields import Refused, not_downloaded, number, quoted
@@ -490,5 +490,4 @@ def _events_problems(path: Path, root: Path, seconds: float | None) -> list[Prob
 
 def _names(names: Sequence[str]) -> str:
     """The first few, in quotes."""
-    rest = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
-    return ", ".join(quoted(name) for name in names[:N_NAMED]) + rest
+    return listed(map(quoted, names), N_NAMED)

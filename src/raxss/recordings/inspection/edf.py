@@ -24,7 +24,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, listed, shown
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
 from raxss.recordings.problems import Problem, refusals
 
@@ -392,11 +392,10 @@ class _Signals:
             )
         if other:
             units = sorted({self.units[place].strip() for place in other})
-            more = f" and {len(units) - N_NAMED} more" if len(units) > N_NAMED else ""
             yield Problem(
                 "unknown-unit",
                 f"{shown(self.path)} has {_count(other)} in units other than volts "
-                f"({', '.join(map(repr, units[:N_NAMED]))}{more}): {self._named(other)}. Their samples are "
+                f"({listed(map(repr, units), N_NAMED)}): {self._named(other)}. Their samples are "
                 "taken as stored.",
             )
 
@@ -581,12 +580,8 @@ def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
     distinct = sorted(set(rates.values()))
     if len(distinct) == 1:
         return []
-    listed = ", ".join(f"{rate:g}" for rate in distinct[:N_NAMED]) + (
-        ", ..." if len(distinct) > N_NAMED else ""
-    )
-    return [
-        Problem("mixed-rates", f"{shown(path)} has channels of {listed} Hz; each is read at its own rate.")
-    ]
+    told = listed((f"{rate:g}" for rate in distinct), N_NAMED)
+    return [Problem("mixed-rates", f"{shown(path)} has channels of {told} Hz; each is read at its own rate.")]
 
 
 def _is_rate(rate: float) -> bool:
@@ -799,8 +794,7 @@ def named_channels(labels: Sequence[str], places: Sequence[int]) -> str:
     >>> named_channels(["C3", ""], [0, 1])
     "'C3' (0), '' (1)"
     """
-    listed = ", ".join(f"{labels[place]!r} ({place})" for place in places[:N_NAMED])
-    return listed + (f" and {len(places) - N_NAMED} more" if len(places) > N_NAMED else "")
+    return listed((f"{labels[place]!r} ({place})" for place in places), N_NAMED)
 
 
 def _cut(raw: bytes, fields: Sequence[tuple[str, int]], count: int) -> dict[str, list[bytes]]:

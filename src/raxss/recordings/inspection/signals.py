@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import shown
-from raxss.recordings.inspection.edf import N_NAMED, microvolts_per, read_header
+from raxss.errors import listed, shown
+from raxss.recordings.inspection.edf import microvolts_per, read_header
 from raxss.recordings.problems import Problem
 from raxss.recordings.recording import Recording
 
@@ -302,10 +302,9 @@ def _summary(recording: Recording, looks: Sequence[_Look]) -> list[Problem]:
         shares = {place: share for place, look in enumerate(looks) if (share := share_of(look)) > 0}
         if shares:
             count = "1 channel" if len(shares) == 1 else f"{len(shares)} channels"
-            named = ", ".join(
+            named = listed(
                 f"{recording.channels[place].name!r} ({place}), {100 * share:.3g} %"
-                for place, share in list(shares.items())[:N_NAMED]
+                for place, share in shares.items()
             )
-            more = f" and {len(shares) - N_NAMED} more" if len(shares) > N_NAMED else ""
-            problems.append(Problem(code, f"{shown(recording.name)} has {count} {what}: {named}{more}."))
+            problems.append(Problem(code, f"{shown(recording.name)} has {count} {what}: {named}."))
     return problems

@@ -1,0 +1,213 @@
+"""``raxss prepare bonn --classes F,N --out FOLDER``"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from raxss.preparation import Preparation
+    from raxss.recordings.plan import CollectionPlan
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="A BIDS root, a CSV manifest, a named dataset (see raxss datasets), or recordings with --labels."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
+Root = Annotated[Path | None, typer.Option(help="Folder with the named datasets; RAXSS_DATA otherwise.")]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="Clinical sheet, or table recording,channel,label, for BIDS and recordings."),
+]
+Classes = Annotated[str | None, typer.Option(help="Labels to keep, such as F,N.")]
+Pool = Annotated[str | None, typer.Option(help="Average pooling, kernel/stride: 24/12 in the paper.")]
+Rate = Annotated[float | None, typer.Option(help="Resample to this many samples per second.")]
+ScalingOption = Annotated[str, typer.Option("--scaling", help="series (z-score of each channel) or none.")]
+Crop = Annotated[
+    str | None, typer.Option(help="Seconds around seizure onset to keep, such as -10,20 (BIDS only).")
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes.")]
+Unlabelled = Annotated[bool, typer.Option("--unlabelled", help="Also series that have no label.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop if any file is absent or any series empty.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a folder that was prepared before.")]
+
+
+def prepare(
+    source: Source,
+    out: Out,
+    root: Root = None,
+    labels: Labels = None,
+    classes: Classes = None,
+    pool: Pool = None,
+    rate: Rate = None,
+    scaling: ScalingOption = "series",
+    crop: Crop = None,
+    workers: Workers = 1,
+    unlabelled: Unlabelled = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a folder of series that are ready to learn from.
+
+    Recordings are read in blocks, however long they are. Finished ones lie in OUT.preparing while the work goes on;
+    after a kill, Ctrl-C or a full disk the same command goes on from there and ends with the same bytes.
+    """
+    from raxss.prepared.preparing import prepare as carry_out
+    from raxss.storage import check_writable
+
+    preparation = preparation_from(pool, rate, scaling)
+    check_writable(out)
+    logging.getLogger("raxss").setLevel(logging.INFO)
+    plan = plan_source(source, root=root, labels=labels, classes=classes, crop=crop, unlabelled=unlabelled)
+    carry_out(
+        plan,
+        out,
+        preparation,
+        workers=workers,
+        unlabelled=unlabelled,
+        strict=strict,
+        overwrite=overwrite,
+        progress=True,
+    )
+    print_summary(out)
+
+
+def preparation_from(pool: str | None, rate: float | None, scaling: str) -> Preparation:
+    """The options as one setting."""
+    from raxss.errors import ConfigError
+    from raxss.preparation import Preparation
+
+    pooling = None
+    if pool is not None:
+        kernel, _, stride = pool.partition("/")
+        if not (kernel.strip().isdecimal() and stride.strip().isdecimal()):
+            raise ConfigError(f"--pool is {pool!r}; a kernel and a stride are needed, such as 24/12.")
+        pooling = int(kernel), int(stride)
+    return Preparation(pooling=pooling, rate=rate, scaling=cast(Literal["none", "series"], scaling))
+
+
+def plan_source(
+    source: str,
+    *,
+    root: Path | None = None,
+    labels: Path | None = None,
+    classes: str | None = None,
+    crop: str | None = None,
+    unlabelled: bool = False,
+) -> CollectionPlan:
+    """The plan of whatever a source is."""
+    from raxss.datasets.plans import plan_dataset
+    from raxss.errors import ConfigError, RecordingError
+    from raxss.recordings.bids import plan_bids
+    from raxss.recordings.manifest_plan import plan_labelled, plan_manifest
+
+    path, seconds = Path(source), seconds_from(crop)
+    wanted = [one.strip() for one in classes.split(",") if one.strip()] if classes else None
+    if path.is_dir() and is_bids(path):
+        plan = plan_bids(path, labels=labels, crop=seconds, only_labelled=not unlabelled)
+        return only_classes(plan, wanted)
+    name = path.resolve().name if path.is_dir() else source
+    if is_dataset(name) and (labels is None or not path.exists()):
+        asked = {"crop": seconds, "labels": labels, "only_labelled": False if unlabelled else None}
+        options = {option: value for option, value in asked.items() if value is not None}
+        if name != "ds003029":
+            options.pop("only_labelled", None)  # nothing in the others lacks a label
+        return plan_dataset(name, root=path if path.is_dir() else root, classes=wanted, **options)
+    if seconds is not None:
+        raise ConfigError(
+            "--crop counts from the seizure's onset, which only a BIDS tree tells; leave it out here."
+        )
+    if labels is not None:
+        return only_classes(plan_labelled(path, labels), wanted)
+    if path.is_dir():
+        raise RecordingError(
+            f"the folder {path.resolve().name!r} is neither a BIDS tree (no sub-* folders) nor a named dataset. "
+            "Say what its channels are with --labels TABLE (recording,channel,label), or list recordings in a CSV."
+        )
+    if path.suffix.lower() == ".csv":
+        return only_classes(plan_manifest(path, labels_required=not unlabelled), wanted)
+    if path.is_file():
+        raise RecordingError(
+            f"the recording {path.name!r} needs labels to learn from: --labels TABLE (recording,channel,label)."
+        )
+    return plan_dataset(source, root=root, classes=wanted)  # says which datasets there are
+
+
+def is_bids(folder: Path) -> bool:
+    """Whether a folder looks like the root of a BIDS tree."""
+    return any(one.is_dir() for one in folder.glob("sub-*"))
+
+
+def is_dataset(name: str) -> bool:
+    """Whether a dataset has that name."""
+    from raxss.datasets.registry import find_dataset
+    from raxss.errors import DataError
+
+    try:
+        find_dataset(name)
+    except DataError:
+        return False
+    return True
+
+
+def seconds_from(crop: str | None) -> tuple[float, float] | None:
+    """``-10,20`` as two numbers."""
+    from raxss.errors import ConfigError
+
+    if crop is None:
+        return None
+    try:
+        first, last = (float(one) for one in crop.split(","))
+    except ValueError as error:
+        raise ConfigError(f"--crop is {crop!r}; two seconds are needed, such as -10,20.") from error
+    return first, last
+
+
+def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionPlan:
+    """The series of some labels."""
+    from dataclasses import replace
+
+    from raxss.errors import LabelError, nearest
+
+    if classes is None:
+        return plan
+    known = sorted({one.label for _, one in plan if one.label is not None})
+    for name in classes:
+        if name not in known:
+            raise LabelError(f"no series of {plan.source!r} has the label {name!r}{nearest(name, known)}")
+    recordings = [
+        replace(one, series=tuple(series for series in one.series if series.label in classes))
+        for one in plan.recordings
+    ]
+    return replace(plan, recordings=tuple(one for one in recordings if one.series))
+
+
+def print_summary(folder: Path) -> None:
+    """What the folder holds, what is not in it, and what to do next."""
+    import json
+
+    from raxss.cli import printable
+    from raxss.prepared.folder import PROBLEMS, read_prepared
+
+    facts = read_prepared(folder).facts
+    problems = json.loads((folder / PROBLEMS).read_text("utf-8"))
+    labels = ", ".join(f"{name} {count}" for name, count in facts["labels"].items()) or "none"
+    print(f"{facts['n_series']} series of {facts['n_recordings']} recordings; labels: {printable(labels)}")
+    print(f"preparation: {facts['preparation'] or 'none'}; groups: {facts['group_by'] or 'none'}")
+    counts = {
+        "absent files": len(problems["absent"]),
+        "unmatched": len(problems["unmatched"]),
+        "series left out": len(problems["left_out"]),
+        "series with gaps": len(problems["with_gaps"]),
+        "recordings with warnings": len(problems["recordings"]),
+    }
+    told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    if told:
+        print(f"{told}: see {folder / PROBLEMS}", file=sys.stderr)
+    print(f"The series are in {folder}; next: raxss fit {folder} --out MODEL")

@@ -1,0 +1,369 @@
+"""How does a plan become a prepared folder, whatever happens on the way?
+
+    CollectionPlan, Preparation -> FOLDER (folder.py says what is in it)
+
+Finished units (units.py) lie in ``FOLDER.preparing``; a run that was killed goes on from those that are whole
+and whose key still fits. At the end they become the folder, in one step. What comes out depends neither on the
+number of workers, nor on their order, nor on how often it was interrupted. Next: folder.py reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import shutil
+import signal
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, shown
+from raxss.preparation import Preparation
+from raxss.prepared.assembling import assemble
+from raxss.prepared.folder import FORMAT, canonical_hash, is_prepared, read_prepared
+from raxss.prepared.units import Input, Result, Unit, named_output, read_unit, write_unit
+from raxss.progress import progress_bar
+from raxss.recordings.plan import CollectionPlan, RecordingPlan
+from raxss.storage import check_writable, refuse_existing, sha256_of
+
+N_LISTED: Final = 10  # names that a message has one by one
+N_POOLS: Final = 3  # times that processes are started, if workers die
+
+log = logging.getLogger(__name__)
+
+
+def prepare(
+    plan: CollectionPlan,
+    folder: Path | str,
+    preparation: Preparation,
+    *,
+    workers: int = 1,
+    unlabelled: bool = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Carry a plan out, and give back the folder that holds the result.
+
+    If the folder holds the same already, nothing is done; if a run was stopped, this one goes on.
+
+    Parameters
+    ----------
+    workers
+        Processes that prepare recordings side by side.
+    unlabelled
+        Series without a label too; they are left out otherwise.
+    strict
+        An absent file, or a series of which nothing is left, is an error rather than a warning.
+    overwrite
+        Replace a folder that was prepared from something else, or prepare it anew.
+    progress
+        Draw a bar on stderr, if that is a terminal.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from functools import partial
+    >>> import numpy as np
+    >>> from raxss.recordings.plan import SeriesPlan
+    >>> from raxss.recordings.recording import ArrayRecording
+    >>> opened = partial(ArrayRecording, "toy", np.arange(200.0).reshape(2, 100), rate=100.0)
+    >>> wanted = (SeriesPlan("toy:0", (0,), label="a"), SeriesPlan("toy:1", (1,), label="b"))
+    >>> plan = CollectionPlan("toys", Path("."), (RecordingPlan("toy", (), opened, wanted),))
+    >>> folder = prepare(plan, Path(tempfile.mkdtemp()) / "out", Preparation(pooling=(24, 12)))
+    >>> read_prepared(folder)
+    SeriesCollection(2 series of 7 samples, labels: a 1, b 1)
+    """
+    folder = Path(os.path.abspath(folder))
+    recordings = _wanted(plan, unlabelled=unlabelled)
+    _tell_absent(plan, recordings, strict=strict)
+    if overwrite or not is_prepared(folder):
+        refuse_existing(folder, overwrite=overwrite)
+    check_writable(folder)
+    work = folder.with_name(folder.name + ".preparing")
+    with _alone(work):
+        inputs = _hash_inputs(recordings, plan.root, workers)
+        units = [Unit(one, preparation, tuple(inputs[file] for file in one.files)) for one in recordings]
+        keys = [[unit.slug, unit.key] for unit in units]
+        key = canonical_hash(
+            [FORMAT, plan.source, str(preparation), plan.group_by, plan.absent, plan.unmatched, keys]
+        )
+        if not overwrite and _is_there(folder, key):
+            log.info("%r holds just this already; nothing to do.", folder.name)
+        else:
+            results = _earlier(units, work)
+            if results:
+                log.info("%d of %d recordings were prepared before.", len(results), len(units))
+            left = [unit for unit in units if unit.slug not in results]
+            results |= _work_through(left, work, workers, progress=progress)
+            if strict:
+                _refuse_left_out(results)
+            assemble(plan, folder, preparation, units, results, work, key, overwrite=overwrite)
+        _clear(work)
+    return folder
+
+
+# What is asked for --------------------------------------------------------------------------------------------
+
+
+def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
+    """The recordings that have series to be made, with those alone."""
+    for kind, names in (
+        ("recordings", [one.name for one in plan.recordings]),
+        ("series", [series.name for _, series in plan]),
+    ):
+        if repeated := [name for name, count in Counter(names).items() if count > 1]:
+            raise DataError(
+                f"the plan of {plan.source!r} has several {kind} named {repeated[0]!r}; each needs its own name."
+            )
+    kept = [
+        replace(one, series=tuple(s for s in one.series if unlabelled or s.label is not None))
+        for one in plan.recordings
+    ]
+    return [one for one in kept if one.series]
+
+
+def _tell_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
+    """One list of what is absent; an error if nothing is left, or if all is needed."""
+    told = (
+        f"{len(plan.absent)} files of {plan.source!r} are absent:{_listed(plan.absent)}\n{plan.where_to_get}"
+    )
+    if plan.absent and not recordings:
+        raise RecordingError(f"there is no signal to prepare. {told.rstrip()}")
+    if not recordings:
+        raise EmptyDataError(
+            f"{plan.source!r} has no series to prepare: {len(plan)} are planned, and none of them has a label. "
+            "Give labels, or prepare without (--unlabelled on the command line, unlabelled=True in Python)."
+            f"{_listed(plan.unmatched)}"
+        )
+    if plan.absent and strict:
+        raise RecordingError(told.rstrip())
+    if plan.absent:
+        warnings.warn(told.rstrip(), RAxSSWarning, stacklevel=3)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """One name a line, the first ten."""
+    more = [f"and {len(names) - N_LISTED} more"] if len(names) > N_LISTED else []
+    return "".join(f"\n  {line}" for line in [*names[:N_LISTED], *more])
+
+
+def _hash_inputs(recordings: list[RecordingPlan], root: Path, workers: int) -> dict[Path, Input]:
+    names = _names({file for one in recordings for file in one.files}, root)
+
+    def hashed(file: Path) -> Input:
+        name = names[file]
+        try:
+            before = os.stat(file)
+            return Input(name, sha256_of(file), before.st_size, before.st_mtime_ns)
+        except OSError as error:
+            raise RecordingError(
+                f"the file {shown(name)} cannot be read: {error.strerror or 'unknown reason'}."
+            ) from error
+
+    with ThreadPoolExecutor(max(1, workers)) as pool:  # threads do, because hashing lets others run
+        return dict(zip(names, pool.map(hashed, names), strict=True))
+
+
+def _names(files: Iterable[Path], root: Path) -> dict[Path, str]:
+    """Files as the dataset names them; of what lies elsewhere the last part alone, never this machine's folders."""
+    names: dict[Path, str] = {}
+    for file in sorted(files):
+        try:
+            name = Path(os.path.abspath(file)).relative_to(os.path.abspath(root)).as_posix()
+        except ValueError:
+            name = file.name
+        n_alike = sum(other == name or other.startswith(f"{name} (") for other in names.values())
+        names[file] = f"{name} ({n_alike + 1})" if n_alike else name
+    return names
+
+
+def _is_there(folder: Path, key: str) -> bool:
+    """Whether the folder is made from just this, and still what it was; an error if it is something else."""
+    if not is_prepared(folder):
+        return False
+    if read_prepared(folder).facts.get("key") != key:
+        raise OutputError(
+            errno.EEXIST,
+            f"{folder.name!r} was prepared from other inputs or with other settings and was left as it is; choose "
+            "another place, or overwrite it (--overwrite on the command line, overwrite=True in Python)",
+        )
+    read_prepared(folder, verify=True)
+    return True
+
+
+def _refuse_left_out(results: dict[str, Result]) -> None:
+    left_out = [told for result in results.values() for told in result["left_out"]]
+    if left_out:
+        raise EmptyDataError(
+            f"{len(left_out)} series cannot be prepared: {' '.join(sorted(left_out)[:N_LISTED])} "
+            "Choose another crop or a smaller kernel, or go on without them (not strict)."
+        )
+
+
+# The folder of units ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """Hold the work folder for this process; the system lets go of it when the process ends, however it ends."""
+    while True:
+        with named_output(work):
+            work.mkdir(parents=True, exist_ok=True)
+            try:
+                file = open(work / "lock", "ab")  # noqa: SIM115 (closed below, outside of what names outputs)
+            except FileNotFoundError:  # another run ended just now and took its folder away
+                continue
+        with file:
+            if not _locked(file):
+                raise OutputError(
+                    errno.EBUSY,
+                    f"another run is preparing {work.stem!r}; wait for its end, or choose another place",
+                )
+            if _is_at(file, work / "lock"):
+                try:
+                    yield
+                finally:
+                    if [left.name for left in work.glob("*")] == ["lock"]:
+                        _clear(work)
+                return
+
+
+def _locked(file: BinaryIO) -> bool:
+    try:
+        import fcntl
+    except ImportError:
+        return (
+            True  # Windows: two runs at once do the same work, and the second to end finds the folder there
+        )
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
+    """What earlier runs have left that is whole and still wanted; the rest is thrown away."""
+    results = {unit.slug: result for unit in units if (result := read_unit(unit, work)) is not None}
+    kept = {f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")} | {"lock"}
+    for left in work.iterdir():
+        if left.name not in kept:
+            _remove(left)
+    return results
+
+
+def _clear(work: Path) -> None:
+    """Remove the work folder, the lock last."""
+    for left in work.iterdir():
+        if left.name != "lock":
+            _remove(left)
+    _remove(work / "lock")
+    with suppress(OSError):
+        work.rmdir()
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+# Work ---------------------------------------------------------------------------------------------------------
+
+
+def _work_through(units: list[Unit], work: Path, workers: int, *, progress: bool) -> dict[str, Result]:
+    """Every unit's result. Recordings that cannot be read are told together at the end; the others are kept."""
+    results: dict[str, Result] = {}
+    faults: list[str] = []
+    with progress_bar(unit="recordings", quiet=not progress) as bar:
+        task = bar.add_task("preparing", total=len(units))
+        for unit, result in _each_result(units, work, workers):
+            bar.advance(task)
+            if isinstance(result, DataError):
+                faults.append(str(result))
+            else:
+                results[unit.slug] = result
+    if faults:
+        more = f" And {len(faults) - N_LISTED} more." if len(faults) > N_LISTED else ""
+        raise RecordingError(
+            f"{len(faults)} of {len(units)} recordings cannot be prepared. "
+            f"{' '.join(sorted(faults)[:N_LISTED])}{more} "
+            "The others are kept; mend or remove these, and run the same command again."
+        )
+    return results
+
+
+def _each_result(units: list[Unit], work: Path, workers: int) -> Iterator[tuple[Unit, Result | DataError]]:
+    if workers <= 1 or len(units) <= 1:
+        yield from ((unit, _attempt(unit, work)) for unit in units)
+        return
+    left = {unit.slug: unit for unit in units}
+    for _ in range(N_POOLS):
+        try:
+            for slug, result in _in_processes(list(left.values()), work, workers):
+                yield left.pop(slug), result
+            return
+        except BrokenProcessPool:
+            log.warning("A worker died; the %d recordings that are left are tried again.", len(left))
+    raise OutputError(
+        errno.ENOMEM,
+        f"workers died {N_POOLS} times, perhaps for lack of memory; {len(left)} recordings are left. Run the same "
+        "command again with fewer workers: it goes on from there",
+    )
+
+
+def _attempt(unit: Unit, work: Path) -> Result | DataError:
+    """A unit's result, or what is wrong with its recording."""
+    try:
+        return write_unit(unit, work)
+    except DataError as error:
+        return error
+
+
+def _in_processes(units: list[Unit], work: Path, workers: int) -> Iterator[tuple[str, Result | DataError]]:
+    """Spawned, not forked: the fork of a process that has threads may hang."""
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(units)), context, initializer=_be_a_worker) as pool:
+        futures = {pool.submit(_attempt, unit, work): unit for unit in units}
+        try:
+            for future in as_completed(futures):
+                yield futures[future].slug, future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()  # what it was writing is not in place yet
+            raise
+
+
+def _be_a_worker() -> None:
+    """Leave Ctrl-C to the parent, and end when the parent does, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()

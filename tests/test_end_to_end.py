@@ -1,0 +1,107 @@
+"""From a hospital's folder to scores: check, prepare, split, audit, fit, predict, as a user runs them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from make_bids import make_bids
+from raxss.prepared import read_prepared
+from test_cli import raxss
+
+FIT = ["--window-length", "128", "--stride", "64", "--max-epochs", "3", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A BIDS tree of four centres, prepared, split by patient, a model fitted on its training part."""
+    folder = tmp_path_factory.mktemp("study")
+    truth = make_bids(folder / "tree", n_centres=4, patients_per_centre=3, runs=2, seed=69421)
+    raxss("check", truth.root, "--json")
+    raxss("prepare", truth.root, "--out", folder / "prepared", "--rate", "125", "--scaling", "series")
+    raxss("split", folder / "prepared", "--seed", "69421", "--out", folder / "split.json")
+    raxss("audit-split", folder / "prepared", "--split", folder / "split.json")
+    raxss("fit", folder / "prepared", "--split", folder / "split.json", "--out", folder / "model", *FIT)
+    return folder, truth
+
+
+def test_the_prepared_series_are_those_the_clinicians_labelled(study):
+    folder, truth = study
+    prepared = read_prepared(folder / "prepared")
+    assert {one.name: one.label for one in prepared} == truth.labels
+    assert {one.origin["centre"] for one in prepared} == set(truth.centres.values())
+    assert {one.rate for one in prepared} == {125.0}
+    assert {one.group for one in prepared} == {one.origin["patient"] for one in prepared}
+
+
+def test_what_did_not_match_is_listed_by_name(study):
+    folder, truth = study
+    told = (folder / "prepared" / "problems.json").read_text()
+    patient, contact = truth.unmatched_contact
+    assert contact in told
+    assert patient in told
+    assert truth.without_soz in told
+
+
+def test_unseen_patients_are_scored_far_above_chance(study):
+    folder, truth = study
+    raxss(
+        "predict",
+        folder / "model",
+        folder / "prepared",
+        "--split",
+        folder / "split.json",
+        "--out",
+        folder / "test.csv",
+        "--device",
+        "cpu",
+    )
+    table = pd.read_csv(folder / "test.csv")
+    parts = json.loads((folder / "split.json").read_text())
+    patients = {one.name: one.origin["patient"] for one in read_prepared(folder / "prepared")}
+    tested = {patients[name] for name in table["name"]}
+    assert tested
+    assert tested.isdisjoint(patients[name] for name in [*parts["train"], *parts["validation"]])
+    assert roc_auc_score(table["label"] == "soz", table["probability_soz"]) > 0.8
+    assert dict(zip(table["name"], table["label"], strict=True)).items() <= truth.labels.items()
+
+
+def test_a_raw_tree_scores_as_its_prepared_series_do(study):
+    folder, truth = study
+    for source, out in ((truth.root, "raw.csv"), (folder / "prepared", "same.csv")):
+        raxss("predict", folder / "model", source, "--out", folder / out, "--device", "cpu")
+    raw, same = (
+        pd.read_csv(folder / out).set_index("name")["probability_soz"] for out in ("raw.csv", "same.csv")
+    )
+    assert set(raw.index) > set(same.index)  # patients without annotation are scored, too
+    np.testing.assert_allclose(raw[same.index], same, atol=1e-5)
+
+
+def test_no_name_date_or_event_comes_out_of_the_whole_chain(study):
+    folder, truth = study
+    recording = next(truth.root.rglob("*.edf"))
+    (folder / "one.csv").write_text(f"path,channel\n{recording.relative_to(folder)},AD1\n")
+    raxss(
+        "explain",
+        folder / "model",
+        folder / "one.csv",
+        "--out",
+        folder / "why",
+        "--device",
+        "cpu",
+        "--top",
+        "1",
+    )
+    written = [
+        file
+        for place in ("prepared", "model", "why", "split.json")
+        for file in ([folder / place] if (folder / place).is_file() else (folder / place).rglob("*"))
+        if file.is_file()
+    ]
+    assert len(written) > 15
+    for file in written:
+        content = file.read_bytes()
+        for word in (*truth.canaries, str(folder)):
+            assert word.encode() not in content, (file.name, word)
