@@ -26,6 +26,7 @@ from typing import Any
 from raxss.errors import OutputError
 
 MARK = ".raxss"  # in every folder that was written whole
+ADVICE = "Nothing was left half-written. Choose a folder that can be written and has room"
 
 
 def write_bytes(path: Path | str, content: bytes) -> None:
@@ -61,7 +62,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     make_folder(path.parent)
     temporary = _place_beside(path)
     try:
-        with _named_output(path):
+        with named_output(path):
             yield temporary
             _flush(temporary)
             os.replace(temporary, path)
@@ -82,7 +83,7 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
     make_folder(path.parent)
     temporary = _place_beside(path)
     try:
-        with _named_output(path):
+        with named_output(path):
             temporary.mkdir()
             (temporary / MARK).write_text(
                 "Written by raxss, which may replace this folder if told to overwrite it.\n"
@@ -133,7 +134,7 @@ def _absolute(path: Path | str) -> Path:
 def make_folder(path: Path | str) -> Path:
     """Create a folder and its parents, or say why that cannot be."""
     path = Path(path)
-    with _named_output(path):
+    with named_output(path):
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
@@ -145,7 +146,7 @@ def check_writable(path: Path | str) -> None:
     """Fail now rather than after an hour of work if nothing can be written at ``path``."""
     path = _absolute(path)
     folder = make_folder(path.parent)
-    with _named_output(path), tempfile.TemporaryFile(dir=folder):
+    with named_output(path), tempfile.TemporaryFile(dir=folder):
         pass
 
 
@@ -156,18 +157,24 @@ def sha256_of(path: Path | str) -> str:
 
 
 @contextmanager
-def _named_output(path: Path) -> Iterator[None]:
-    """Turn an OSError about writing into one that says what to do."""
+def named_output(place: Path | str, advice: str = ADVICE) -> Iterator[None]:
+    """Turn an OSError about writing into one that says what to do.
+
+    Parameters
+    ----------
+    place
+        A path is told with its folder, a string as it is.
+    """
     try:
         yield
     except OutputError:
         raise
     except OSError as error:
-        raise OutputError(
-            error.errno or errno.EIO,
-            f"cannot write {path.name!r} in the folder {str(path.parent)!r}: {error.strerror or error}. "
-            "Nothing was left half-written. Choose a folder that can be written and has room",
-        ) from error
+        told = (
+            repr(place) if isinstance(place, str) else f"{place.name!r} in the folder {str(place.parent)!r}"
+        )
+        reason = error.strerror or type(error).__name__
+        raise OutputError(error.errno or errno.EIO, f"cannot write {told}: {reason}. {advice}") from error
 
 
 def _place_beside(path: Path) -> Path:

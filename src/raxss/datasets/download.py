@@ -38,7 +38,7 @@ from raxss import __version__
 from raxss.datasets.listing import ListedFile, local_path, safe_path
 from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
 from raxss.recordings.inspection.confinement import leads_outside
-from raxss.storage import make_folder
+from raxss.storage import make_folder, named_output
 
 BASE_VARIABLE = "RAXSS_DATA_URL"
 RECORD = ".raxss-downloaded.tsv"  # which files were found right, with their time of change
@@ -47,7 +47,7 @@ MAX_WRONG = 3  # times that a file may arrive with wrong bytes
 PROGRESS_BYTES = 2**20  # an attempt that brings as much was no failure: long files may drop often
 MIN_BYTES = 2**12  # in ``timeout`` seconds; slower counts as a dropped connection
 MAX_WAIT = 60.0  # seconds between attempts
-N_LISTED = 10  # failed files that an error names one by one
+KEPT = "What was received is kept; after mending this, the same command goes on from there"
 TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -278,7 +278,7 @@ class _Download:
                 break
             except _WrongBytes as error:
                 wrong += 1
-                with _named_output(one):
+                with named_output(one.path, KEPT):
                     _partial(path).unlink(missing_ok=True)
                 self._tell(one, 0)
                 if wrong >= MAX_WRONG:
@@ -307,7 +307,7 @@ class _Download:
             return False
         if not self.verify and self.known.get(one.path) == (found.st_mtime_ns, one.digest):
             return True
-        with _named_output(one):
+        with named_output(one.path, KEPT):
             if self._digest(one, path) != one.digest:
                 return False
         self._remember(one, found.st_mtime_ns)
@@ -317,7 +317,7 @@ class _Download:
         """Fetch what a partial file lacks."""
         have = _size(partial)
         if have is not None and (partial.is_symlink() or have > one.size):
-            with _named_output(one):
+            with named_output(one.path, KEPT):
                 partial.unlink()
             have = None
         if have == one.size:
@@ -331,7 +331,7 @@ class _Download:
         )
         with self._answer(request, partial) as response:
             start = _first_byte(response, one, have)
-            with _named_output(one), open(partial, "r+b" if start else "wb", buffering=0) as file:
+            with named_output(one.path, KEPT), open(partial, "r+b" if start else "wb", buffering=0) as file:
                 file.seek(start)
                 self._copy(response, file, one, start)
 
@@ -376,7 +376,7 @@ class _Download:
 
     def _settle(self, one: ListedFile, partial: Path, path: Path) -> None:
         """Check all of a partial file, and put it into its place."""
-        with _named_output(one):
+        with named_output(one.path, KEPT):
             if self._digest(one, partial) != one.digest:
                 raise _WrongBytes(f"the {one.algorithm} sum is not the listed one")
             with open(partial, "rb+") as file:
@@ -477,21 +477,6 @@ def _reason(error: object) -> str:
         return "no answer in time"
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(said.split())[:100]
-
-
-@contextmanager
-def _named_output(one: ListedFile) -> Iterator[None]:
-    """An error of this disk, told apart from those of the network."""
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(
-            error.errno or errno.EIO,
-            f"cannot read or write {one.path!r}: {error.strerror or error}. What was received is kept; after "
-            "mending this, the same command goes on from there",
-        ) from error
 
 
 def _partial(path: Path) -> Path:

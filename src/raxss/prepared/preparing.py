@@ -31,10 +31,10 @@ from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, R
 from raxss.preparation import Preparation
 from raxss.prepared.assembling import assemble
 from raxss.prepared.folder import FORMAT, canonical_hash, is_prepared, read_prepared
-from raxss.prepared.units import Input, Result, Unit, named_output, read_unit, write_unit
+from raxss.prepared.units import KEPT, Input, Result, Unit, read_unit, write_unit
 from raxss.progress import progress_bar
 from raxss.recordings.plan import CollectionPlan, RecordingPlan
-from raxss.storage import check_writable, refuse_existing, sha256_of
+from raxss.storage import check_writable, named_output, refuse_existing, sha256_of
 
 N_LISTED: Final = 10  # names that a message has one by one
 N_POOLS: Final = 3  # times that processes are started, if workers die
@@ -218,7 +218,7 @@ def _refuse_left_out(results: dict[str, Result]) -> None:
 def _alone(work: Path) -> Iterator[None]:
     """Hold the work folder for this process; the system lets go of it when the process ends, however it ends."""
     while True:
-        with named_output(work):
+        with named_output(work.name, KEPT):
             work.mkdir(parents=True, exist_ok=True)
             try:
                 file = open(work / "lock", "ab")  # noqa: SIM115 (closed below, outside of what names outputs)

@@ -9,7 +9,6 @@ all, and its key hashes all that went into it. Next: preparing.py works through 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
@@ -26,17 +25,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import OutputError, RAxSSWarning, RecordingError, shown
+from raxss.errors import RAxSSWarning, RecordingError, shown
 from raxss.preparation import CHUNK, Preparation, level, z_scored
 from raxss.prepared.folder import FORMAT, SAMPLE_BYTES, canonical_hash
 from raxss.recordings.plan import RecordingPlan, SeriesPlan, sample_range
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import ORIGINS
-from raxss.storage import sha256_of
+from raxss.storage import named_output, sha256_of
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+KEPT: Final = (
+    "Recordings that were prepared are kept; mend the cause, or make room, and run the same command again: it goes "
+    "on from there"
+)
 BLOCK_BYTES: Final = 16 << 20  # of float64 samples that are read at once, all channels together
 
 Result = dict[str, Any]  # what `write_unit` says about its unit
@@ -126,26 +129,11 @@ def _refuse_changed(unit: Unit) -> None:
 
 
 @contextmanager
-def named_output(path: Path) -> Iterator[None]:
-    """Turn an OSError about writing into one that says what to do."""
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(
-            error.errno or errno.EIO,
-            f"cannot write {path.name!r}: {error.strerror or 'unknown reason'}. Recordings that were prepared are "
-            "kept; mend the cause, or make room, and run the same command again: it goes on from there",
-        ) from error
-
-
-@contextmanager
 def _in_place(path: Path) -> Iterator[Path]:
     """A temporary path that becomes this one. Not flushed to the disk: a hash tells later whether it is whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with named_output(path):
+        with named_output(path.name, KEPT):
             yield temporary
             os.replace(temporary, path)
     finally:
