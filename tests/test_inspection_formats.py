@@ -108,8 +108,8 @@ def compared_with_mne(folder, rng, count, every):
             raw = mne.io.read_raw_brainvision(path, verbose="ERROR")
         assert (len(raw.ch_names), raw.n_times) == (header.n_channels, header.n_samples)
         assert raw.info["sfreq"] == pytest.approx(header.rate)
-        microvolts = [microvolts_per(unit or "uV") for unit in header.units]
-        if None not in microvolts:
+        microvolts = [microvolts_per(unit) for unit in header.units]
+        if None not in microvolts:  # a blank unit is microvolts by the format; mne takes ``Ch1=a,,1,`` for volts
             volts = [size * 1e-6 * one for size, one in zip(header.resolutions, microvolts, strict=True)]
             assert_allclose(raw._cals, volts)
         n_compared += 1

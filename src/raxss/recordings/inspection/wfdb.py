@@ -296,12 +296,17 @@ def _description(position: int, rest: str) -> str:
             break
         rest = "".join(after)
     else:
-        return rest
+        return _up_to_tab(rest)
     if re.match(r"[-+.]?\d", rest):
         raise Refused(
             "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
         )
-    return rest
+    return _up_to_tab(rest)
+
+
+def _up_to_tab(text: str) -> str:
+    """wfdb ends a description at the first tab or other break that is no space."""
+    return re.split(r"[\t\n\r\f\v]", text, maxsplit=1)[0]
 
 
 def _segment_line(position: int, line: str) -> tuple[str, int]:
