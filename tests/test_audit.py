@@ -118,6 +118,7 @@ def test_a_copy_in_another_part_is_caught(name):
     assert f"{series[source].name} (train)" in leaks[expected]
     assert f"{series[target].name} ({part})" in leaks[expected]
     assert leaks[expected].startswith("1 times")
+    assert "at two rates" not in leaks[expected]
     for index in (source, target):
         assert series[index].origin["patient"] in leaks["one-patient-two-ids"]
 
@@ -205,6 +206,19 @@ def balanced_before(series, split):
 
 def balanced_before_and_not_told(series, split):
     made = split_series(SeriesCollection(series), seed=3, balance="before_split")
+    return (
+        replace(made, balance="train_val"),
+        {"balanced-before-split"},
+        "series of the test part's own patients",
+    )
+
+
+def single_series_balanced_before_and_not_told(series, split):
+    rng = np.random.default_rng(2)
+    series[:] = [
+        Series(rng.normal(size=400), label="ab"[k % 6 > 0], name=f"s{k}", group=f"p{k}") for k in range(240)
+    ]
+    made = split_series(SeriesCollection(series), seed=3, balance="before_split")
     return replace(made, balance="none"), {"balanced-before-split"}, "all parts together have equal classes"
 
 
@@ -220,7 +234,7 @@ def balanced_test_and_not_told(series, split):
     return (
         replace(made, test=test, dropped=dropped),
         {"balanced-before-split"},
-        "the test part has equal classes",
+        f"{len(dropped)} series of the test part's own patients",
     )
 
 
@@ -231,7 +245,7 @@ def quarter_of_nih(series, split):
 
 def quarter_of_nih_not_told(series, split):
     made = split_series(SeriesCollection(series), seed=3, balance="sss_nih_quarter")
-    return replace(made, balance="none"), {"balanced-before-split"}, "all parts together have equal classes"
+    return replace(made, balance="none"), {"balanced-before-split"}, "series of the test part's own patients"
 
 
 def series_in_two_parts(series, split):
@@ -258,6 +272,7 @@ OTHER_LEAKS = [
     left_out_centre_in_training,
     balanced_before,
     balanced_before_and_not_told,
+    single_series_balanced_before_and_not_told,
     balanced_test_and_not_told,
     quarter_of_nih,
     quarter_of_nih_not_told,
@@ -352,13 +367,17 @@ def test_test_names_in_a_library_are_caught():
 def test_a_model_that_was_fitted_on_more_than_its_parts_is_caught():
     collection = hospital()
     split = split_series(collection, seed=2)
-    labels = [one.label for one in parts_of(collection, split, "train", "validation")]
-    counts = {label: labels.count(label) for label in ("SOZ", "other")}
-    assert audit_split(collection, split, training_counts=counts).clean
-    counts["SOZ"] += 1
-    audit = audit_split(collection, split, training_counts=counts)
-    assert [one.code for one in audit.findings if one.severity == "leak"] == ["training-saw-test"]
-    assert f"SOZ: {counts['SOZ']}, of which {counts['SOZ'] - 1}" in audit.findings[0].message
+    digests = [one.digest for one in parts_of(collection, split, "train", "validation")]
+    assert audit_split(collection, split, training_digests=digests).clean
+    stolen = collection[int(split.test[3])]
+    audit = audit_split(
+        collection, split, training_digests=[*digests[1:], stolen.digest]
+    )  # as many as before
+    (leak,) = [one for one in audit.findings if one.severity == "leak"]
+    assert leak.code == "training-saw-test"
+    assert (
+        f"1 series of the test part are among those the model was fitted on: {stolen.name!r}" in leak.message
+    )
 
 
 def test_a_message_names_ten_and_counts_the_rest():
@@ -460,6 +479,14 @@ CLEAN = {
     ),
     "motifs that recur in all series": lambda folder: split_of(load_synthetic(80), seed=1),
     "other motifs": lambda folder: split_of(load_synthetic(60, seed=2), seed=2),
+    "one patient of a balanced rest": lambda folder: (
+        few_positive(1),
+        leave_one_out(few_positive(1), level="patient", seed=1, balance="train_val")["p06"],
+    ),
+    "one evenly labelled patient of a balanced rest": lambda folder: (
+        few_positive(20),
+        leave_one_out(few_positive(20), level="patient", seed=1, balance="train_val")["p00"],
+    ),
     "embedded ECGs": lambda folder: split_of(load_sample(), seed=69421),
     "every third ECG, second fold": lambda folder: (load_sample()[::3], folds(load_sample()[::3], seed=7)[1]),
     "bern-barcelona by pair, seed 1": lambda folder: split_of(bern_barcelona(folder), seed=1),
@@ -473,6 +500,18 @@ CLEAN = {
     "pt01, all channels as recorded": lambda folder: split_of(pt01_raw(folder), seed=3),
     "a clip at 2 kHz": lambda folder: split_of(bids_clip(folder), seed=4),
 }
+
+
+@cache
+def few_positive(n_each):
+    """Patients of whose series a sixth is positive; with several series each, the first patient is even."""
+    rng = np.random.default_rng(n_each)
+    labels = np.arange(90 if n_each == 1 else 12 * n_each) % 6 == 0
+    labels[:n_each] = np.arange(n_each) % 2 == 0
+    return SeriesCollection(
+        Series(rng.normal(size=500), label=bool(label), name=f"s{k:03d}", group=f"p{k // n_each:02d}")
+        for k, label in enumerate(labels)
+    )
 
 
 def split_of(collection, **options):
@@ -489,7 +528,13 @@ def test_a_clean_split_raises_no_alarm(name, shared_data):
     scaling = Scaling.fit(parts_of(collection, split, "train"), "train")
     audit = audit_split(collection, split, statistics=scaling)
     assert audit.clean, audit.findings
-    assert not {one.code for one in audit.findings} - {"groups-unknown", "leaky-by-design", "shared-centre"}
+    assert not {one.code for one in audit.findings} - {
+        "groups-unknown",
+        "patient-unknown",
+        "leaky-by-design",
+        "shared-centre",
+        "part-one-class",
+    }
 
 
 def test_one_seizure_in_two_clips_is_found_in_real_data(shared_data):
@@ -501,12 +546,160 @@ def test_one_seizure_in_two_clips_is_found_in_real_data(shared_data):
     assert all(f"long {series[one.first].name}" == series[one.second].name for one in copies)
 
 
+@pytest.mark.parametrize("n_each", [1, 20])
+def test_our_own_balanced_splits_are_clean_in_every_fold(n_each, monkeypatch):
+    monkeypatch.setattr("raxss.audit.find_copies", lambda *_: [])  # only balancing is asked for here
+    collection = few_positive(n_each)
+    splits = [
+        *leave_one_out(collection, level="patient", seed=1, balance="train_val").values(),
+        *(one for seed in range(4) for one in folds(collection, seed=seed, balance="train_val")),
+        *(
+            one
+            for seed in range(4)
+            for one in folds(collection, by="channel", seed=seed, balance="train_val")
+        ),
+        *leave_one_out(collection, level="channel", seed=1, balance="train_val").values(),
+    ]
+    for split in splits:
+        codes = {one.code for one in audit_split(collection, split).findings}
+        assert "balanced-before-split" not in codes, split.fold
+
+
+def test_no_patient_at_all_is_noted():
+    collection = SeriesCollection(replace(one, origin={"recording": one.name}) for one in hospital())
+    audit = audit_split(collection, split_series(collection, seed=1))
+    assert [one.code for one in audit.findings] == ["patient-unknown"]
+    assert "one person's series may sit on both sides" in audit.findings[0].message
+    collection = hospital()
+    audit = audit_split(collection, split_series(collection, seed=1))
+    assert "patient-unknown" not in [one.code for one in audit.findings]
+
+
+def test_a_part_that_is_empty_or_of_one_class_is_noted():
+    collection = hospital()
+    split = split_series(collection, seed=1)
+    labels = collection.labels[split.test]
+    split = replace(split, validation=split.validation[:0], test=split.test[labels == "SOZ"])
+    told = {one.code: one.message for one in audit_split(collection, split).findings}
+    assert told["part-empty"] == "the validation part has no series."
+    assert told["part-one-class"] == "the test part has one class only, 'SOZ'."
+    whole = audit_split(collection, split_series(collection, seed=1, fractions=(0.8, 0.0, 0.2)))
+    assert not [one for one in whole.findings if one.code.startswith("part-")]
+
+
+def test_an_electrode_that_names_its_patient_is_printed_once():
+    collection = SeriesCollection(
+        with_origin(one, electrode=f"{one.origin['patient']}/{one.origin['electrode']}") for one in hospital()
+    )
+    audit = audit_split(collection, split_series(collection, by="channel", seed=1))
+    (message,) = [one.message for one in audit.findings if one.code == "shared-electrode"]
+    assert "'jh01/A'" in message
+    assert "jh01/jh01" not in message
+
+
+def test_one_recording_stored_as_two_runs_is_a_note_on_one_side_and_a_leak_across():
+    """sub-jh104 of ds003029: run-02 has the bytes of run-01, run-04 those of run-03."""
+    rng = np.random.default_rng(4)
+    series = []
+    for patient in range(20):
+        content = rng.integers(-3000, 3000, size=800).astype("<i2").tobytes()
+        for run in (1, 2):
+            series.append(
+                Series(
+                    np.frombuffer(content, "<i2"),
+                    1000.0,
+                    label="ab"[patient % 2],
+                    name=f"jh{patient} run-{run}",
+                    origin={"patient": f"jh{patient}", "recording": f"run-{run}"},
+                )
+            )
+    collection = SeriesCollection(series)
+    together = audit_split(collection, split_series(collection, seed=1))
+    assert together.clean
+    assert [one.code for one in together.findings] == ["same-part-duplicates"]
+    assert "20 times" in together.findings[0].message
+    leaks = {one.code: one.message for one in audit_split(collection, runs_apart(collection)).findings}
+    assert leaks["identical-samples"].startswith("10 times")
+    assert "'jh0 run-1 (train) = jh0 run-2 (test)'" in leaks["identical-samples"]
+
+
+def runs_apart(collection):
+    """The second run of every other patient is tested, the rest trained on."""
+    tested = [k % 4 == 1 for k in range(len(collection))]
+    return Split(
+        train=np.flatnonzero(~np.array(tested)),
+        validation=np.zeros(0, dtype=np.int64),
+        test=np.flatnonzero(tested),
+        by="recording",
+        leaky=True,
+        seed=0,
+        fractions=(0.75, 0.0, 0.25),
+    )
+
+
 # The parts of the search ------------------------------------------------------------------------------------
 
 
 def test_a_flat_series_is_nobodys_copy():
     flat = [Series(np.full(1000, value)) for value in (0.0, 0.0, 3.0, np.nan)]
     assert find_copies(flat, [0, 1, 1, 0]) == []
+
+
+def spike_in(samples, at, height):
+    samples[at] += height
+    return samples
+
+
+# Signals that say nothing of where they come from; each call draws a new one of 3000 samples at 500 Hz.
+TIME = np.arange(3000) / 500
+POOR = {
+    "mains with 1 % noise": lambda rng: (
+        np.sin(2 * np.pi * (50 * TIME + rng.random())) + 0.01 * rng.normal(size=3000)
+    ),
+    "mains with harmonics": lambda rng: sum(
+        np.sin(2 * np.pi * n * (50 * TIME + phase)) / n for phase in [rng.random()] for n in range(1, 5)
+    ),
+    "slow sine": lambda rng: np.sin(2 * np.pi * (0.7 * TIME + rng.random())),
+    "slower sine with noise": lambda rng: (
+        np.sin(2 * np.pi * (0.2 * TIME + rng.random())) + 0.02 * rng.normal(size=3000)
+    ),
+    "ramp with noise": lambda rng: TIME * rng.uniform(5, 20) + rng.normal(size=3000),
+    "flat with a spike": lambda rng: spike_in(np.zeros(3000), rng.integers(600, 2400), rng.uniform(50, 90)),
+    "noise with a spike": lambda rng: spike_in(
+        rng.normal(size=3000), rng.integers(600, 2400), rng.uniform(900, 950)
+    ),
+    "one step with noise": lambda rng: (
+        20.0 * (np.arange(3000) > rng.integers(800, 2200)) + rng.normal(size=3000)
+    ),
+    "square waves": lambda rng: 1.0 * ((np.arange(3000) + rng.integers(100)) % 100 < 50),
+    "square waves with noise": lambda rng: (
+        1.0 * ((np.arange(3000) + rng.integers(100)) % 100 < 50) + 0.03 * rng.normal(size=3000)
+    ),
+    "regular pulses": lambda rng: 1.0 * ((np.arange(3000) + rng.integers(125)) % 125 < 5),
+    "settling electrode": lambda rng: np.exp(-TIME) * rng.uniform(50, 90) + 0.2 * rng.normal(size=3000),
+}
+
+
+@pytest.mark.parametrize("name", POOR)
+def test_signals_that_say_nothing_of_their_origin_are_no_copies(name):
+    for length in (3000, 520):
+        rng = np.random.default_rng(length)
+        series = [Series(POOR[name](rng)[-length:], 500.0) for _ in range(12)]
+        found = find_copies(series, np.arange(len(series)) % 3)
+        assert [one for one in found if one.kind != "identical"] == []  # pulses of one phase are identical
+
+
+def test_identical_values_are_found_in_poor_signals_too():
+    rng = np.random.default_rng(1)
+    sine, pulses = (POOR[name](rng) for name in ("slow sine", "regular pulses"))
+    copies = find_copies([Series(sine), Series(pulses), Series(sine), Series(pulses)], [0, 0, 1, 1])
+    assert [(one.first, one.second, one.kind) for one in copies] == [(0, 2, "identical"), (1, 3, "identical")]
+
+
+def test_a_copy_is_found_where_one_variate_is_mains_only(rng):
+    both = np.stack([rng.normal(size=1500).cumsum(), np.sin(0.3 * np.arange(1500))])
+    copies = find_copies([Series(both[::-1]), Series(3 * both[::-1][:, 200:])], [0, 1])
+    assert [(one.first, one.second, one.kind) for one in copies] == [(0, 1, "stretch")]
 
 
 def test_duplicates_within_a_part_are_a_note(rng):
@@ -672,10 +865,10 @@ def test_what_a_model_was_fitted_on_is_read_without_its_network(tmp_path, rng):
     collection = waves(rng)
     model = RAxSSClassifier(**{**SMALL, "max_epochs": 1, "stride": 200, "scaling": "train"}).fit(collection)
     model.save_pretrained(tmp_path / "model")
-    scaling, counts = read_fitted(tmp_path / "model")
+    scaling, digests = read_fitted(tmp_path / "model")
     assert_allclose(scaling.mean, model.scaling_.mean)
     assert_allclose(scaling.deviation, model.scaling_.deviation)
-    assert counts == {"slow": 9, "fast": 9}
+    assert digests == sorted(one.digest for one in collection)
     (tmp_path / "model" / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ModelError, match="'model' cannot be audited"):
         read_fitted(tmp_path / "model")
@@ -697,3 +890,16 @@ def test_a_split_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "s.json").write_text("[1, 2]")
     with pytest.raises(RecordingError, match=r"'s.json': this is no split: its format is 'list'"):
         Split.read(tmp_path / "s.json", ["a"])
+
+
+def test_weak_parts_are_warned_of_and_a_seed_below_zero_is_refused(manifest, tmp_path):
+    told = raxss("split", manifest, "--leave-out", "patient", "--out", tmp_path / "left")
+    assert "warning:" not in told
+    lines = manifest.read_text().replace(",b,", ",a,").replace("rec01.npy,a", "rec01.npy,b")
+    manifest.write_text(lines)
+    told = raxss("split", manifest, "--seed", "5", "--out", tmp_path / "weak.json")
+    assert "warning: the test part has one class only, 'a'." in told
+    assert "seed is -1; needed is an integer of at least 0" in raxss(
+        "split", manifest, "--seed", "-1", "--out", tmp_path / "no.json", code=1
+    )
+    assert not (tmp_path / "no.json").exists()

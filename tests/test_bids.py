@@ -93,7 +93,7 @@ def test_the_sidecars_of_ds003029_tell_all_that_is_missing(shared_data):
     plan = plan_bids(root)
     manifest = pd.read_csv(root / "annex_manifest.tsv", sep="\t")
     assert sorted(plan.absent) == sorted(manifest["path"])  # 3 files a run, and the clinical sheet
-    assert plan.where_to_get == "raxss datasets download ds003029"
+    assert plan.where_to_get == "raxss datasets download ds003029 --root FOLDER"
     assert len(plan) == 0
     assert any("no SOZ labels were found" in told for told in plan.unmatched)
 
@@ -154,7 +154,7 @@ def test_every_good_channel_of_every_annotated_patient_has_its_label(truth):
 
 
 def test_samples_of_both_formats_are_those_that_were_written(truth):
-    with pytest.warns(RAxSSWarning, match=f"contact {UNMATCHED} has no channel"):
+    with pytest.warns(RAxSSWarning, match=f"contact {UNMATCHED} has no certain channel"):
         series = read_bids(truth.root)
     assert len(series) == len(truth.labels)
     for one in series:
@@ -166,7 +166,7 @@ def test_samples_of_both_formats_are_those_that_were_written(truth):
 def test_what_did_not_match_is_told_by_name(truth):
     told = plan_bids(truth.root).unmatched
     patient, contact = truth.unmatched_contact
-    assert f"patient {patient}: SOZ contact {contact} has no channel in 2 of 2 runs." in told
+    assert f"patient {patient}: SOZ contact {contact} has no certain channel in 2 of 2 runs." in told
     assert f"patients without SOZ annotation, left out: {truth.without_soz}." in told
     assert "patient pt02: SOZ shaft AD is given without contacts; taken as all: AD1, AD2, AD3." in told
     assert len(told) == 3
@@ -199,6 +199,17 @@ def test_a_crop_beyond_the_recording_leaves_it_out_and_says_so(tree):
     assert [
         told for told in plan.unmatched if f"{RUN.format('jh101', 2)} is left out: it ends before" in told
     ]
+
+
+def test_a_crop_that_a_recording_has_in_part_is_told_with_the_seconds_kept(truth):
+    whole = plan_bids(truth.root, crop=(-1.0, 2.0))
+    assert not [told for told in whole.unmatched if "of the crop" in told]
+    plan = plan_bids(truth.root, crop=(-1.0, 60.0))
+    kept = {recording.name for recording, _ in plan}
+    assert kept
+    for name in kept:
+        seconds = truth.seconds[name] - truth.onsets[name] + 1
+        assert any(f"{name} has {seconds:.4g} of the 61 s of the crop" in told for told in plan.unmatched)
 
 
 @pytest.mark.parametrize("crop", [(2.0, 2.0), (5.0, -5.0), (float("nan"), 1.0)])
@@ -259,7 +270,7 @@ def test_git_annex_pointers_and_broken_links_are_absent_files(tree):
 def test_reading_says_what_it_could_not_read(tree):
     folder = folder_of(tree)
     (folder / f"{RUN.format('jh101', 1)}_ieeg.eeg").unlink()
-    with pytest.warns(RAxSSWarning, match="1 files are absent: sub-jh101/.*run-01_ieeg.eeg") as caught:
+    with pytest.warns(RAxSSWarning, match="1 file is absent: sub-jh101/.*run-01_ieeg.eeg") as caught:
         assert len(read_bids(tree, only_labelled=False)) == 8
     assert len(caught) == 1
     (folder / f"{RUN.format('jh101', 2)}_ieeg.edf").write_bytes(b"")
@@ -325,7 +336,7 @@ def test_where_no_contact_matches_no_channel_is_called_other(tree):
     sheet.write_text("subject,soz_contacts\njh101,XY1-2\n")
     plan = plan_bids(tree, labels=sheet)
     assert len(plan) == 0
-    assert "patient jh101: SOZ contact XY1 has no channel in 2 of 2 runs." in plan.unmatched
+    assert "patient jh101: SOZ contact XY1 has no certain channel in 2 of 2 runs." in plan.unmatched
     assert any("run-01 has channels without a label, left out: ATT1, ATT2" in told for told in plan.unmatched)
 
 
@@ -333,10 +344,59 @@ def test_text_in_the_cell_that_is_no_contact_is_counted_and_not_quoted(tree):
     sheet = tree / "own.csv"
     sheet.write_text('subject,soz_contacts\njh101,"AD1 (Canary said so)"\n')
     plan = plan_bids(tree, labels=sheet)
-    assert (
-        "patient jh101: 1 pieces of the SOZ cell are no contacts and were not understood." in plan.unmatched
-    )
+    assert any("jh101: 1 piece of the SOZ cell was not understood" in told for told in plan.unmatched)
+    assert len(plan) == 0
     assert "Canary" not in repr(plan)
+
+
+def sheet_of(tree: Path, cell: str) -> Path:
+    (tree / "own.csv").write_text(f'subject,soz_contacts\njh101,"{cell}"\n')
+    return tree / "own.csv"
+
+
+@pytest.mark.parametrize(
+    "cell", ["AD1 Johnny Smith 12-3-1980", "AD1, Smithson1980", "AD1; Jo, AD2", "JOHN, AD1"]
+)
+def test_words_of_a_cell_that_may_be_a_name_are_counted_and_label_nothing(tree, cell):
+    plan = plan_bids(tree, labels=sheet_of(tree, cell))
+    told = repr(plan)
+    assert len(plan) == 0
+    assert not [word for word in ("JO", "SMITH", "1980") if word in told.upper().replace("JH101", "")]
+    assert any("of the SOZ cell w" in one and "not understood" in one for one in plan.unmatched)
+
+
+def test_a_contact_that_is_not_understood_is_named_and_leaves_no_other(tree):
+    plan = plan_bids(tree, labels=sheet_of(tree, "AD1, G1-ATT2, XY9"))
+    assert set(labels_of(plan).values()) == {"soz"}
+    assert {one.origin["channel"] for _, one in plan} == {"AD1"}
+    told = " ".join(plan.unmatched)
+    assert "patient jh101: 'G1-ATT2' of the SOZ cell was not understood" in told
+    assert "patient jh101: SOZ contact XY9 has no certain channel in 2 of 2 runs." in told
+    assert "run-01 has channels without a label, left out: ATT1, ATT2, ATT3, AD2" in told
+    assert "taken as all" not in told
+
+
+def with_column(tree: Path, run: int, column: str, texts: dict[str, str], otherwise: str) -> None:
+    file = folder_of(tree) / f"{RUN.format('jh101', run)}_channels.tsv"
+    table = pd.read_csv(file, sep="\t", keep_default_na=False)
+    table[column] = [texts.get(name, otherwise) for name in table["name"]]
+    table.to_csv(file, sep="\t", index=False)
+
+
+@pytest.mark.parametrize("column", ["soz", "status_description"])
+def test_a_channel_of_which_channels_tsv_is_not_certain_has_no_label(tree, column):
+    shutil.rmtree(tree / "sourcedata")
+    yes, no, unknown = {"soz": ("1", "0", "n/a"), "status_description": ("soz", "n/a", "soz?")}[column]
+    with_column(tree, 1, column, {"AD1": yes, "AD2": unknown}, no)
+    with_column(tree, 2, column, {}, no)  # a run without a mark
+    plan = plan_bids(tree)
+    assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
+    found = {one.origin["channel"]: one.label for _, one in plan}
+    assert Counter(found.values()) == {"soz": 1, "other": 6}
+    assert found["AD1"] == "soz"
+    assert "AD2" not in found
+    assert any("run-01 has channels without a label, left out: AD2." in told for told in plan.unmatched)
+    assert any("run-02 has channels without a label, left out: ATT1" in told for told in plan.unmatched)
 
 
 @pytest.mark.parametrize("own_column", [True, False])
@@ -358,6 +418,35 @@ def test_trees_that_carry_labels_in_channels_tsv_are_read(tree, own_column):
     assert set(bids_table(tree).query("label == 'soz'")["channel"]) == {"AD1", "AD2"}
 
 
+def test_a_label_table_that_could_mean_two_runs_of_a_tree_is_refused(tree):
+    folder, run = folder_of(tree), RUN.format("jh101", 2)
+    (folder.parent / "eeg").mkdir()
+    shutil.copy(folder / f"{run}_ieeg.edf", folder.parent / "eeg" / f"{run}_eeg.edf")
+    table = tree / "labels.csv"
+    table.write_text(f"recording,channel,label\n{run},G1,focal\n")
+    with pytest.raises(LabelError, match=r"run-02', which could be 'tree/sub-jh101/.*_ieeg', '.*_eeg'"):
+        plan_bids(tree, labels=table)
+    table.write_text(f"recording,channel,label\nieeg/{run}_ieeg.edf,G1,focal\n")
+    assert labels_of(plan_bids(tree, labels=table)) == {f"{run}:G1": "focal"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("\ttype\t", "\tkind\t", "its channels.tsv has no column 'type', and ECOG or SEEG is needed"),
+        ("\tECOG\t", "\tIEEG\t", "none of its channels is ECOG or SEEG; channels.tsv has IEEG, MISC"),
+        ("\tgood", "\tbad", "all of its ECOG or SEEG channels are bad"),
+    ],
+)
+def test_a_run_without_a_channel_to_read_is_left_out_with_the_reason(tree, old, new, why):
+    file = folder_of(tree) / f"{RUN.format('jh101', 2)}_channels.tsv"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    plan = plan_bids(tree)
+    assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
+    assert f"recording {RUN.format('jh101', 2)} is left out: {why}." in plan.unmatched
+
+
 def test_recordings_of_a_label_table_that_are_not_there_are_listed(tree):
     table = tree / "labels.csv"
     run = RUN.format("jh101", 1)
@@ -368,7 +457,7 @@ def test_recordings_of_a_label_table_that_are_not_there_are_listed(tree):
     assert labels_of(plan) == {f"{run}:G1": "focal", f"{run}:G2": "calm"}
     told = " ".join(plan.unmatched)
     assert "that the tree does not have: sub-zz." in told
-    assert "contact Q1 has no channel in 1 of 2 runs" in told
+    assert "contact Q1 has no certain channel in 1 of 2 runs" in told
 
 
 # --- gaps
@@ -418,7 +507,7 @@ def test_a_damaged_recording_is_listed_and_the_others_are_planned(tree):
     plan = plan_bids(tree)
     assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
     told = [
-        one for one in plan.unmatched if one.startswith(f"recording {RUN.format('jh101', 2)} is left out: ")
+        one for one in plan.refused if one.startswith(f"recording {RUN.format('jh101', 2)} is left out: ")
     ]
     assert len(told) == 1
     assert str(tree.parent) not in told[0]
@@ -432,7 +521,7 @@ def test_a_damaged_channels_tsv_leaves_out_its_run(tree, content, told):
     (folder_of(tree) / f"{RUN.format('jh101', 1)}_channels.tsv").write_bytes(content)
     plan = plan_bids(tree)
     assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 2)}
-    assert any(RUN.format("jh101", 1) in one and told in one for one in plan.unmatched)
+    assert any(RUN.format("jh101", 1) in one and told in one for one in plan.refused)
     with pytest.raises(RecordingError, match=told):
         bids_table(tree)
 
@@ -464,7 +553,7 @@ def test_a_file_that_is_a_link_out_of_the_root_leaves_out_its_run(tree, outside,
     path.symlink_to(outside / path.name)
     plan = plan_bids(tree, crop=(-1, 1))
     assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
-    assert any(RUN.format("jh101", 2) in told and "[outside]" in told for told in plan.unmatched)
+    assert any(RUN.format("jh101", 2) in told and "[outside]" in told for told in plan.refused)
 
 
 @pytest.mark.parametrize("name", ["participants.tsv", "sourcedata"])

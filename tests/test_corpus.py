@@ -54,6 +54,7 @@ def test_the_corpus_is_as_large_as_it_should_be():
     assert counts["edf"] >= 100
     assert counts["brainvision"] >= 40
     assert counts["wfdb"] >= 30
+    assert counts["arrays"] >= 20
     assert counts["bids"] >= 30
     assert len(CASES) == len(all_cases()) == sum(counts.values())  # no two of one name
     assert len(BOMBS) >= 15

@@ -1,6 +1,7 @@
 """From a hospital's folder to scores: check, prepare, split, audit, fit, predict, as a user runs them."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -105,3 +106,52 @@ def test_no_name_date_or_event_comes_out_of_the_whole_chain(study):
         content = file.read_bytes()
         for word in (*truth.canaries, str(folder)):
             assert word.encode() not in content, (file.name, word)
+
+
+def test_a_split_under_which_the_model_has_seen_the_test_is_refused(study):
+    folder, _ = study
+    raxss("split", folder / "prepared", "--seed", "1", "--out", folder / "other.json")
+    parts = [json.loads((folder / name).read_text()) for name in ("split.json", "other.json")]
+    seen = set(parts[1]["test"]) - set(parts[0]["test"])
+    assert seen
+    told = raxss(
+        "predict",
+        folder / "model",
+        folder / "prepared",
+        "--split",
+        folder / "other.json",
+        "--out",
+        folder / "no.csv",
+        code=1,
+    )
+    assert f"learned from {len(seen)} of {len(parts[1]['test'])} series of the test part" in told
+    assert not (folder / "no.csv").exists()
+
+
+def test_one_changed_bit_of_the_samples_stops_training_and_prediction(study, tmp_path):
+    folder, _ = study
+    shutil.copytree(folder / "prepared", tmp_path / "prepared")
+    file = sorted((tmp_path / "prepared" / "samples").iterdir())[3]
+    content = bytearray(file.read_bytes())
+    content[-1000] ^= 1
+    file.write_bytes(content)
+    for command in (
+        ("fit", tmp_path / "prepared", "--out", tmp_path / "model", *FIT),
+        ("predict", folder / "model", tmp_path / "prepared", "--out", tmp_path / "p.csv"),
+    ):
+        told = raxss(*command, code=1)
+        assert f"{file.name!r} was changed after it was written" in told
+
+
+def test_what_was_chosen_is_recorded_with_the_result(study, tmp_path):
+    _, truth = study
+    raxss("prepare", truth.root, "--crop", "-2,5", "--pool", "4/2", "--out", tmp_path / "cropped")
+    facts = json.loads((tmp_path / "cropped" / "prepared.json").read_text())
+    assert facts["settings"] == {
+        "pooling": [4, 2],
+        "rate": None,
+        "scaling": "series",
+        "crop": "-2,5",
+        "classes": None,
+        "unlabelled": False,
+    }

@@ -216,6 +216,13 @@ def test_validation_labels_that_training_lacks_are_named(rng):
         RAxSSClassifier(**SMALL).fit([one for one in series if one.label != "faster"], validation=series[2:3])
 
 
+def test_a_validation_series_that_is_also_a_training_series_is_named(rng):
+    series = waves(rng, n_series=12)
+    copy_of_one = replace(series[4], name="another name")
+    with pytest.raises(DataError, match=r"'another name' has the samples of training series 'wave 4'"):
+        RAxSSClassifier(**SMALL).fit(series[:10], validation=[*series[10:], copy_of_one])
+
+
 def test_series_prepared_in_another_way_than_the_training_data_are_refused(rng):
     series = [replace(one, preparation="pool 2/1") for one in waves(rng)]
     model = RAxSSClassifier(**SMALL).fit(series)

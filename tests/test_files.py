@@ -2,6 +2,7 @@ import io
 import math
 import os
 import sys
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from raxss.errors import EmptyDataError, LabelError, MissingExtraError, RecordingError
 from raxss.recordings import formats
 from raxss.recordings.files import read_inputs, read_manifest, read_recording, read_series
+from raxss.recordings.opening import open_recording
 
 CINC2017 = Path(__file__).parents[2] / "shared" / "data" / "cinc2017" / "training2017"
 SAMPLES = np.arange(12.0).reshape(2, 6)
@@ -84,15 +86,16 @@ def test_a_channel_is_picked_by_name_or_position(folder, name, channel):
 
 def test_a_channel_that_is_not_there_is_answered_with_those_that_are(folder):
     with pytest.raises(
-        RecordingError, match=r"'a\.npz' has no channel 'C44'; did you mean 'C4'\? Known: C3, C4\. It has 2"
+        RecordingError,
+        match=r"'a\.npz' has no channel 'C44'; did you mean 'C4'\? Known: C3, C4\. A position from 0 to 1",
     ):
         read_series(folder / "a.npz", channel="C44")
     with pytest.raises(
         RecordingError,
-        match=r"'b\.npy' has no channel 2\. Known: none\. It has 2 channels; a position from 0 to 1",
+        match=r"'b\.npy' has 2 channels, so there is none at position 2; positions go from 0 to 1",
     ):
         read_series(folder / "b.npy", channel=2)
-    with pytest.raises(RecordingError, match="no channel -1"):
+    with pytest.raises(RecordingError, match="none at position -1"):
         read_series(folder / "b.npy", channel=-1)
     np.savez(folder / "twice.npz", samples=SAMPLES, channels=["C3", "C3"])
     with pytest.raises(RecordingError, match="2 channels named 'C3'; give the position"):
@@ -117,13 +120,13 @@ def test_a_csv_may_have_a_header_blank_lines_and_a_byte_order_mark(tmp_path, tex
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n3,Jane\n", r"'x\.csv' has a word in line 3"),
-        ("1,2\n3\n", r"has 1 values in line 2 and 2 in the lines before"),
-        ("1,2\n\n3,\n", r"has '' in line 3.*Write nan"),
-        ("1;2\n3;4\n", r"has '3;4' in line 2"),
-        ("a,b\n1\n2\n", r"names 2 channels in line 1 and has 1 columns"),
-        ("a,b\n", r"'x\.csv' has no samples"),
-        ("", r"'x\.csv' has no samples"),
+        ("a,b\n1,2\n3,Jane\n", r"'x\.csv' was not opened: \[header-damaged\] line 3 has a word"),
+        ("1,2\n3\n", r"line 2 has 1 values, and the lines before 2"),
+        ("1,2\n\n3,\n", r"line 3 has ''.*Write nan"),
+        ("1;2\n3;4\n", r"line 2 has '3;4'; numbers separated by commas"),
+        ("a,b\n1\n2\n", r"line 2 has 1 values, and the lines before 2"),
+        ("a,b\n", r"'x\.csv' was not opened: \[no-data\]"),
+        ("", r"'x\.csv' was not opened: \[no-data\]"),
     ],
 )
 def test_a_csv_that_is_no_table_of_numbers_is_refused_with_its_line(tmp_path, text, message):
@@ -134,7 +137,7 @@ def test_a_csv_that_is_no_table_of_numbers_is_refused_with_its_line(tmp_path, te
 
 def test_a_csv_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"1\n\xff\xfe\x00\n2\n")
-    with pytest.raises(RecordingError, match=r"'x\.csv' has .* in line 2"):
+    with pytest.raises(RecordingError, match=r"'x\.csv' was not opened: .*not text in UTF-8"):
         read_series(tmp_path / "x.csv")
 
 
@@ -158,15 +161,15 @@ def test_a_path_that_cannot_be_looked_at_is_named_in_short(folder):
     for name in (long, f"{long}.npz", f"{long}.hea", f"{long}.csv"):
         for read in (read_series, lambda path: read_inputs([path])):
             with pytest.raises(
-                RecordingError, match=r"recording 'n{40}\.\.\..*cannot be read: File name too long"
+                RecordingError, match=r"recording 'n{40}\.\.\..*cannot be read \(file name too long"
             ) as caught:
                 read(folder / name)
-            assert len(str(caught.value)) < 300
+            assert len(str(caught.value)) < 350
     with pytest.raises(
-        RecordingError, match=r"manifest 'all\.csv', line 3: recording 'n{40}\.\.\..*File name too long"
+        RecordingError, match=r"manifest 'all\.csv', line 3: recording 'n{40}\.\.\..*file name too long"
     ):
         read_manifest(manifest(folder, f"path,label\na.npz,x\n{long}.npz,y\n"))
-    with pytest.raises(RecordingError, match=r"manifest 'n{40}\.\.\..*cannot be read: File name too long"):
+    with pytest.raises(RecordingError, match=r"manifest 'n{40}\.\.\..*cannot be read.*file name too long"):
         read_manifest(folder / f"{long}.csv")
 
 
@@ -177,9 +180,9 @@ def test_a_folder_that_may_not_be_entered_is_named(folder):
     (closed / "d.npy").write_bytes(npy_bytes(SAMPLES))
     closed.chmod(0)
     try:
-        with pytest.raises(RecordingError, match=r"'d\.npy' cannot be read: Permission denied.*permissions"):
+        with pytest.raises(RecordingError, match=r"'d\.npy' cannot be read \(permission denied.*permissions"):
             read_series(closed / "d.npy")
-        with pytest.raises(RecordingError, match=r"line 2: recording 'd\.npy' cannot be read: Permission"):
+        with pytest.raises(RecordingError, match=r"line 2: recording 'd\.npy' .*cannot be read \(permission"):
             read_manifest(manifest(folder, "path,label\nclosed/d.npy,x\n"))
     finally:
         closed.chmod(0o700)
@@ -190,7 +193,7 @@ def test_a_folder_is_no_recording_whatever_it_is_called(tmp_path, name):
     (tmp_path / name).mkdir()
     with pytest.raises(RecordingError, match=rf"'{name}' is a folder; a file of type .*write a manifest"):
         read_inputs([tmp_path / name])
-    with pytest.raises(RecordingError, match=rf"manifest '{name}' cannot be read: Is a directory"):
+    with pytest.raises(RecordingError, match=rf"manifest '{name}' cannot be read: .*is a folder"):
         read_manifest(tmp_path / name)
 
 
@@ -219,7 +222,7 @@ def test_a_name_that_is_not_utf8_is_spelled_out(folder):
 @pytest.mark.parametrize("shape", [(10**11,), (2, 10**18), (-1,), (1000,)])
 def test_an_array_that_declares_more_than_the_file_holds_is_refused(tmp_path, shape):
     (tmp_path / "bomb.npy").write_bytes(npy_header(shape))
-    with pytest.raises(RecordingError, match=rf"'bomb\.npy' declares shape \({shape[0]},.*and has 0"):
+    with pytest.raises(RecordingError, match=r"'bomb\.npy' .* declares [-\d,]+ bytes of samples and has 0"):
         read_series(tmp_path / "bomb.npy")
 
 
@@ -227,7 +230,7 @@ def test_an_archived_array_that_declares_more_than_it_holds_is_refused(tmp_path)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as archive:
         archive.writestr("samples.npy", npy_header((10**11,)))
     with pytest.raises(
-        RecordingError, match=r"'bomb\.npz', array 'samples', declares shape \(100000000000,\)"
+        RecordingError, match=r"'bomb\.npz' .*\[too-large\] array 'samples' declares 800,000,000,000 bytes"
     ):
         read_series(tmp_path / "bomb.npz")
 
@@ -237,9 +240,68 @@ def test_an_archive_that_unpacks_to_far_more_than_recordings_do_is_refused(tmp_p
     assert read_series(tmp_path / "flat.npz").n_samples == 1_000_000  # small enough, however well packed
     monkeypatch.setattr(formats, "ALWAYS_ALLOWED", 1_000_000)
     with pytest.raises(
-        RecordingError, match=r"'flat\.npz', array 'samples', would unpack from .* to 8,000,128 bytes"
+        RecordingError, match=r"'flat\.npz' .*\[too-large\] the archive takes .* would unpack to 8,000,128"
     ):
         read_series(tmp_path / "flat.npz")
+
+
+def zeros_in_few_bytes(path):
+    np.savez_compressed(path, samples=np.zeros(10_000_000, "i1"), rate=250.0)
+
+
+@pytest.mark.parametrize("read", ["series", "recording", "inputs", "manifest"])
+@pytest.mark.parametrize(
+    ("name", "write", "code"),
+    [
+        ("a.npz", os.mkfifo, "not-readable"),
+        ("a.csv", os.mkfifo, "not-readable"),
+        ("a.npy", lambda path: path.symlink_to(path.parents[1] / "b.npy"), "outside"),
+        ("a.csv", lambda path: path.symlink_to(path.parents[1] / "c.csv"), "outside"),
+        ("a.csv", lambda path: path.symlink_to("/dev/zero"), "outside"),
+        ("a.npz", lambda path: np.savez(path, samples=SAMPLES, rate=1e9), "bad-rate"),
+        ("a.npz", zeros_in_few_bytes, "too-large"),
+    ],
+)
+def test_what_check_refuses_nothing_reads(folder, read, name, write, code):
+    inside = folder / "inside"
+    inside.mkdir()
+    write(inside / name)
+    readers = {
+        "series": read_series,
+        "recording": read_recording,
+        "inputs": lambda path: read_inputs([path]),
+        "manifest": lambda path: read_manifest(manifest(folder, f"path,label\ninside/{name},x\n")),
+    }
+    with pytest.raises(RecordingError, match=rf"recording '{name}' was not opened: \[{code}\]"):
+        readers[read](inside / name)
+
+
+def test_a_manifest_that_is_a_pipe_or_a_link_out_of_its_folder_is_not_opened(folder):
+    inside = folder / "inside"
+    inside.mkdir()
+    os.mkfifo(inside / "pipe.csv")
+    with pytest.raises(RecordingError, match=r"manifest 'pipe\.csv' cannot be read: .*a pipe"):
+        read_manifest(inside / "pipe.csv")
+    (inside / "link.csv").symlink_to(manifest(folder, "path,label\na.npz,x\n"))
+    with pytest.raises(
+        RecordingError, match=r"manifest 'link\.csv' cannot be read: .*leads out of the folder"
+    ):
+        read_manifest(inside / "link.csv")
+
+
+def test_a_link_to_a_file_beside_it_is_read(folder):
+    (folder / "link.npz").symlink_to("a.npz")
+    assert_array_equal(read_series(folder / "link.npz").samples, SAMPLES)
+
+
+def test_of_integers_only_what_is_asked_for_becomes_floats(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((4, 10_000_000), "i1"))
+    with open_recording(tmp_path / "a.npy") as recording:
+        tracemalloc.start()
+        assert recording.read([1], start=10, stop=1010).dtype == np.float64
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 100_000
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
@@ -353,7 +415,7 @@ def test_a_file_with_random_damage_is_read_or_refused_and_nothing_else(folder, n
 
 def test_an_archive_without_samples_is_answered_with_what_it_has(tmp_path):
     np.savez(tmp_path / "x.npz", signal=SAMPLES, fs=5)
-    with pytest.raises(RecordingError, match=r"'x\.npz' has no array 'samples'; found are 'signal', 'fs'"):
+    with pytest.raises(RecordingError, match=r"'x\.npz' .* no array 'samples'; found are 'signal', 'fs'"):
         read_series(tmp_path / "x.npz")
 
 
@@ -363,11 +425,11 @@ def test_an_archive_without_samples_is_answered_with_what_it_has(tmp_path):
         ({"samples": np.zeros((2, 2, 2))}, r"3 dimensions, shape \(2, 2, 2\)"),
         ({"samples": np.zeros(())}, r"0 dimensions"),
         ({"samples": np.zeros((3, 0))}, r"no samples, shape \(3, 0\)"),
-        ({"samples": np.array(["a", "b"])}, r"values of type <U1"),
-        ({"samples": np.zeros(3, complex)}, r"values of type complex128"),
-        ({"samples": SAMPLES, "rate": [1.0, 2.0]}, r"'rate' of shape \(2,\)"),
-        ({"samples": SAMPLES, "rate": "fast"}, r"'rate' of shape \(\) and type <U4"),
-        ({"samples": SAMPLES, "channels": ["C3"]}, r"names 1 channels and has 2 variates"),
+        ({"samples": np.array(["a", "b"])}, r"values of type '<U1'"),
+        ({"samples": np.zeros(3, complex)}, r"values of type 'complex128'"),
+        ({"samples": SAMPLES, "rate": [1.0, 2.0]}, r"'rate' has 2 values"),
+        ({"samples": SAMPLES, "rate": "fast"}, r"'rate' has 1 values of type '<U4'"),
+        ({"samples": SAMPLES, "channels": ["C3"]}, r"'channels' has 1 names, and 'samples' 2 variates"),
     ],
 )
 def test_an_archive_with_the_wrong_arrays_is_refused_with_what_was_found(tmp_path, arrays, message):
@@ -661,7 +723,7 @@ def test_of_many_channels_one_must_be_named_for_one_series(edf):
         read_series(path)
     with pytest.raises(RecordingError, match=r"'night\.edf' says 100 Hz itself, and 50 Hz was asked"):
         read_series(path, channel=0, rate=50)
-    with pytest.raises(RecordingError, match=r"'a\.npz' has no gaps, so there is no segment 1"):
+    with pytest.raises(RecordingError, match=r"'a\.npz' has no segment 1; it has 1"):
         read_series(path.with_name("a.npz"), segment=1)
 
 

@@ -280,6 +280,43 @@ def test_a_gap_is_what_is_longer_than_a_millisecond_or_half_a_sample():
     assert contiguous_runs(np.array([0, 1.002, 2.0]), slow) == [(0, 1), (1, 3)]
 
 
+@pytest.mark.parametrize(
+    ("onsets", "n_runs"),
+    [
+        (["+0", "+1.0009", "+2.0018", "+3.0027"], 4),  # 27 samples late each time
+        (["+0", "+1.0001", "+2", "+3.0001"], 1),  # rounded to four digits
+        (["+0", "+1.00003", "+2.00003", "+3"], 1),  # one sample
+        (["+0", "+1.001", "+2", "+3.001"], 1),  # rounded to milliseconds
+    ],
+)
+def test_a_gap_of_many_samples_is_one_however_short(onsets, n_runs, tmp_path):
+    """At 30 kHz a millisecond is 30 samples; what times were rounded to is no gap."""
+    fast = [replace(corpus.TWO[0], n=30_000)]
+    path = written(tmp_path, corpus.plus("EDF+D", onsets, signals=fast, n_records=4))
+    header = read_header(path)
+    assert len(contiguous_runs(record_onsets(path, header), header)) == n_runs
+
+
+@pytest.mark.parametrize("family", ["EDF", "BDF"])
+def test_a_file_of_very_many_pieces_is_refused_at_once(family, tmp_path):
+    """Decoders take milliseconds for each: 250,000 of them took minutes."""
+    kind, suffix = f"{family}+D", f"{family.lower()}"
+    signal = (corpus.BDF_TWO if family == "BDF" else corpus.TWO)[0]
+    for count, verdict in ((2000, "warning"), (2001, "refused")):
+        file = corpus.plus(
+            kind, [f"+{2 * k}" for k in range(count)], signals=[replace(signal, n=10)], n_records=count
+        )
+        inspection = inspect_file(written(tmp_path, file, f"night.{suffix}"))
+        assert inspection.verdict == verdict
+    assert codes(inspection.problems) == {"too-many-pieces"}
+    assert "in 2,001 pieces" in inspection.problems[0].message
+    rates = [replace(signal, n=k + 1, label=f"C{k}") for k in range(33)]
+    path = written(tmp_path, corpus.File(family=family, signals=rates), f"rates.{suffix}")
+    assert codes(inspect_file(path).problems) == {"too-many-pieces"}
+    path = written(tmp_path, corpus.File(family=family, signals=rates[:32]), f"rates.{suffix}")
+    assert codes(inspect_file(path).problems) == {"mixed-rates"}
+
+
 # --- signals
 
 RATE = 250.0
@@ -436,13 +473,13 @@ def test_low_rates_and_short_recordings_are_judged_too():
 
 def test_a_flat_file_is_found_by_its_path(tmp_path):
     path = written(tmp_path, corpus.plain(signals=(replace(corpus.TWO[0], low=7, high=8), corpus.TWO[1])))
-    assert codes(inspect_signals(path, tmp_path)) == {"flat"}
+    assert codes(inspect_signals(path, tmp_path)[0]) == {"flat"}
 
 
 def test_what_is_found_in_a_real_recording_is_there(shared_data):
     """Two channels without a contact are constant, at the limit; the DC inputs are cut off; no other channel is."""
     path = next((shared_data / "ds003029-pt01").rglob("*.edf"))
-    messages = {problem.code: problem.message for problem in inspect_signals(path, root_of(path))}
+    messages = {problem.code: problem.message for problem in inspect_signals(path, root_of(path))[0]}
     names = [signal.label for signal in read_header(path).data_signals]
     named = {code: {name for name in names if f"{name!r} (" in text} for code, text in messages.items()}
     assert named["flat"] == {"POL $G11", "POL $G12"}
@@ -537,3 +574,21 @@ def test_without_the_extra_headers_are_looked_at_and_a_note_says_what_was_not(tm
 def test_signals_of_a_refused_file_are_never_looked_at(tmp_path):
     refused = Inspection(str(tmp_path / "night.edf"), (Problem("no-data", "x"),))
     assert with_signals(refused) is refused
+
+
+def test_of_very_many_stretches_some_are_looked_at_and_a_note_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("raxss.recordings.inspection.signals.MOST_STRETCHES", 2)
+    gaps = corpus.plus("EDF+D", [f"+{10 * k}" for k in range(8)])
+    inspection = inspect_file(written(tmp_path, gaps), signals=True)
+    assert inspection.notes == ("the signals of one in 4 segments were looked at",)
+    monkeypatch.undo()
+    assert inspect_file(written(tmp_path, gaps), signals=True).notes == ()
+
+
+def test_values_beyond_any_unit_are_told_and_trouble_nobody(rng):
+    samples = rng.normal(size=(2, 1000))
+    samples[1, :2] = 1e308, -1e308
+    toy = ArrayRecording("toy", samples, rate=100.0, names=["C3", "C4"])
+    (problem,) = signal_problems(toy)
+    assert problem.code == "nan-run"
+    assert problem.message.endswith("'C4' (1), 0.2 %.")

@@ -24,7 +24,7 @@ from raxss.recordings.inspection.arrays import inspect_array
 from raxss.recordings.inspection.edf import microvolts_per
 from raxss.recordings.inspection.fields import follow
 from raxss.recordings.opening import open_recording
-from raxss.recordings.problems import CODES, Problem, refusals
+from raxss.recordings.problems import CODES, REFUSED, Problem, refusals
 
 PIECES = [
     *(
@@ -109,7 +109,9 @@ def compared_with_mne(folder, rng, count, every):
         assert (len(raw.ch_names), raw.n_times) == (header.n_channels, header.n_samples)
         assert raw.info["sfreq"] == pytest.approx(header.rate)
         microvolts = [microvolts_per(unit) for unit in header.units]
-        if None not in microvolts:  # a blank unit is microvolts by the format; mne takes ``Ch1=a,,1,`` for volts
+        if (
+            None not in microvolts
+        ):  # a blank unit is microvolts by the format; mne takes ``Ch1=a,,1,`` for volts
             volts = [size * 1e-6 * one for size, one in zip(header.resolutions, microvolts, strict=True)]
             assert_allclose(raw._cals, volts)
         n_compared += 1
@@ -161,7 +163,7 @@ class TestBrainVision:
             Triplet(markers=(NEW_SEGMENT, later, "New Segment,,301,1,0")).write(tmp_path)
         )
         assert header.segment_starts == (0, 100, 300)
-        assert header.segment_seconds == (0.0, 50.5, None)
+        assert header.segment_seconds == (0.0, 50.5, 50.9)  # after the 200 samples before, for want of a date
 
     def test_dates_of_markers_are_never_told(self, tmp_path):
         backwards = "New Segment,,101,1,0,19510502030405000000"
@@ -244,6 +246,7 @@ class TestArrays:
         ("array", "codes"),
         [
             (np.zeros((2, 5)), []),
+            (np.zeros((5, 2)), ["shape-doubtful"]),
             (np.arange(5), []),
             (np.array([np.nan, 1.0]), []),  # samples are looked at by signals.py
             (np.zeros(5, dtype=complex), ["not-supported"]),
@@ -254,7 +257,8 @@ class TestArrays:
         ],
     )
     def test_an_array_is_judged_by_its_header(self, tmp_path, array, codes):
-        assert self.codes(self.saved(tmp_path / "a.npy", array)) == codes
+        untimed = [] if {*codes} & {*REFUSED} else ["rate-unknown"]
+        assert self.codes(self.saved(tmp_path / "a.npy", array)) == [*codes, *untimed]
         assert self.codes(self.saved(tmp_path / "a.npz", samples=array, rate=250.0)) == codes
 
     def test_objects_are_refused_and_never_unpickled(self, tmp_path):
@@ -316,8 +320,11 @@ class TestArrays:
             ({"samples": np.zeros(5), "rate": np.nan}, ["bad-rate"]),
             ({"samples": np.zeros(5), "rate": np.array([1.0, 2.0])}, ["bad-rate"]),
             ({"samples": np.zeros((2, 5)), "channels": ["a"]}, ["header-damaged"]),
-            ({"samples": np.zeros((2, 5)), "channels": ["a", "a"]}, ["duplicate-channel"]),
-            ({"samples": np.zeros((2, 5)), "channels": ["a", ""]}, ["nameless-channel"]),
+            ({"samples": np.zeros((2, 5)), "rate": 1e9}, ["bad-rate"]),
+            ({"samples": np.zeros((2, 5))}, ["rate-unknown"]),
+            ({"samples": np.zeros((2, 5)), "channels": ["a", "a"], "rate": 5}, ["duplicate-channel"]),
+            ({"samples": np.zeros((2, 5)), "channels": ["a", ""], "rate": 5}, ["nameless-channel"]),
+            ({"samples": np.zeros((1, 1)), "times_s": np.arange(1.0)}, ["header-damaged"]),
             ({"samples": np.zeros((2, 5)), "times_s": np.arange(4.0)}, ["header-damaged"]),
             ({"data": np.zeros((2, 5)), "times_s": np.arange(5.0)}, []),
         ],
@@ -329,10 +336,13 @@ class TestArrays:
         ("text", "codes"),
         [
             ("1,2\n3,4\n", []),
-            ("\ufeffleft,right\r\n1,10\r\n", []),
-            ('"a,b",c\n1,2\n', []),
+            ("\ufeffleft,right\r\n1,10\r\n2,20\r\n", []),
+            ('"a,b",c\n1,2\n3,4\n', []),
+            ("1,2\n", ["shape-doubtful"]),
+            ("0,1\n3.5,4\n", ["header-doubtful"]),
+            ("0\n1\n", []),
             ("1,nan\n2,3\n", ["nan-run"]),
-            ("a,a\n1,2\n", ["duplicate-channel"]),
+            ("a,a\n1,2\n3,4\n", ["duplicate-channel"]),
             ("", ["no-data"]),
             ("left,right\n", ["no-data"]),
             ("1,2\n3\n", ["header-damaged"]),
@@ -347,7 +357,8 @@ class TestArrays:
     def test_every_line_of_a_table_is_looked_at(self, tmp_path, text, codes):
         (tmp_path / "a.csv").write_text(text, newline="")
         problems = inspect_array(tmp_path / "a.csv", tmp_path)
-        assert [one.code for one in problems] == codes
+        untimed = [] if {*codes} & {*REFUSED} else ["rate-unknown"]
+        assert [one.code for one in problems] == [*codes, *untimed]
         assert not any("Jane" in one.message for one in problems)
 
     def test_the_first_wrong_line_is_named(self, tmp_path):

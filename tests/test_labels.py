@@ -16,7 +16,9 @@ from raxss.recordings.labels import (
     electrode_of,
     is_contact,
     label_channels,
+    labels_of_run,
     labels_of_status,
+    looks_like_contacts,
     match_subjects,
     parse_contacts,
     read_clinical_sheet,
@@ -34,7 +36,7 @@ from raxss.recordings.tables import read_table
     [
         ("ATT1-2", "ATT1 ATT2"),
         ("AD1-4, ATT1,2", "AD1 AD2 AD3 AD4 ATT1 ATT2"),
-        ("TT1-3; AST1-2, mst1-2", "TT1 TT2 TT3 AST1 AST2 MST1 MST2"),
+        ("TT1-3; AST1-2, mst1-2", "TT1 TT2 TT3 AST1 AST2 mst1 mst2"),
         ("AD1-AD4", "AD1 AD2 AD3 AD4"),
         ("AD1 - AD3", "AD1 AD2 AD3"),
         ("AD[1-4]", "AD1 AD2 AD3 AD4"),
@@ -54,7 +56,7 @@ from raxss.recordings.tables import read_table
         ("AD1 through AD3", "AD1 AD2 AD3"),
         ("TO1-2", "TO1 TO2"),
         ("AD-1", "AD1"),
-        ("LA01-03", "LA1 LA2 LA3"),
+        ("LA01-03, G1", "LA01 LA02 LA03 G1"),
         ("PD", "PD*"),
         ("AD1-2, PD", "AD1 AD2 PD*"),
         ("AD1, AD1-2", "AD1 AD2"),
@@ -111,7 +113,8 @@ def test_every_way_to_write_a_set_of_contacts_gives_that_set(wanted, between, da
             rest = rest[end:]
     text = between.join(pieces)
     found = parse_contacts(text.lower() if lower else text)
-    assert sorted(found) == sorted(f"{shaft}{number}" for shaft, some in wanted.items() for number in some)
+    meant = sorted(f"{shaft}{number}" for shaft, some in wanted.items() for number in some)
+    assert sorted(one.upper() for one in found) == meant
 
 
 @given(st.text(alphabet="ABd12-–,;:/ ()[]'?\n*&", max_size=30))
@@ -144,15 +147,87 @@ def test_contacts_find_their_channels_however_the_amplifier_spells_them():
 
 
 def test_a_shaft_alone_means_all_of_its_channels_and_no_others():
-    labels, unmatched = label_channels(["PD1", "PD2", "PDX1", "P1"], ["PD*", "QD*"], label="resect")
+    labels, unmatched = label_channels(["PD1", "PD2", "PDX1", "P1"], ["pd*", "XY9"], label="resect")
     assert labels == ["resect", "resect", "other", "other"]
-    assert unmatched == ["QD*"]
+    assert unmatched == ["XY9"]
 
 
-def test_a_contact_that_two_channels_could_be_is_not_attached():
-    labels, unmatched = label_channels(["POL AD1", "EEG AD1"], ["AD1"])
-    assert labels == ["other", "other"]
-    assert unmatched == ["AD1"]
+@pytest.mark.parametrize(
+    ("channels", "contacts", "labels", "unmatched"),
+    [
+        ("POL AD1, EEG AD1, PD1, PD2", "AD1, PD1", "- - soz other", "AD1"),
+        ("G01, G001, PD1, PD2", "G1, PD1", "- - soz other", "G1"),
+        ("G01, G1, G2", "G01", "soz - other", ""),
+        ("G01, G1, G2", "G1", "- soz other", ""),
+        ("a1, A1, G2", "a1", "soz - other", ""),
+        ("A1', A1, B1'", "A'1, B1'", "soz other soz", ""),  # a prime may stand behind the number
+        ("AD1-AD2, AD3-4, PD1-PD2, G1", "AD1, AD4, G1", "- - other soz", "AD1 AD4"),
+        ("AD1-AD2, AD3, PD1-AVG, G1", "AD, PD1", "- soz - other", "PD1"),
+        ("AD1-AD2, PD1-PD2", "AD1-2", "- -", "AD1 AD2"),
+        ("a1, A1, G1, G2", "A, G1", "- - soz other", "A*"),
+        ("PD1, n/a, G2", "PD1", "soz - other", ""),
+    ],
+)
+def test_a_channel_that_a_contact_could_mean_is_not_called_other(channels, contacts, labels, unmatched):
+    found, left = label_channels(channels.split(", "), parse_contacts(contacts))
+    assert [one or "-" for one in found] == labels.split()
+    assert left == unmatched.split()
+
+
+HERE = ("A1", "A2", "AD1", "AD2", "AD3", "AD4", "PD1", "G1", "G2", "L1", "AH1")
+
+
+@pytest.mark.parametrize(
+    ("cell", "soz"),
+    [
+        ("AD1, G1-2.", "AD1 G1 G2"),
+        ("AD1~4", "AD1 AD2 AD3 AD4"),
+        ("AD1..AD3", "AD1 AD2 AD3"),
+        ("AD1 … 3", "AD1 AD2 AD3"),
+        ("AD1–2", "AD1 AD2"),
+        ("AD1|2", "AD1 AD2"),
+        ("AD１-２", "AD1 AD2"),
+        ("AD1, PD", "AD1 PD1"),
+        ("AD1;\npd\nXY9", "AD1 PD1"),
+    ],
+)
+def test_a_cell_that_is_understood_leaves_the_rest_other(cell, soz):
+    labels, _ = label_channels(HERE, parse_contacts(cell))
+    assert [name for name, label in zip(HERE, labels, strict=True) if label == "soz"] == soz.split()
+    assert set(labels) == {"soz", "other"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "soz"),
+    [  # a contact that was not understood: nothing is other
+        ("AD1?, PD1", "PD1"),
+        ("AD1:4, PD1", "PD1"),
+        ("PD1, AD1.2", "PD1"),
+        ("PD1; AD1-G2", "PD1"),
+        ("PD1, -4", "PD1"),
+        # free text: nothing is certain
+        ("AD1-4 -> PD1", ""),
+        ("AD1-4 -> PD1, G1", ""),
+        ("AD1 with a spread to PD1", ""),
+        ("not PD, AD1", ""),
+        ("all AD except AD3", ""),
+        ("1-4 AD", ""),
+        ("L AH1", ""),
+        ("AD1, PD (late)", ""),
+        ("AD1 ?", ""),
+        ("AD1, QD", ""),
+        ("Grid 1-2, AD1", ""),
+        ("Strip 1-2, AD1", ""),
+        ("AD1 or AD2", ""),
+        ("SOZ: AD1", ""),
+        ("AD1 John Smith 12-3-1980", ""),
+    ],
+)
+def test_where_a_cell_is_not_understood_nothing_is_called_other(cell, soz):
+    labels, unmatched = label_channels(HERE, parse_contacts(cell))
+    assert [name for name, label in zip(HERE, labels, strict=True) if label == "soz"] == soz.split()
+    assert "other" not in labels
+    assert unmatched
 
 
 # --- tables
@@ -216,7 +291,7 @@ def test_the_sheet_keeps_contacts_and_outcomes_and_no_more(tmp_path):
     truth = make_bids(tmp_path / "tree", n_centres=4, patients_per_centre=2, runs=0)
     rows = read_clinical_sheet(truth.clinical, truth.centres)
     assert list(rows) == ["JH101", "JH102", "pt1", "pt2", "ummc_001", "ummc_002", "umf001", "umf002"]
-    assert rows["pt1"] == ClinicalRow("pt1", ("ATT1", "ATT2", "ATT3"), centre="nih", outcome="S", engel="1")
+    assert rows["pt1"] == ClinicalRow("pt1", ("att1", "att2", "att3"), centre="nih", outcome="S", engel="1")
     assert rows["JH102"].contacts == ()
     assert not [word for word in CANARIES if word in repr(rows)]
 
@@ -241,6 +316,43 @@ def test_the_column_that_knows_the_subjects_says_whose_row_it_is(tmp_path):
     assert list(read_clinical_sheet(sheet, ["1", "2"])) == ["1", "2"]
     rows = read_clinical_sheet(sheet)
     assert rows == {"x7": ClinicalRow("x7", ("AD1",), engel="2"), "x8": ClinicalRow("x8", ())}
+
+
+def test_id_columns_that_fit_as_well_and_disagree_are_refused_by_name(tmp_path):
+    rows = [["patient_id", "subject_id", "soz"], ["p1", "p2", "AD1"], ["p2", "p1", "PD1"]]
+    with pytest.raises(LabelError, match=r"'two.xlsx' has the columns 'patient_id' and 'subject_id'"):
+        read_clinical_sheet(write_sheet(tmp_path / "two.xlsx", *rows), ["p1", "p2"])
+    rows = [["patient_id", "subject_id", "soz"], ["p1", "sub-p1", "AD1"], ["p2", "P_2", "PD1"]]
+    assert list(read_clinical_sheet(write_sheet(tmp_path / "a.xlsx", *rows), ["p1", "p2"])) == ["p1", "p2"]
+
+
+@pytest.mark.parametrize(("second", "is_refused"), [("ad01, AD2", False), ("AD1", True), (None, True)])
+def test_worksheets_that_contradict_each_other_are_refused_by_title(tmp_path, second, is_refused):
+    book = openpyxl.Workbook()
+    book.active.title = "final"
+    other = book.create_sheet("draft")
+    for sheet, cell in ((book.active, "AD1-2"), (other, second)):
+        sheet.append(["subject", "soz_contacts"])
+        sheet.append(["p1", cell])
+    other.append(["p9", "G1"])
+    book.save(tmp_path / "a.xlsx")
+    if is_refused:
+        with pytest.raises(LabelError, match=r"of patient 'p1' in its worksheets 'final' and 'draft'"):
+            read_clinical_sheet(tmp_path / "a.xlsx", ["p1"])
+    else:
+        assert read_clinical_sheet(tmp_path / "a.xlsx", ["p1"])["p1"].contacts == ("AD1", "AD2")
+
+
+def test_one_column_of_contacts_counts_and_not_all_that_there_are(tmp_path):
+    sheet = write_sheet(tmp_path / "a.xlsx", ["subject", "soz", "soz_contacts"], ["p1", "G", "AD1"])
+    assert read_clinical_sheet(sheet)["p1"].contacts == ("AD1",)
+
+
+def test_only_what_can_be_no_more_than_contacts_may_be_quoted():
+    for piece in ("XY9", "AD1?", "AD1-PD2", "AD1.2", "A'1"):
+        assert looks_like_contacts(piece)
+    for piece in ("John", "PD*", "Smith12", "AD1980", "12-3-1980", "(AD1)", "AD1->PD1"):
+        assert not looks_like_contacts(piece)
 
 
 def test_resected_and_ablated_contacts_are_read_together(tmp_path):
@@ -377,6 +489,7 @@ def test_ids_that_differ_by_zeros_alone_are_refused_by_name():
         ({"status_description": "resect, soz"}, "soz", "resect"),
         ({"status_description": "Resected SOZ"}, "soz", "resect"),
         ({"status_description": "not soz"}, None, None),
+        ({"status_description": "soz, soz?"}, None, None),
         ({"status_description": "excel-file-labeled"}, None, None),
         ({"soz": "1", "resect": "0"}, "soz", "other"),
         ({"soz": "False", "status_description": "soz"}, "other", None),
@@ -386,6 +499,23 @@ def test_ids_that_differ_by_zeros_alone_are_refused_by_name():
 def test_channels_tsv_may_carry_labels_itself(cells, soz, resect):
     assert labels_of_status(cells, label="soz") == soz
     assert labels_of_status(cells, label="resect") == resect
+
+
+@pytest.mark.parametrize(
+    ("column", "texts", "labels"),
+    [
+        ("soz", ["1", "", "0", "perhaps"], ["soz", None, "other", None]),
+        ("soz", ["0", "", "0"], [None, None, None]),
+        (
+            "status_description",
+            ["soz", "", "resect", "soz?", "not soz", "seizure onset"],
+            ["soz", "other", "other", None, None, None],
+        ),
+        ("status_description", ["", "resect", "soz?"], [None, None, None]),
+    ],
+)
+def test_a_channel_is_other_only_beside_a_mark_and_only_if_that_is_certain(column, texts, labels):
+    assert labels_of_run([{column: text} for text in texts]) == labels
 
 
 def test_the_table_of_pt01_has_its_ten_contacts(shared_data):
@@ -417,9 +547,52 @@ def test_a_label_table_holds_for_the_recordings_it_names(tmp_path):
         "sub-9_run-1,G1,focal",
     )
     table = read_label_table(path)
-    assert table.of("sub-1_run-1", ["g1", "G2", "G3"]) == (["focal", "other", None], [])
-    assert table.of("sub-1_run-2", ["G1"]) == (["other"], ["G2"])
-    assert table.unknown_recordings(["sub-1_run-1", "sub-1_run-2"]) == ["sub-9_run-1"]
+    first, second = "ds/sub-1/ieeg/sub-1_run-1_ieeg", "ds/sub-1/ieeg/sub-1_run-2_ieeg"
+    assert table.of(first, ["g1", "G2", "G3"]) == (["focal", "other", None], [])
+    assert table.of(second, ["G1"]) == (["other"], ["G2"])
+    assert table.unknown_recordings([first, second]) == ["sub-9_run-1"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant", "others"),
+    [
+        ("night", "d/night", ["d/night_2", "d/nights", "d/1_night", "d/night.v2"]),
+        ("night.edf", "d/night", ["d/night_2"]),
+        ("night.v2.edf", "d/night.v2", ["d/night", "d/night.v3"]),
+        ("p1/rec.edf", "d/p1/rec", ["d/p2/rec", "d/rec", "d/xp1/rec"]),
+        ("d\\p1\\rec.edf", "d/p1/rec", ["d/p2/rec"]),
+        ("x_ieeg.edf", "d/x_ieeg", ["d/x_eeg", "d/x"]),
+        ("sub-1_run-1", "d/sub-1/ieeg/sub-1_run-1_ieeg", ["d/sub-1/ieeg/sub-1_run-10_ieeg"]),
+    ],
+)
+def test_a_label_table_does_not_reach_recordings_that_it_does_not_name(tmp_path, written, meant, others):
+    table = read_label_table(
+        write_table(tmp_path / "labels.csv", "recording,channel,label", f"{written},G1,soz")
+    )
+    assert table.of(meant, ["G1"]) == (["soz"], [])
+    assert [table.of(other, ["G1"]) for other in others] == [([None], [])] * len(others)
+    assert table.unknown_recordings([meant, *others]) == []
+    assert len(table.unknown_recordings(others)) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [("rec", ["d/p1/rec", "d/p2/rec"]), ("x", ["d/x_ieeg", "d/x_eeg"])],
+)
+def test_a_name_that_could_be_several_recordings_is_refused(tmp_path, written, found):
+    table = read_label_table(
+        write_table(tmp_path / "labels.csv", "recording,channel,label", f"{written},G1,soz")
+    )
+    with pytest.raises(LabelError, match=f"'{written}', which could be '{found[0]}', '{found[1]}'"):
+        table.unknown_recordings(found)
+
+
+def test_two_names_of_one_recording_must_not_contradict_each_other(tmp_path):
+    path = write_table(
+        tmp_path / "labels.csv", "recording,channel,label", "p1/rec,G1,soz", "rec.edf,g1,other"
+    )
+    with pytest.raises(LabelError, match=r"'g1' of recording 'd/p1/rec' twice and differently"):
+        read_label_table(path).of("d/p1/rec", ["G1"])
 
 
 @pytest.mark.parametrize(
@@ -430,6 +603,7 @@ def test_a_label_table_holds_for_the_recordings_it_names(tmp_path):
         (["name,soz", "G1,maybe"], "line 2, column 'soz'"),
         (["channel,label", "G1,soz", "POL G1,other"], "'POL G1' twice and differently, in lines 2 and 3"),
         (["recording,channel,label", ",G1,soz"], "no recording in line 2"),
+        (["channel,label", "G1,soz", "G2,SOZ"], "line 3 .* capital letters alone: 'soz' and 'SOZ'"),
     ],
 )
 def test_a_label_table_that_leaves_doubt_is_refused(tmp_path, lines, told):
@@ -473,6 +647,11 @@ def test_the_onset_is_found_in_each_centres_words(shared_data):
     [  # read off the files by hand
         ("sub-jh102_ses-presurgery_task-ictal_acq-ecog_run-01", 59.774),  # not the "poss" one 5 s before
         ("sub-jh101_ses-presurgery_task-ictal_acq-ecog_run-02", 66.825),
+        ("sub-jh102_ses-presurgery_task-ictal_acq-ecog_run-02", 60.762),  # not the button before it
+        ("sub-jh102_ses-presurgery_task-ictal_acq-ecog_run-03", 65.949),
+        ("sub-jh102_ses-presurgery_task-ictal_acq-ecog_run-04", 61.997),
+        ("sub-jh102_ses-presurgery_task-ictal_acq-ecog_run-05", 82.992),  # "Z ELELCTROGRAPHIC ON"
+        ("sub-jh102_ses-presurgery_task-ictal_acq-ecog_run-06", 61.997),
         ("sub-jh108_ses-presurgery_task-ictal_acq-ecog_run-05", 64.998),
         ("sub-pt01_ses-presurgery_task-ictal_acq-ecog_run-01", 75.95),
         ("sub-pt11_ses-presurgery_task-ictal_acq-ecog_run-03", 67.62),  # "start"
@@ -500,6 +679,8 @@ def test_the_mark_that_counts_is_the_electrographic_one(shared_data, run, second
         "offset",
         "REC START",
         "onset of chewing",
+        "Z ELECTROGRAPHIC END",
+        "no electrographic on",
         "end",
     ],
 )

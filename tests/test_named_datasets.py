@@ -611,7 +611,7 @@ def test_the_summary_prints_the_papers_table_by_centre(shared_data):
 
 def test_the_summary_of_another_dataset_has_its_numbers(shared_data):
     told = run("summary", "watch", "--root", shared_data).output
-    assert "watch: 140 series of 6 variate(s)" in told
+    assert "watch: 140 series of 6 variates" in told
     assert "947 to 2618 samples, median 1769.5" in told
     assert "10, by patient" in told
     assert json.loads(run("summary", "sample", "--json").output)["classes"] == {"AF": 200, "normal": 200}

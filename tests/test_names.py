@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raxss.recordings.names import canonical, match_channels
+from raxss.recordings.names import canonical, match_channels, possible_channels
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,28 @@ def test_only_what_exports_add_is_taken_off(name, expected):
 )
 def test_names_match_where_there_is_one_choice(wanted, found, expected):
     assert match_channels(wanted, found) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "certain", "possible"),
+    [
+        ("G1", ["G1"], 0, [0]),
+        ("g1", ["POL G1", "G2"], 0, [0]),
+        ("G1", ["G01", "G1"], 1, [0, 1]),
+        ("G1", ["POL G1", "EEG G1"], None, [0, 1]),
+        ("G1", ["G1", "G1"], None, [0, 1]),
+        ("G1", ["G01", "G001", "G10"], None, [0, 1]),
+        ("A'1", ["A1", "A1’"], 1, [1]),
+        ("G1", ["$G1"], None, []),
+    ],
+)
+def test_what_a_name_means_for_certain_and_what_it_could_mean(name, found, certain, possible):
+    assert possible_channels([name], found) == [(certain, possible)]
+
+
+@pytest.mark.parametrize("names", [["G1", "G1"], ["G1", "g1", "G01"]])
+def test_several_names_may_mean_one_channel(names):
+    assert possible_channels(names, ["POL G1"]) == [(0, [0])] * len(names)
 
 
 spelt = st.sampled_from(

@@ -508,6 +508,21 @@ def test_packed_wfdb_formats_are_read_in_parts_as_in_whole(tmp_path, rng, fmt):
             assert_array_equal(recording.read([1], start=start, stop=stop)[0], whole[1, start:stop])
 
 
+def test_silence_in_flac_is_read_as_long_as_it_is_small_in_memory(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    silence = np.zeros(1_000_000, "i2")
+    soundfile.write(tmp_path / "f.flac", silence, 96000, format="FLAC", subtype="PCM_16")
+    assert (tmp_path / "f.flac").stat().st_size < 20_000
+    line = "f.flac 516 200(0)/mV 16 0 0 0 0 A\n"
+    (tmp_path / "f.hea").write_text(f"f 1 1000 1000000\n{line}")
+    with open_recording(tmp_path / "f.hea") as recording:
+        assert_array_equal(recording.read([0], start=999_000)[0], np.zeros(1000))
+    for first, code in (("f 1 1000 10000000", "too-large"), ("f 1 1000", "not-supported")):
+        (tmp_path / "f.hea").write_text(f"{first}\n{line}")
+        with pytest.raises(RecordingError, match=rf"'f\.hea' was not opened: \[{code}\].*'f\.flac'"):
+            open_recording(tmp_path / "f.hea")
+
+
 # Arrays
 
 
@@ -685,3 +700,52 @@ def test_every_ecg_of_cinc2017_is_read(shared_data):
     assert len(names) == 2000
     assert (min(lengths), max(lengths), np.median(lengths)) == (2766, 18140, 9000)
     assert len(set(lengths)) == 399
+
+
+def test_one_long_bdf_record_is_read_in_small_parts(tmp_path, rng, monkeypatch):
+    """edfio would decode all of a record for each of its blocks."""
+    signals = [
+        {
+            "label": f"C{place}",
+            "unit": "uV",
+            "physical": (-300, 300),
+            "digital": stored(rng, 1, 50_000, "bdf"),
+        }
+        for place in range(3)
+    ]
+    monkeypatch.setattr("raxss.recordings.edf_files.BLOCK_BYTES", 2**14)
+    path = tmp_path / "one.bdf"
+    write_edf(path, signals, seconds=50)
+    largest = 0
+    with open_recording(path) as recording:
+        decode = recording._edfio.read_bdf
+
+        def measured(raw, **options):
+            nonlocal largest
+            largest = max(largest, len(raw))
+            return decode(raw, **options)
+
+        monkeypatch.setattr(recording._edfio, "read_bdf", measured)
+        read = recording.read([2, 0], start=123, stop=49_321)
+    for row, one in zip(read, (signals[2], signals[0]), strict=True):
+        assert_allclose(row, physical(one, "bdf").ravel()[123:49_321])
+    assert 0 < largest < 2**13
+
+
+def test_a_segment_of_wfdb_that_became_shorter_is_told_in_our_words(tmp_path, rng):
+    write_wfdb(tmp_path, "s1", rng.normal(size=(1, 500)))
+    (tmp_path / "s1.hea").write_text("s1 1 250\ns1.dat 16 200/mV 12 0 0 0 0 II\n")
+    (tmp_path / "m.hea").write_text("m/1 1 250 500\ns1 500\n")
+    with open_recording(tmp_path / "m.hea") as recording:
+        (tmp_path / "s1.dat").write_bytes(bytes(200))
+        with pytest.raises(RecordingError, match="'m' cannot be decoded"):
+            recording.read([0])
+
+
+def test_a_folder_that_wfdb_takes_for_an_address_is_refused_from_inside_too(tmp_path, rng, monkeypatch):
+    folder = tmp_path / "x::y"
+    folder.mkdir()
+    write_wfdb(folder, "r", rng.normal(size=(1, 500)))
+    monkeypatch.chdir(folder)
+    with pytest.raises(RecordingError, match="outside"):
+        open_recording("r.hea")

@@ -475,3 +475,25 @@ def test_a_preparation_keeps_everything_but_samples_and_times(rng):
 def test_a_series_shorter_than_the_kernel_is_named():
     with pytest.raises(EmptyDataError, match="'blip' has 23 samples, of which 'pool 24/12' leaves none"):
         Preparation(pooling=(24, 12)).apply(Series(np.zeros(23), name="blip"))
+
+
+@pytest.mark.parametrize("words", ["z-score", "pool 5/3, z-score", "resample 30 Hz, z-score"])
+def test_a_large_offset_does_not_swallow_the_signal(rng, words):
+    samples = rng.normal(size=(2, 4000))
+    preparation = Preparation.parse(words)
+    plain, lifted = (preparation.apply(Series(samples + offset, rate=100.0)).samples for offset in (0.0, 1e9))
+    np.testing.assert_allclose(lifted, plain, atol=1e-5)
+
+
+def test_a_series_of_unknown_rate_is_not_resampled(rng):
+    series = Series(rng.normal(size=300), name="nameless")
+    with pytest.raises(DataError, match=r"'nameless'.*resampled to 50 Hz.*rate is not known"):
+        Preparation(rate=50.0).apply(series)
+    assert Preparation(pooling=(3, 3)).apply(series).n_samples == 100
+
+
+def test_gaps_are_marked_also_where_there_is_nothing_else_to_do(rng):
+    samples = rng.normal(size=100)
+    samples[7] = np.nan
+    assert Preparation().apply(Series(samples)).gaps_marked
+    assert not Preparation().apply(Series(samples[8:])).gaps_marked

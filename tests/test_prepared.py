@@ -347,7 +347,7 @@ def test_the_same_again_is_not_taken_for_granted(folder, manifest):
     before = content_of(folder)
     flip(next((folder / "samples").iterdir()), 4321)
     with pytest.raises(
-        RecordingError, match=r"was changed after it was written. Prepare it again with --overwrite"
+        RecordingError, match=r"was changed after it was written. Remove it, and prepare it again"
     ):
         prepare(plan_manifest(manifest), folder, PAPER)
     prepare(plan_manifest(manifest), folder, PAPER, overwrite=True)
@@ -712,7 +712,7 @@ def test_absent_files_are_one_list_and_an_error_only_if_nothing_is_left_or_all_i
     absent = tuple(f"sub-{number:02d}.edf" for number in range(23))
     some = plan_of(SeriesPlan("a", (0,), label="x"), absent=absent, where_to_get="Ask for it.")
     with pytest.warns(
-        RAxSSWarning, match=r"23 files of 'toy' are absent:\n  sub-00.edf\n(.*\n)+  and 13 more\nAsk"
+        RAxSSWarning, match=r"23 files of 'toy' are absent:\n  sub-00.edf\n(.*\n){21}  sub-22.edf\nAsk"
     ):
         folder = prepare(some, tmp_path / "some", Preparation())
     assert json.loads((folder / "problems.json").read_text())["absent"] == list(absent)
@@ -848,6 +848,19 @@ def test_recordings_beside_a_label_table_are_planned_by_channel(tmp_path, rng):
     assert [series.name for _, series in one if series.label] == ["one:A1", "one:B1"]
 
 
+def test_a_label_table_labels_no_recording_that_it_does_not_name(tmp_path):
+    for name in ("night.npz", "night_2.npz", "p1/rec.npz", "p2/rec.npz"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.savez(tmp_path / "data" / name, samples=np.ones((1, 9)), rate=3.0, channels=["A1"])
+    table = tmp_path / "labels.csv"
+    table.write_text("recording,channel,label\nnight,A1,soz\np1/rec.npz,A1,soz\n")
+    plan = plan_labelled(tmp_path / "data", table)
+    assert [one.name for _, one in plan if one.label] == ["night:A1", "p1/rec:A1"]
+    table.write_text("recording,channel,label\nrec,A1,soz\n")
+    with pytest.raises(LabelError, match=r"'rec', which could be 'data/p1/rec', 'data/p2/rec'"):
+        plan_labelled(tmp_path / "data", table)
+
+
 # The command --------------------------------------------------------------------------------------------------
 
 
@@ -926,3 +939,76 @@ def test_the_sidecars_of_ds003029_alone_give_one_list_of_what_is_absent(shared_d
     assert "files of 'ds003029' are absent:\n  sub-jh101/" in run.stderr
     assert "raxss datasets download ds003029" in run.stderr
     assert not list(tmp_path.iterdir())
+
+
+# Recordings beside a label table -----------------------------------------------------------------------------
+
+
+def test_patient_and_centre_of_a_label_table_reach_the_series(tmp_path, rng):
+    for patient in ("p1", "p2"):
+        (tmp_path / "data" / patient).mkdir(parents=True)
+        for run in ("a", "b"):
+            np.savez(
+                tmp_path / "data" / patient / f"{run}.npz",
+                samples=rng.normal(size=(2, 300)),
+                rate=100.0,
+                channels=["G1", "AD1"],
+            )
+    lines = [
+        f"{patient}/{run}.npz,{channel},{label},{patient},{centre}"
+        for patient, centre in (("p1", "NIH"), ("p2", "JHH"))
+        for run in ("a", "b")
+        for channel, label in (("G1", "other"), ("AD1", "soz"))
+    ]
+    labels = tmp_path / "labels.csv"
+    labels.write_text("\n".join(["recording,channel,label,patient,centre", *lines]) + "\n")
+    plan = plan_labelled(tmp_path / "data", labels)
+    assert plan.group_by == "patient"
+    assert {(one.origin["patient"], one.origin["centre"], one.origin["electrode"]) for _, one in plan} == {
+        ("p1", "NIH", "p1/G"),
+        ("p1", "NIH", "p1/AD"),
+        ("p2", "JHH", "p2/G"),
+        ("p2", "JHH", "p2/AD"),
+    }
+    labels.write_text(labels.read_text() + "p1/a.npz,G2,other,p2,NIH\n")
+    with pytest.raises(LabelError, match=r"two values of 'patient', in line 10"):
+        plan_labelled(tmp_path / "data", labels)
+
+
+def test_what_the_label_table_does_not_name_stops_nothing_and_is_told(tmp_path, rng):
+    data = tmp_path / "data"
+    data.mkdir()
+    np.savez(data / "good.npz", samples=rng.normal(size=(1, 300)), rate=100.0, channels=["G1"])
+    np.savez(data / "extra.npz", samples=rng.normal(size=(1, 300)), rate=100.0, channels=["G1"])
+    (data / "broken.edf").write_bytes(b"0" * 100)
+    (data / "torn.edf").write_bytes(b"0" * 100)
+    (data / "analysis.mat").write_bytes(b"not ours")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("recording,channel,label\ngood,G1,soz\nbroken,G1,soz\n")
+    plan = plan_labelled(data, labels)
+    assert [one.name for _, one in plan] == ["good:G1"]
+    assert set(plan.unmatched) == {
+        "recording 'extra' is not in the label table.",
+        "recording 'torn' is not in the label table.",
+    }
+    (told,) = plan.refused
+    assert told.startswith("recording 'broken' is left out: ")
+    assert "[not-this-format]" in told
+    with pytest.warns(RAxSSWarning, match=r"1 recordings of 'data' cannot be read:\n  recording 'broken'"):
+        prepare(plan, tmp_path / "out", Preparation())
+    assert json.loads((tmp_path / "out" / "problems.json").read_text())["refused"] == [told]
+    with pytest.raises(RecordingError, match="recording 'broken' is left out"):
+        prepare(plan, tmp_path / "strict", Preparation(), strict=True)
+
+
+def test_the_segments_of_a_wfdb_record_are_no_recordings_of_their_own(tmp_path, rng):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("s1", "s2"):
+        rng.integers(-500, 500, size=300).astype("<i2").tofile(data / f"{name}.dat")
+        (data / f"{name}.hea").write_text(f"{name} 1 100 300\n{name}.dat 16 200/mV 16 0 0 0 0 II\n")
+    (data / "rec.hea").write_text("rec/3 1 100 700\ns1 300\n~ 100\ns2 300\n")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("channel,label\nII,ill\n")
+    plan = plan_labelled(data, labels)
+    assert [one.name for _, one in plan] == ["rec:II", "rec:II@4s"]

@@ -9,6 +9,13 @@ from raxss.errors import DataError, EmptyDataError, LabelError
 from raxss.recordings.series import Series, SeriesCollection
 
 
+def test_the_digest_tells_samples_and_nothing_else():
+    one = Series([1.0, 2.0, 3.0, 4.0], name="a", rate=5.0)
+    assert one.digest == Series(np.array([[1, 2, 3, 4]]), name="b", label="x").digest
+    assert one.digest != Series([1.0, 2.0, 3.0, 5.0]).digest
+    assert one.digest != Series([[1.0, 2.0], [3.0, 4.0]]).digest  # the same bytes in another shape
+
+
 def test_one_sequence_becomes_one_variate():
     assert Series([1.0, 2.0, 3.0]).samples.tolist() == [[1.0, 2.0, 3.0]]
 

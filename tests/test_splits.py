@@ -449,3 +449,39 @@ def test_too_few_groups_are_refused():
         leave_one_out(shafts(1), level="patient", seed=0)
     with pytest.raises(LabelError, match="'nameless'"):
         split_series(SeriesCollection([Series([0.0], name="nameless")] * 5), seed=0)
+
+
+def test_a_patient_that_one_series_does_not_tell_is_refused_unless_asked_for():
+    series = [
+        Series([0.0], label=k % 2, name=f"s{k}", origin={"patient": f"p{k // 8}", "recording": f"r{k % 8}"})
+        for k in range(80)
+    ]
+    series[17] = Series([0.0], label=1, name="s17", origin={"recording": "r17"})
+    collection = SeriesCollection(series)
+    for make in (split_series, folds):
+        with pytest.raises(DataError, match="1 of 80 series do not tell their patient, the first is 's17'"):
+            make(collection, seed=1)
+    split = split_series(collection, by="recording", seed=1)
+    assert split.leaky
+    assert split.description == "recording (leaky: patients shared)"
+
+
+def test_a_narrower_level_that_some_series_do_not_tell_is_no_obstacle():
+    series = [
+        Series([0.0], name=f"s{k}", origin={"recording": f"r{k // 4}", **({"pair": f"x{k}"} if k else {})})
+        for k in range(20)
+    ]
+    assert groups_by(SeriesCollection(series), None)[0] == "recording"
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None])
+def test_a_seed_that_is_none_is_refused_by_its_value(seed):
+    collection = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}", group=f"p{k}") for k in range(40))
+    for make in (
+        lambda: split_series(collection, seed=seed),
+        lambda: folds(collection, seed=seed),
+        lambda: leave_one_out(collection, level="patient", seed=seed),
+        lambda: hold_out(collection.labels, fraction=0.5, seed=seed),
+    ):
+        with pytest.raises(ConfigError, match=f"seed is {seed}; needed"):
+            make()

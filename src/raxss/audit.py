@@ -25,12 +25,12 @@ from raxss.copies import Copy, find_copies
 from raxss.errors import DataError, ModelError, VariateMismatchError, listed
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series, SeriesCollection
-from raxss.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of
+from raxss.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of, weak_parts
 
 MOST_NAMED = 10  # in one message; then a count
 EQUAL_STATISTICS = 1e-6  # in deviations: what rounding to float32 leaves
 NEAR_STATISTICS = 1e-3  # in deviations: surely made from these samples
-UNLIKELY = 0.01  # probability below which nobody believes in chance
+UNLIKELY = 1e-6  # probability below which nobody believes in chance
 
 LEAKS = {
     "series-in-two-parts": "a series is in two parts",
@@ -43,7 +43,7 @@ LEAKS = {
     "left-out-centre-shared": "the centre that was to be left out is in training",
     "identical-samples": "series in two parts have the same values",
     "copied-stretch": "series in two parts have a stretch of the same signal",
-    "resampled-copy": "series in two parts are one signal at two rates",
+    "resampled-copy": "series in two parts are one signal, resampled or filtered",
     "one-patient-two-ids": "patients in two parts have the same signals",
     "balanced-before-split": "classes were made equal before the split, so the test part's shares are not natural",
     "statistics-saw-test": "the scaling was fitted on test series too",
@@ -52,9 +52,12 @@ LEAKS = {
 NOTES = {
     "leaky-by-design": "the split is of a kind that cannot keep what belongs together apart",
     "groups-unknown": "nothing tells which series belong together",
+    "patient-unknown": "no patient is known, so one person's series may sit on both sides",
     "groups-partly-known": "some series do not tell where they come from",
     "shared-centre": "a centre is in two parts",
     "same-part-duplicates": "series of one part have the same values",
+    "part-empty": "a part has no series, though some were due to it",
+    "part-one-class": "a part has one class only",
     "series-left-out": "series are in no part, though balancing did not drop them",
     "statistics-saw-validation": "the scaling was fitted on validation series too",
     "statistics-unexplained": "the scaling is that of no part",
@@ -116,7 +119,7 @@ def audit_split(
     *,
     statistics: Scaling | None = None,
     training_names: Collection[str] | None = None,
-    training_counts: Mapping[str, int] | None = None,
+    training_digests: Collection[str] | None = None,
 ) -> Audit:
     """Look for everything that training could know of the test.
 
@@ -126,14 +129,15 @@ def audit_split(
         The scaling of a model; compared with what each part alone would give.
     training_names
         Names of the series that a model was fitted on, or that a library holds.
-    training_counts
-        Series of each class that a model was fitted on, validation included.
+    training_digests
+        `Series.digest` of what a model was fitted on, validation included; names may differ.
 
     Notes
     -----
     Copies are found by their signal: identical; scaled, shifted, negated, cropped or with noise 20 dB below at
-    the same rate; whole series at another rate. Not found: copies through another reference or montage, crops at
-    another rate, crops under 384 samples.
+    the same rate; whole series at another rate. Not found: copies through another reference, montage or filter
+    (a high-pass, an added drift), crops at another rate, crops under 400 samples, and signals that say too little
+    to be anybody's: hum, sines, ramps, regular pulses, one spike or step. Identical values are always found.
 
     Examples
     --------
@@ -156,7 +160,8 @@ def audit_split(
         *_shared_groups(collection, parts, split),
         *_copied_signals(collection, parts),
         *_balancing(collection, parts, split),
-        *_seen_in_training(collection, parts, training_names, training_counts),
+        *_weak(collection, split),
+        *_seen_in_training(collection, parts, training_names, training_digests),
     ]
     if statistics is not None:
         findings += _statistics(collection, parts, statistics)
@@ -170,7 +175,7 @@ def audit_split(
         )
     return Audit(
         split.description,
-        tuple(_checked(collection, parts, statistics, training_names, training_counts)),
+        tuple(_checked(collection, parts, statistics, training_names, training_digests)),
         tuple(sorted(findings, key=lambda one: one.severity)),  # leaks first
     )
 
@@ -237,20 +242,22 @@ def _overlaps(collection: SeriesCollection, parts: Parts) -> Iterator[Finding]:
 
 
 def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> Iterator[Finding]:
-    known_at_all = False
+    known = set()
     for level in (*GROUPS, "centre"):
         groups = {name: _groups_in(collection, members, level) for name, members in parts.items()}
-        known_at_all |= level != "centre" and any(groups.values())
+        known |= {level} if any(groups.values()) else set()
         yield from _shared(level, groups, split)
         if level == "patient":
             for one, other in _pairs_of_parts(parts):
                 yield from _spelt_twice(groups[one] - groups[other], groups[other] - groups[one], one, other)
-    if not known_at_all:
+    if not known & set(GROUPS):
         yield Finding(
             "groups-unknown",
             "no series tells its patient, pair, recording or electrode, so it cannot be ruled out that one patient "
             "is in two parts. Where it is known, set Series(origin=...) or the manifest's column group.",
         )
+    elif "patient" not in known:
+        yield Finding("patient-unknown", f"{NOTES['patient-unknown']}.")
     members = [index for part in parts.values() for index in part]
     for level in GROUPS:
         silent = [index for index in members if group_of(collection[index], level) is None]
@@ -369,31 +376,57 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
         return
     if not left_out or any(one.label is None for one in collection):
         return
-    for what, members in (("all parts together have", placed), ("the test part has", parts["test"])):
-        counts = _equal_counts_by_design(collection, members)
-        if counts:
-            told = ", ".join(f"{label} {count}" for label, count in counts.items())
-            yield Finding(
-                "balanced-before-split",
-                f"{what} equal classes ({told}), although those of the data are not, and {len(left_out)} series "
-                "were left out: they were balanced before the split, or in the test part. Use balance='train_val'.",
-            )
-            return
+    told = _lost_by_test(collection, parts, split, left_out)
+    if told:
+        yield Finding(
+            "balanced-before-split",
+            f"{told}: classes were balanced before the split, or in the test part, whose shares are therefore "
+            "not those of the data. Use balance='train_val'.",
+        )
+
+
+def _lost_by_test(
+    collection: SeriesCollection, parts: Parts, split: Split, left_out: Sequence[int]
+) -> str | None:
+    """What shows that series were taken from the test part; balancing after the split leaves its groups whole."""
+    groups: list[Hashable] = [group_of(one, split.by) for one in collection]
+    if split.by == "channel" or len(set(groups)) == len(
+        groups
+    ):  # nothing is left of a group that lost a series
+        looked_at = {"the test part has": parts["test"]}
+        if split.balance == "none":  # training and validation should be as drawn, too
+            looked_at["all parts together have"] = [index for part in parts.values() for index in part]
+        for what, members in looked_at.items():
+            counts = _equal_counts_by_design(collection, members)
+            if counts:
+                told = ", ".join(f"{label} {count}" for label, count in counts.items())
+                return f"{what} equal classes ({told}), although those of the data are not"
+        return None
+    others = {groups[index] for part in ("train", "validation") for index in parts[part]}
+    own = {groups[index] for index in parts["test"]} - others - {None}
+    lost = [index for index in left_out if groups[index] in own]
+    names = _named(collection[index].name for index in lost)
+    return f"{len(lost)} series of the test part's own {split.by}s are in no part ({names})" if lost else None
 
 
 def _equal_counts_by_design(collection: SeriesCollection, members: Sequence[int]) -> dict[str, int]:
     """Class counts that are equal and would hardly be so if the series had been drawn from the data."""
-    from scipy.stats import chisquare
+    from scipy.stats import hypergeom
 
     labels = collection.labels
     classes, whole = np.unique(labels, return_counts=True)
     counts = np.array([(labels[members] == label).sum() for label in classes])
-    if len(classes) < 2 or counts.max() - counts.min() > 1 or counts.sum() == 0:
-        return {}
-    expected = whole / whole.sum() * counts.sum()
-    if chisquare(counts, expected).pvalue > UNLIKELY:
+    largest = int(whole.argmax())
+    so_few = hypergeom.cdf(counts[largest], len(labels), whole[largest], len(members))
+    if counts.max() - counts.min() > 1 or so_few > UNLIKELY:
         return {}
     return {str(label): int(count) for label, count in zip(classes, counts, strict=True)}
+
+
+def _weak(collection: SeriesCollection, split: Split) -> Iterator[Finding]:
+    for part, told in weak_parts(collection, split).items():
+        empty = len(getattr(split, part)) == 0
+        yield Finding("part-empty" if empty else "part-one-class", f"{told}.")
 
 
 # What a model has seen --------------------------------------------------------------------------------------
@@ -403,7 +436,7 @@ def _seen_in_training(
     collection: SeriesCollection,
     parts: Parts,
     training_names: Collection[str] | None,
-    training_counts: Mapping[str, int] | None,
+    training_digests: Collection[str] | None,
 ) -> Iterator[Finding]:
     if training_names is not None:
         seen = set(training_names)
@@ -414,20 +447,13 @@ def _seen_in_training(
                     code,
                     f"{len(both)} series of the {part} part are among the training names: {_named(both)}.",
                 )
-    if training_counts is not None:
-        known = [*parts["train"], *parts["validation"]]
-        available = Counter(str(collection[index].label) for index in known)
-        more = {
-            label: (count, available[label])
-            for label, count in training_counts.items()
-            if count > available[label]
-        }
-        if more:
-            told = "; ".join(f"{label}: {count}, of which {there}" for label, (count, there) in more.items())
+    if training_digests is not None:
+        learned = set(training_digests)
+        both = [collection[index].name for index in parts["test"] if collection[index].digest in learned]
+        if both:
             yield Finding(
                 "training-saw-test",
-                "the model was fitted on more series of a class than training and validation have, so on others "
-                f"too ({told} are in these parts).",
+                f"{len(both)} series of the test part are among those the model was fitted on: {_named(both)}.",
             )
 
 
@@ -519,15 +545,15 @@ def _distance(scaling: Scaling, moments: Sequence[Moments]) -> float:
     return float(off.max())
 
 
-def read_fitted(folder: Path | str) -> tuple[Scaling, dict[str, int]]:
-    """Scaling and class counts of a model folder, for `audit_split`; no network is built for that."""
+def read_fitted(folder: Path | str) -> tuple[Scaling, list[str]]:
+    """Scaling of a model folder, and digests of what it was fitted on; no network is built for that."""
     from safetensors import SafetensorError, safe_open
 
     folder = Path(folder)
     try:
         facts = json.loads((folder / "config.json").read_text("utf-8"))
         mode = next(table["scaling"] for table in facts["settings"].values() if "scaling" in table)
-        counts = {str(label): int(count) for label, count in facts["training_data"]["classes"].items()}
+        digests = [str(one) for one in facts["training_data"]["series"]]
         with safe_open(folder / "model.safetensors", framework="numpy") as tensors:
             mean, deviation = (tensors.get_tensor(f"scaling/{name}") for name in ("mean", "deviation"))
     except (
@@ -543,7 +569,7 @@ def read_fitted(folder: Path | str) -> tuple[Scaling, dict[str, int]]:
             f"the model {folder.name!r} cannot be audited: its config.json or model.safetensors is missing or "
             f"damaged ({type(error).__name__}). Give the folder that `raxss fit` wrote."
         ) from error
-    return Scaling(mode, mean, deviation), counts
+    return Scaling(mode, mean, deviation), digests
 
 
 # What was asked ---------------------------------------------------------------------------------------------
@@ -554,7 +580,7 @@ def _checked(
     parts: Parts,
     statistics: Scaling | None,
     training_names: Collection[str] | None,
-    training_counts: Mapping[str, int] | None,
+    training_digests: Collection[str] | None,
 ) -> Iterator[tuple[str, str]]:
     members = [index for these in parts.values() for index in these]
     yield "series in two parts", ", ".join(f"{name} {len(these)}" for name, these in parts.items())
@@ -566,6 +592,6 @@ def _checked(
     fitted = statistics is not None and statistics.mode == "train" and statistics.mean.size > 0
     absent = "not given" if statistics is None else "each series by its own"
     yield "statistics fitted across it", "mean and deviation of the model" if fitted else absent
-    counted = f"counts of {sum(training_counts.values())}" if training_counts is not None else "not given"
+    counted = f"samples of {len(training_digests)}" if training_digests is not None else "not given"
     named = f"{len(training_names)} names" if training_names is not None else counted
     yield "test series in training", named

@@ -10,6 +10,7 @@ searches, each from cheap traits to a comparison of the samples themselves:
   shapes around anchors, points that the signal itself chooses, so that a crop has the same ones.
 - *resampled*: the same course at another rate, pooled or resampled. Traits are means over 64 equal bins.
 
+Signals that would be alike without being copies are left aside, unless identical: see `_is_telling`.
 Neighbouring channels of one recording are not copies, although they correlate with up to .999: in differences
 they do not, and what is left when one is taken from the other is no white noise.
 Next: audit.py asks this of the parts of a split.
@@ -25,6 +26,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
+from scipy.signal import correlate, detrend
+from scipy.signal.windows import blackmanharris
 
 from raxss.recordings.series import Series
 
@@ -53,6 +56,14 @@ NOISY = 0.99  # correlation of samples where only white noise differs, 20 dB bel
 WHITE = 0.15  # autocorrelation of white noise from one sample to the next, at most
 
 
+FEWEST_FREQUENCIES = 10  # bins of a spectrum; a sine has up to 9
+ABOVE_NOISE = 10.0  # times the power of what differs: frequencies that both signals surely share
+LEAST_POWER = 1e-4  # of the mean over frequencies; below is what the window lets through
+BESIDE_EVENT = 0.7  # correlation beside the largest event
+LONGEST_LOOK = 2**14  # samples in which a whole course is searched for what repeats
+BETTER_THAN_SELF = 0.2  # of what a signal and itself some time later differ by: a copy differs less
+
+
 @dataclass(frozen=True)
 class Copy:
     """Two series that hold the same signal.
@@ -76,8 +87,10 @@ class Copy:
 def find_copies(series: Sequence[Series], parts: ArrayLike) -> list[Copy]:
     """Pairs of series in different parts that hold the same signal; within one part only identical ones.
 
-    A stretch must be at least 384 samples long (more if all series together have over 13 million samples) and
-    at the same rate; a copy at another rate must be of the whole series. Flat series are nobody's copy.
+    A stretch must be at least 400 samples long (more if all series together have over 13 million samples) and
+    at the same rate; a copy at another rate must be of the whole series. Flat series are nobody's copy, and hum,
+    sines, ramps, regular pulses, one spike or step only where all values are identical. A copy that was
+    high-passed, or that drifts where the other does not, is not found.
 
     Parameters
     ----------
@@ -174,6 +187,7 @@ def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np
         bump = uniform_filter1d(samples, SHAPE_BLOCK) - uniform_filter1d(samples, SHAPE_RADIUS // 2)
         height = np.abs(bump)
         peaks = np.flatnonzero((height == maximum_filter1d(height, 2 * radius + 1)) & (height > 0))
+        peaks = peaks[np.diff(peaks, prepend=-radius - 1) > radius]  # equal heights: what repeats says little
         own = (low + peaks >= begin) & (low + peaks < begin + CHUNK)
         peaks = peaks[own & (peaks >= SHAPE_RADIUS) & (peaks + SHAPE_RADIUS <= len(samples))]
         peaks = peaks[finite[peaks[:, None] + around].all(axis=1)]
@@ -193,8 +207,8 @@ def _same_stretch(first: Series, at_first: int, second: Series, at_second: int) 
     if length < SHORTEST_STRETCH:
         return None
     begin = at_first - before + MOST_JITTER
-    reference = _stretch_of(first, begin, length)
-    wide = _stretch_of(second, at_second - before, length + 2 * MOST_JITTER)
+    reference = _stretch(first.samples, begin, length)
+    wide = _stretch(second.samples, at_second - before, length + 2 * MOST_JITTER)
     lead = min(_variate(first) or 0, len(wide) - 1)
     if (
         abs(_correlation(_blocks(reference[lead]), _blocks(wide[lead, MOST_JITTER : MOST_JITTER + length])))
@@ -210,14 +224,14 @@ def _blocks(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(samples.reshape(-1, SHAPE_BLOCK).mean(axis=1))
 
 
-def _stretch_of(series: Series, begin: int, length: int) -> NDArray[np.float64]:
-    samples = np.asarray(series.samples[:, begin : begin + length], dtype=np.float64)
-    return np.where(np.isfinite(samples), samples, 0.0)
+def _stretch(samples: NDArray[Any], begin: int, length: int) -> NDArray[np.float64]:
+    stretch = np.asarray(samples[..., begin : begin + length], dtype=np.float64)
+    return np.where(np.isfinite(stretch), stretch, 0.0)
 
 
 def _copy_similarity(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
-    """The smallest correlation over variates, or None if any of them is no copy."""
-    smallest = 1.0
+    """The smallest correlation over variates, or None if any of them is no copy or none tells."""
+    smallest, telling = 1.0, False
     for one, other in zip(first, second, strict=False):
         one, other = one - one.mean(), other - other.mean()
         if not one.any() and not other.any():
@@ -227,11 +241,57 @@ def _copy_similarity(first: NDArray[np.float64], second: NDArray[np.float64]) ->
         if not exact and not (similarity >= NOISY and _is_white(other - one * (one @ other) / (one @ one))):
             return None
         smallest = min(smallest, similarity)
-    return round(float(smallest), 6)
+        telling = telling or _is_telling(one, other)
+    return round(float(smallest), 6) if telling else None
 
 
 def _is_white(residual: NDArray[np.float64]) -> bool:
     return bool(abs(residual[1:] @ residual[:-1]) <= WHITE * (residual @ residual))
+
+
+def _is_telling(
+    one: NDArray[np.float64], other: NDArray[np.float64], finer: NDArray[np.float64] | None = None
+) -> bool:
+    """Whether two signals that are alike must be copies: chance would not make one like the other.
+
+    Linear trends do not count. The two must be alike beside the largest event too, which rules out
+    a lone spike or step; share more frequencies than a sine or slow course has; and be more alike than either
+    is to itself some time later, which rules out whatever repeats (looked for in ``finer`` samples, if given).
+    """
+    one, other = detrend(one), detrend(other)
+    beside, beside_other = _beside_event(one, one), _beside_event(other, one)
+    flat = beside.std() < 1e-6 * one.std()  # what rounding leaves of a level
+    if flat or abs(_correlation(beside, beside_other)) < BESIDE_EVENT:
+        return False
+    window = blackmanharris(len(one))
+    power = np.abs(np.fft.rfft(window * one)) ** 2
+    noise = np.abs(np.fft.rfft(window * (one - other * (one @ other) / (other @ other)))) ** 2
+    floor = max(ABOVE_NOISE * noise.mean(), LEAST_POWER * power.mean())
+    if np.count_nonzero(power > floor) < FEWEST_FREQUENCIES:
+        return False
+    apart = 1 - abs(_correlation(one, other)) + 1e-6
+    return apart < BETTER_THAN_SELF * (1 - _self_similarity(one if finer is None else detrend(finer)))
+
+
+def _beside_event(samples: NDArray[np.float64], where: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Both sides of the largest change of ``where``, each without its trend."""
+    width = max(1, len(where) // 64)
+    event = width + int(np.argmax(np.abs(where[2 * width :] - where[: -2 * width])))
+    sides = samples[: max(event - 2 * width, 0)], samples[event + 2 * width :]
+    return np.concatenate([detrend(side) for side in sides if len(side) > 2])
+
+
+def _self_similarity(samples: NDArray[np.float64]) -> float:
+    """Largest correlation with itself later on, from where it has first lost sight of itself."""
+    n = len(samples)
+    lags = np.arange(n // 2 + 1)
+    products = correlate(samples, samples, mode="full", method="fft")[n - 1 + lags]
+    sums, squares = (np.concatenate([[0.0], np.cumsum(one)]) for one in (samples, samples**2))
+    head, tail = sums[n - lags], sums[n] - sums[lags]
+    energy = (squares[n - lags] - head**2 / (n - lags)) * (squares[n] - squares[lags] - tail**2 / (n - lags))
+    similarity = (products - head * tail / (n - lags)) / np.sqrt(np.maximum(energy, np.finfo(float).tiny))
+    lost = np.flatnonzero(similarity <= 0)
+    return float(np.abs(similarity[lost[0] :]).max()) if len(lost) else 0.0
 
 
 # The whole course -------------------------------------------------------------------------------------------
@@ -286,7 +346,7 @@ def resampled_similarity(first: Series, second: Series) -> float:
     Bins are about four samples of the shorter series wide. Its bins are fitted by those of the other, taken
     half a sample and a sample early and late, which covers shifts, pooling of overlapping stretches and the
     filters of resampling. Returned is the smallest correlation, over variates, of fit and bins or of both in
-    differences.
+    differences; 0 where that is high although the signals tell nothing.
     """
     if first.n_samples < second.n_samples:
         first, second = second, first
@@ -302,23 +362,28 @@ def resampled_similarity(first: Series, second: Series) -> float:
             continue
         # Whole samples of the lower rate, so that nothing is interpolated there.
         edges: NDArray[np.float64] = np.arange(1, n_bins * width + 2, width).astype(np.float64)
-        alike = 1.0
+        alike, telling = 1.0, False
         for one, other in zip(first.samples, second.samples, strict=False):
             bins = _bin_means(other, edges)
             shifted = _bin_means(one, (edges + np.array(SHIFTS)[:, None]) * ratio).T
             if np.ptp(bins) > 0 or np.ptp(shifted) > 0:
-                alike = min(alike, _fit_similarity(shifted, bins))
+                fit = _fitted(shifted, bins)
+                here = min(_correlation(fit, bins), _correlation(np.diff(fit), np.diff(bins)))
+                alike = min(alike, here)
+                if here < RESAMPLED or (
+                    not telling and _is_telling(bins, fit, _stretch(other, 0, LONGEST_LOOK))
+                ):
+                    telling = True
             if alike < best:
                 break
-        best = max(best, alike)
+        best = max(best, alike if telling else 0.0)
     return float(best)
 
 
-def _fit_similarity(shifted: NDArray[np.float64], bins: NDArray[np.float64]) -> float:
-    """Smaller correlation of ``bins`` with their least-squares fit by columns, and of both in differences."""
+def _fitted(shifted: NDArray[np.float64], bins: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The least-squares fit of ``bins`` by columns."""
     columns = shifted - shifted.mean(axis=0)
-    fit = columns @ np.linalg.lstsq(columns, bins - bins.mean(), rcond=1e-6)[0]
-    return min(_correlation(fit, bins), _correlation(np.diff(fit), np.diff(bins)))
+    return np.asarray(columns @ np.linalg.lstsq(columns, bins - bins.mean(), rcond=1e-6)[0])
 
 
 # Shared -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from torch import Tensor
 from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
 from raxss.backbones import build_backbone, describe, features_of, n_outputs_for, n_parameters
 from raxss.config import Config, RetrievalConfig
-from raxss.errors import BackboneError, ConfigError, LabelError, SignalWarning
+from raxss.errors import BackboneError, ConfigError, DataError, LabelError, SignalWarning
 from raxss.evidence import SeriesEvidence, trace
 from raxss.inputs import (
     as_groups,
@@ -285,7 +285,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             kept, held = self._validation_split(labels, groups, config)
         else:
             kept, held = np.arange(n_given), np.arange(n_given, len(series))
-            self._check_validation(labels, n_given)
+            self._check_validation(series, labels, n_given)
 
         self.scaling_ = Scaling.fit([series[index] for index in kept], config.preparation.scaling)
         pools = [self._pool(series, targets, part, config, device) for part in (kept, held) if len(part)]
@@ -378,7 +378,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return everything
         return kept, held
 
-    def _check_validation(self, labels: NDArray[Any], n_given: int) -> None:
+    def _check_validation(self, series: list[Series], labels: NDArray[Any], n_given: int) -> None:
+        seen = {one.digest: one.name for one in series[:n_given]}
+        for one in series[n_given:]:
+            if one.digest in seen:
+                raise DataError(
+                    f"validation series {one.name!r} has the samples of training series {seen[one.digest]!r}; "
+                    "early stopping would look at what was learned. Leave it out of one of them."
+                )
         missing = set(labels[n_given:].tolist()) - set(labels[:n_given].tolist())
         if missing:
             raise LabelError(
@@ -488,6 +495,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
             "rates": sorted({one.rate for one in series}),
             "n_samples": [min(lengths), max(lengths)],
+            "series": sorted(one.digest for one in series),  # so that others can see what the model has seen
             "split": None,  # what kept the test part away, where somebody says so
         }
 

@@ -104,8 +104,8 @@ def check_preparation(series: list[Series], fitted: str) -> None:
         if one.preparation != fitted:
             raise DataError(
                 f"series {one.name!r} was prepared by {_told(one.preparation)}, but the model was fitted on series "
-                f"prepared by {_told(fitted)}. Prepare it likewise: "
-                "Preparation.parse(model.preparation_).apply(series), on the series as recorded."
+                f"prepared by {_told(fitted)}. Start from the recording: `raxss predict` prepares it likewise, as "
+                "does Preparation.parse(model.preparation_).apply(series)."
             )
 
 

@@ -30,6 +30,8 @@ from raxss.errors import (
 from raxss.recordings.series import Series
 from raxss.streaming import Pooling, Resampling, Stream, Unchanged
 
+UNKNOWN_RATE = 1.0  # what a series has whose rate nobody told
+
 SHORTEST_SIGNAL = 8  # fewer samples are a row of numbers, where being equal is no fault
 
 CONSTANT_SHARE = 1e-12  # of the mean: the mean of equal float64 values is off by less than this
@@ -125,11 +127,18 @@ class Preparation:
 
     def stream(self, rate: float, n_samples: int) -> Stream:
         """Pooling or resampling of a signal that comes in blocks; the z-score needs all of it and comes after."""
+        stream: Stream = Unchanged(n_samples)
         if self.pooling is not None:
-            return Pooling(*self.pooling, n_samples)
-        if self.rate is not None and self.rate != rate:
-            return Resampling(rate, self.rate, n_samples)
-        return Unchanged(n_samples)
+            stream = Pooling(*self.pooling, n_samples)
+        elif self.rate is not None and rate == UNKNOWN_RATE:
+            raise DataError(
+                f"it cannot be resampled to {self.rate:g} Hz, because its own rate is not known. Say it: in a "
+                "column 'rate' of the manifest, in the file, or as Series(..., rate=...)."
+            )
+        elif self.rate is not None and self.rate != rate:
+            stream = Resampling(rate, self.rate, n_samples)
+        stream.centred = self.scaling == "series"
+        return stream
 
     def timing(self, rate: float, start_seconds: float) -> tuple[float, float]:
         """Rate and time of the first sample after it, from those before."""
@@ -141,13 +150,17 @@ class Preparation:
     def apply(self, series: Series) -> Series:
         """The prepared series. One that this has been done to already comes back as it is."""
         if series.preparation == str(self):
-            return series
+            gaps_marked = series.gaps_marked or not bool(np.isfinite(series.samples).all())
+            return series if gaps_marked == series.gaps_marked else replace(series, gaps_marked=True)
         if series.preparation:
             raise DataError(
                 f"series {series.name!r} was prepared already ({series.preparation!r}), which cannot be undone, "
                 f"and {str(self) or 'no preparation'!r} is asked for. Start from the recording."
             )
-        stream = self.stream(series.rate, series.n_samples)
+        try:
+            stream = self.stream(series.rate, series.n_samples)
+        except DataError as error:
+            raise DataError(f"series {series.name!r}: {error}") from error
         samples = np.concatenate([stream.push(series.samples), stream.finish()], axis=1)
         if samples.size == 0:
             raise too_short(series.name, series.n_samples, self)

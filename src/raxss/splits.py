@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -65,6 +66,7 @@ def hold_out(
         raise DataError(
             f"{len(groups)} groups were given for {len(labels)} series; one group a series is needed."
         )
+    _check_seed(seed)
     members: dict[Any, list[int]] = {}
     for index, group in enumerate(groups.tolist()):
         members.setdefault(group, []).append(index)
@@ -82,6 +84,11 @@ def hold_out(
     mask = np.zeros(len(labels), dtype=bool)
     mask[held] = True
     return np.flatnonzero(~mask), np.flatnonzero(mask)
+
+
+def _check_seed(seed: Any) -> None:
+    if not isinstance(seed, Integral) or int(seed) < 0:
+        raise ConfigError(f"seed is {seed!r}; needed is an integer of at least 0.")
 
 
 def _most_frequent(labels: Sequence[Any]) -> Any:
@@ -269,17 +276,14 @@ def group_of(series: Series, level: str) -> Hashable:
     if value is None or level == "centre":
         return value
     within = patient if patient is not None or level == "recording" else origin.get("recording")
-    return value if within is None else (within, value)
-
-
-def known_groups(collection: SeriesCollection) -> dict[str, list[Hashable]]:
-    """One group a series for each level that every series knows."""
-    found = {level: [group_of(one, level) for one in collection] for level in (*GROUPS, "centre")}
-    return {level: groups for level, groups in found.items() if all(group is not None for group in groups)}
+    named = within is None or value.startswith(f"{within}/")  # as pt01/G, which no other patient has
+    return value if named else (within, value)
 
 
 def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[Hashable]]:
     """The level and one group a series; without ``by``, at the widest level that is known.
+
+    A wider level that only some series know is refused then: nobody would see who sits on both sides.
 
     Examples
     --------
@@ -289,9 +293,12 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
     by = "channel" if by == "paper" else by
     alone: list[Hashable] = list(range(len(collection)))
     if by is None:
-        known = known_groups(collection)
-        told = [level for level in GROUPS if level in known]
+        known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
+        told = [level for level in GROUPS if None not in known[level]]
         by = min(told, key=lambda level: len(set(known[level])), default="channel")  # the widest has fewest
+        narrow = known.get(by, alone)
+        partly = [level for level in GROUPS if None in known[level] and _is_wider(known[level], narrow)]
+        by = partly[0] if partly else by  # which is refused below
     _one_of(by, LEVELS, "by")
     if by == "channel":
         return by, alone
@@ -303,6 +310,12 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
             f"by {by} needs it of all. Set Series(origin={{{by!r}: ...}}), or split by something else."
         )
     return by, groups
+
+
+def _is_wider(groups: Sequence[Hashable], narrow: Sequence[Hashable]) -> bool:
+    """Whether any of the groups that are known holds several of the narrow ones."""
+    pairs = {pair for pair in zip(groups, narrow, strict=True) if pair[0] is not None}
+    return len({group for group, _ in pairs}) < len(pairs)
 
 
 # Making a split ---------------------------------------------------------------------------------------------
@@ -485,9 +498,11 @@ def _finish(
         generator = np.random.default_rng([seed, 2])
         parts = [*(_balanced(collection, part, generator) for part in parts[:2]), parts[2]]
     dropped = np.setdiff1d(np.arange(len(collection)), np.concatenate(parts))
-    known = known_groups(collection)
-    shared = [level for level in GROUPS if level in known and _is_shared(known[level], parts)]
-    unknown = by == "channel" and not set(GROUPS) & set(known)  # nobody can tell what the series share
+    known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
+    shared = [level for level in GROUPS if _is_shared(known[level], parts)]
+    unknown = by == "channel" and all(
+        set(groups) == {None} for groups in known.values()
+    )  # nobody can tell what the series share
     leaky = bool(shared) or unknown
     told = f"leave one {by} out" if left_out else by
     if leaky:
@@ -508,8 +523,29 @@ def _finish(
 
 
 def _is_shared(groups: Sequence[Hashable], parts: Sequence[NDArray[np.int64]]) -> bool:
-    sides = [{groups[index] for index in part} for part in parts]
+    sides = [{groups[index] for index in part} - {None} for part in parts]
     return bool(sides[0] & sides[1] or sides[0] & sides[2] or sides[1] & sides[2])
+
+
+def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
+    """Which parts cannot do their work, by part: those with one class, or without series though some were due.
+
+    Examples
+    --------
+    >>> collection = SeriesCollection(Series([1.0], label="ab"[k > 1], name=f"s{k}") for k in range(20))
+    >>> weak_parts(collection, split_series(collection, seed=0))
+    {'validation': "the validation part has one class only, 'b'"}
+    """
+    classes = {one.label for one in collection}
+    found = {}
+    for part, fraction in zip(PARTS, split.fractions, strict=True):
+        members = getattr(split, part).tolist()
+        labels = {collection[index].label for index in members}
+        if not members and fraction > 0:
+            found[part] = f"the {part} part has no series"
+        elif len(labels) == 1 < len(classes):
+            found[part] = f"the {part} part has one class only, {labels.pop()!r}"
+    return found
 
 
 # Balancing --------------------------------------------------------------------------------------------------
@@ -517,6 +553,7 @@ def _is_shared(groups: Sequence[Hashable], parts: Sequence[NDArray[np.int64]]) -
 
 def _pool(collection: SeriesCollection, balance: Balance, seed: int) -> NDArray[np.int64]:
     """The series that are split at all, by name: their order in the collection must not matter."""
+    _check_seed(seed)
     _one_of(balance, get_args(Balance), "balance")
     if len(collection) == 0:
         raise DataError("there are no series to split; at least three are needed.")

@@ -40,10 +40,15 @@ class Stream(ABC):
         Of the whole signal.
     n_out
         How many will have come out at the end.
+    centred
+        Take each channel's first finite sample away, before anything else: float32 has seven digits, and would not
+        hold a small signal on a large offset. For z-scores, which have no offset in the end.
     """
 
     def __init__(self, n_samples: int, n_out: int) -> None:
         self.n_samples, self.n_out = n_samples, n_out
+        self.centred = False
+        self._offset: NDArray[np.float64] | None = None
         self._n_pushed = 0
 
     def push(self, block: Block) -> Output:
@@ -51,7 +56,18 @@ class Stream(ABC):
         self._n_pushed += block.shape[1]
         if self._n_pushed > self.n_samples:
             raise DataError(f"{self._n_pushed} samples were pushed into a stream made for {self.n_samples}.")
-        return _stored(self._push(np.asarray(block, dtype=np.float64)))
+        samples = np.asarray(block, dtype=np.float64)
+        return _stored(self._push(self._less_offset(samples) if self.centred else samples))
+
+    def _less_offset(self, block: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self._offset is None:
+            self._offset = np.full((len(block), 1), np.nan)
+        for row in np.flatnonzero(np.isnan(self._offset)):
+            finite = np.flatnonzero(np.isfinite(block[row]))
+            if len(finite):
+                self._offset[row] = block[row, finite[0]]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return block - np.nan_to_num(self._offset)
 
     def finish(self) -> Output:
         """What is left, once all samples were pushed."""

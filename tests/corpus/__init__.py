@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-FORMATS = ("edf", "brainvision", "wfdb", "bids")
+FORMATS = ("edf", "brainvision", "wfdb", "arrays", "bids")
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,38 @@ def warned() -> list[Case]:
         accepted("a-pause", Triplet(markers=pause), "gaps", starts=(0.0, 60.0)),
         accepted("a-pause-without-a-date", Triplet(markers=undated), "gaps", starts=(0.0, 0.4)),
         accepted(
+            "a-pause-without-a-date-after-one-with",
+            Triplet(markers=(*pause, "New Segment,,301,1,0")),
+            "gaps",
+            starts=(0.0, 60.0, 60.2),
+        ),
+        accepted(
+            "a-pause-that-overlaps",
+            Triplet(markers=(NEW_SEGMENT, "New Segment,,201,1,0,20200102030405300000")),
+            "gaps",
+            "header-inconsistent",
+            starts=(0.0, 0.4),
+        ),
+        accepted(
+            "a-pause-without-a-marker-line",
+            Triplet(markers=pause, common={"MarkerFile": None}),
+            "gaps",
+            starts=(0.0, 60.0),
+        ),
+        accepted(
+            "a-pause-in-a-marker-file-of-another-name",
+            Triplet(markers=pause, common={"MarkerFile": "before.vmrk"}),
+            "gaps",
+            "header-inconsistent",
+            starts=(0.0, 60.0),
+        ),
+        accepted(
+            "a-pause-in-small-letters",
+            Triplet(markers=[line.replace("Segment", "segment") for line in pause]),
+            "gaps",
+            starts=(0.0, 60.0),
+        ),
+        accepted(
             "a-pause-back-in-time",
             Triplet(markers=backwards),
             "gaps",
@@ -267,6 +299,7 @@ def damaged_data() -> list[Case]:
         refused("renamed-triplet", with_common(DataFile="before.eeg"), "not-found"),
         refused("data-is-a-folder", _data_replaced(lambda path: path.mkdir()), "not-readable"),
         refused("data-is-a-pipe", _data_replaced(os.mkfifo), "not-readable"),
+        refused("folder-with-a-line-break", _below_a_line_break, "not-supported"),
         refused("data-not-downloaded", _data_replaced(_annex_link), "not-found"),
         refused("data-an-annex-pointer", _data_replaced(_annex_pointer), "not-found"),
     ]
@@ -288,7 +321,13 @@ def bombs() -> list[Case]:
                 channels=("a,,1,µV",),
                 n_samples=4_000_000,
             ),
-            "too-large",
+            "too-many-pieces",
+            "bomb",
+        ),
+        refused(
+            "bomb-new-segments",
+            Triplet(markers=[f"New Segment,,{k},1,0" for k in range(1, 2502)], n_samples=3000),
+            "too-many-pieces",
             "bomb",
         ),
         refused("bomb-markers", Triplet(markers=("Stimulus,S  1,1,1,0",) * 350_000), "too-large", "bomb"),
@@ -327,6 +366,12 @@ def escapes() -> list[Case]:
         refused("escape-data-link", _inside(Triplet(), link="a.eeg"), "outside", "escape"),
         refused("escape-marker-link", _inside(Triplet(), link="a.vmrk"), "outside", "escape"),
         refused(
+            "escape-marker-that-is-not-named",
+            _inside(with_common(MarkerFile=None), link="a.vmrk"),
+            "outside",
+            "escape",
+        ),
+        refused(
             "escape-marker-of-the-same-name",
             _inside(with_common(MarkerFile="gone.vmrk"), link="a.vmrk"),
             "outside",
@@ -357,6 +402,11 @@ def _data_replaced(make: Callable[[Path], Any]) -> Callable[[Path], Path]:
         return path
 
     return write
+
+
+def _below_a_line_break(folder: Path) -> Path:
+    (folder / "a\nb").mkdir()
+    return Triplet().write(folder / "a\nb")
 
 
 def _annex_link(path: Path) -> None:

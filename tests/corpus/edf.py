@@ -544,6 +544,16 @@ def times() -> list[Case]:
         case("annotation-label-nul-padded", plus(annotation_label=b"EDF Annotations\0"), *refused),
         case("annotation-label-indented", plus(annotation_label=" EDF Annotations"), *refused),
         case("bdf-annotations-in-edf", plus(annotation_label="BDF Annotations"), *refused),
+        case("gap-of-27-samples", _fast_with_gaps(), "warning", "gaps", starts=(0, 1.0009, 2.0018)),
+        case("many-pieces", _many_pieces("EDF"), "refused", "too-many-pieces", tags=["bomb"]),
+        case("many-pieces-bdf", _many_pieces("BDF"), "refused", "too-many-pieces", tags=["bomb"]),
+        case(
+            "many-rates",
+            plain(signals=[replace(TWO[0], label=f"C{k}", n=k + 1) for k in range(200)]),
+            "refused",
+            "too-many-pieces",
+            tags=["bomb"],
+        ),
         case("many-short-records", _many_short_records(), "ok"),
     ]
 
@@ -552,6 +562,18 @@ def _many_short_records() -> File:
     """A time for every sample: slow to read if each took a call of its own."""
     tiny = (replace(TWO[0], n=1),)
     return plus("EDF+D", [f"+{k / 100:.2f}" for k in range(20000)], signals=tiny, seconds="0.01", n_records=20000,
+                annotation_bytes=12)  # fmt: skip
+
+
+def _fast_with_gaps() -> File:
+    fast = [replace(TWO[0], n=30_000)]
+    return plus("EDF+D", ["+0", "+1.0009", "+2.0018"], signals=fast, n_records=3)
+
+
+def _many_pieces(family: str) -> File:
+    """Every record apart from the next."""
+    tiny = (replace((BDF_TWO if family == "BDF" else TWO)[0], n=10),)
+    return plus(f"{family}+D", [f"+{k}" for k in range(20_000)], signals=tiny, seconds="0.01", n_records=20_000,
                 annotation_bytes=12)  # fmt: skip
 
 

@@ -123,6 +123,7 @@ def sound() -> list[Case]:
         accepted("negative-gain", Record(gain="-200(10)/mV"), gain=-200.0),
         accepted("gain-in-powers-of-ten", Record(gain="2e2(10)/mV")),
         accepted("length-from-the-file", Record(first="r 2 250")),
+        accepted("checksums", Record(lines=_summed(0))),
         accepted("windows-lines", Record(comments="\r\n# nobody\r\n")),
         accepted("a-long-record", Record(n_samples=50_000)),
     ]
@@ -151,6 +152,7 @@ def warned() -> list[Case]:
             "name-not-ascii", Record(signals=("II", "Brustgürtel")), "non-ascii", names=("II", "Brustgrtel")
         ),
         accepted("data-longer", Record(tail=b"\1" * 40), "data-longer"),
+        accepted("checksum-of-other-samples", Record(lines=_summed(1)), "checksum"),
         accepted("renamed", Record(first="before 2 250 500"), "header-inconsistent"),
         Case(
             "wfdb-several-samples-a-frame",
@@ -227,6 +229,7 @@ def damaged() -> list[Case]:
         "tiny": "1e-300/mV",
         "text": "high/mV",
     }
+    lengthless = {"s1": Record(name="s1"), "s2": Record(name="s2", first="s2 2 250")}
     return [
         *(refused(f"rate-{name}", Record(rate=text), "bad-rate") for name, text in rates.items()),
         refused("rate-missing", Record(first="r 2"), "bad-rate"),
@@ -243,7 +246,7 @@ def damaged() -> list[Case]:
         refused("signals-zero", Record(first="r 0 250 500", lines=[]), "no-data"),
         refused("signals-more-than-lines", Record(first="r 3 250 500"), "header-damaged"),
         refused("signals-fewer-than-lines", Record(first="r 1 250 500"), "header-damaged"),
-        refused("samples-zero", Record(declared="0"), "no-data"),
+        refused("samples-zero", Record(declared="0"), "not-supported"),
         refused("samples-negative", Record(declared="-5"), "header-damaged"),
         refused("samples-a-fraction", Record(declared="500.5"), "header-damaged"),
         refused("date-damaged", Record(declared="500 10:20:30 45/13/1990"), "header-damaged"),
@@ -253,6 +256,15 @@ def damaged() -> list[Case]:
         refused("format-missing", Record(lines=["r.dat"] * 2), "header-damaged"),
         refused("formats-mixed", Record(lines=["r.dat 16 200/mV", "r.dat 212 200/mV"]), "header-damaged"),
         refused("files-interleaved", _interleaved, "not-supported"),
+        refused(
+            "skews-of-several-lengths",
+            Record(
+                signals=("a", "b", "c"), lines=["r.dat 16 200/mV", "r.dat 16:3 200/mV", "r.dat 16:1 200/mV"]
+            ),
+            "not-supported",
+        ),
+        refused("header-in-capitals", _in_capitals, "not-supported"),
+        refused("segment-without-a-length-cut", Segmented(["s1 500", "s2 900"], lengthless), "data-missing"),
         refused("skew-longer-than-the-record", Record(lines=["r.dat 16:9999 200/mV"] * 2), "header-damaged"),
         refused("data-missing", _without_data, "not-found"),
         refused("data-an-annex-pointer", _annex_pointer, "not-found"),
@@ -287,6 +299,14 @@ def bombs() -> list[Case]:
         refused("bomb-signals", many, "header-damaged", "bomb"),
         refused("bomb-gap", Segmented(["s1 500", "~ 99999999999"], small), "too-large", "bomb"),
         refused("bomb-one-segment-often", _often, "too-large", "bomb"),
+        refused("bomb-segments", Segmented(["s1 500", "~ 500"] * 4500, small), "too-many-pieces", "bomb"),
+        refused("bomb-segments-of-signals", Segmented(["s1 500"] * 400, small), "too-many-pieces", "bomb"),
+        refused(
+            "bomb-rates",
+            Record(first="r 40 1 1", lines=[f"r.dat 16x{k} 200/mV" for k in range(1, 41)]),
+            "too-many-pieces",
+            "bomb",
+        ),
         refused("bomb-header", Record(comments="# x\n" * 2_000_000), "header-damaged", "bomb"),
     ]
 
@@ -333,6 +353,15 @@ def escapes() -> list[Case]:
     ]
 
 
+def _summed(error: int) -> list[str]:
+    """Signal lines with the sums of the samples, as 16 bits with a sign."""
+    sums = (Record().stored().sum(axis=0) + error + 2**15) % 2**16 - 2**15
+    return [
+        f"r.dat 16 200(10)/mV 12 0 0 {total} 0 {name}"
+        for total, name in zip(sums, ("MLII", "V5"), strict=True)
+    ]
+
+
 def _text(header: str) -> Callable[[Path], Path]:
     def write(folder: Path) -> Path:
         path = Record().write(folder)
@@ -359,6 +388,10 @@ def _compressed(folder: Path) -> Path:
         write_dir=str(folder),
     )
     return folder / "r.hea"
+
+
+def _in_capitals(folder: Path) -> Path:
+    return Record().write(folder).rename(folder / "r.HEA")
 
 
 def _without_data(folder: Path) -> Path:
@@ -393,9 +426,9 @@ def _interleaved(folder: Path) -> Path:
 
 
 def _often(folder: Path) -> Path:
-    """One megabyte, played nine thousand times over."""
+    """One megabyte, played four hundred times over."""
     record = Record(name="s1", n_samples=250_000)
-    return Segmented(["s1 250000"] * 9000, {"s1": record}, str(250_000 * 9000)).write(folder)
+    return Segmented(["s1 250000"] * 370, {"s1": record}, str(250_000 * 370)).write(folder)
 
 
 def _inside(record: Record | Segmented, link: str = "") -> Callable[[Path], Path]:

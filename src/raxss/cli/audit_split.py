@@ -64,14 +64,15 @@ def audit_split(
     from raxss.cli.split import make_splits
 
     series = read_data(data, root)
-    scaling, counts = read_fitted(model) if model is not None else (None, None)
+    scaling, digests = read_fitted(model) if model is not None else (None, None)
     names = None if training_names is None else read_names(training_names)
     if split is None:
         splits = make_splits(series, by, seed, fractions, folds, leave_out, balance)
     else:
         splits = read_splits(split, series)
     audits = [
-        audit(series, one, statistics=scaling, training_names=names, training_counts=counts) for one in splits
+        audit(series, one, statistics=scaling, training_names=names, training_digests=digests)
+        for one in splits
     ]
     if as_json:
         print(json.dumps(json_of(splits, audits), indent=2))

@@ -76,7 +76,7 @@ def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False)
     if as_json:
         return print(json.dumps({"name": name} | facts, indent=2, ensure_ascii=False))
     classes = ", ".join(f"{label} {n}" for label, n in facts["classes"].items())
-    print(f"{name}: {facts['series']} series of {', '.join(map(str, facts['variates']))} variate(s)")
+    print(f"{name}: {facts['series']} series of {_variates(facts['variates'])}")
     print(f"classes  {classes}")
     print(f"rate     {', '.join(f'{rate:g}' for rate in facts['rates'])} Hz")
     print(f"length   {facts['shortest']} to {facts['longest']} samples, median {facts['median']:g}")
@@ -101,8 +101,9 @@ def download(
     from raxss.datasets import find_dataset, folder_of
     from raxss.datasets.download import BASE_VARIABLE
     from raxss.datasets.download import download as fetch
+    from raxss.datasets.folders import ROOT_VARIABLE, data_root
     from raxss.datasets.listing import choose, listed_files
-    from raxss.errors import DataError
+    from raxss.errors import ConfigError, DataError
     from raxss.progress import progress_bar
 
     dataset = find_dataset(name)
@@ -110,6 +111,11 @@ def download(
         raise DataError(
             f"dataset {name!r} cannot be fetched by raxss; its source is {dataset.source} (licence: "
             f"{dataset.licence}). Only ds003029 can."
+        )
+    if data_root(root) is None:
+        raise ConfigError(
+            f"where dataset {name!r} goes is not known; give a folder with --root, or in the variable "
+            f"{ROOT_VARIABLE}. The files are put into {dataset.folder!r} in it."
         )
     folder = folder_of(dataset, root)
     files = choose(listed_files(name), only or [])
@@ -163,6 +169,10 @@ def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
     told = {"inside": "comes with raxss", "unknown": "on disk: not known"}.get(found.state, str(found))
     counts = {"n_present": found.n_present, "n_wanted": found.n_wanted}
     return facts | {"state": found.state, "on_disk": told} | counts
+
+
+def _variates(numbers: list[int]) -> str:
+    return f"{', '.join(map(str, numbers))} {'variate' if numbers == [1] else 'variates'}"
 
 
 def _megabytes(n_bytes: int) -> str:

@@ -147,7 +147,7 @@ def read_data(data: str, root: Path | None = None) -> SeriesCollection:
     if data.endswith(".csv") or os.path.isfile(data):
         return read_manifest(data)
     if is_prepared(Path(data)):
-        return read_prepared(data)
+        return read_prepared(data, verify=True)
     if os.path.isdir(data) and os.listdir(data):
         raise RecordingError(
             f"{Path(data).name!r} is a folder that raxss did not prepare; training needs labelled series. Make "

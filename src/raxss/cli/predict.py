@@ -89,7 +89,7 @@ def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = 
     files: list[Path] = []
     for path in inputs:
         if is_prepared(path):
-            series += read_prepared(path)
+            series += read_prepared(path, verify=True)
         elif is_bids_root(path):
             series += map(wanted.apply, read_bids(path, only_labelled=False))
         else:
@@ -97,7 +97,23 @@ def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = 
     if files or not inputs:
         series += map(wanted.apply, read_inputs(files))
     collection = SeriesCollection(series)
-    return collection if split is None else Split.read(split, collection.names).parts(collection)[2]
+    if split is None:
+        return collection
+    test = Split.read(split, collection.names).parts(collection)[2]
+    refuse_seen(model, test, split)
+    return test
+
+
+def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
+    """A test part that the model has learned from tests nothing."""
+    from raxss.errors import DataError, listed
+
+    learned = set(model.training_data_.get("series", ()))
+    if seen := [one.name for one in test if one.digest in learned]:
+        raise DataError(
+            f"the model has learned from {len(seen)} of {len(test)} series of the test part of {split.name!r}: "
+            f"{listed(map(repr, seen))}. Fit it with --split {split.name}, or predict without --split."
+        )
 
 
 def without_formula(value: Any) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -65,6 +67,7 @@ def prepare(
     check_writable(out)
     logging.getLogger("raxss").setLevel(logging.INFO)
     plan = plan_source(source, root=root, labels=labels, classes=classes, crop=crop, unlabelled=unlabelled)
+    plan = replace(plan, settings={"crop": crop, "classes": classes, "unlabelled": unlabelled})
     carry_out(
         plan,
         out,
@@ -103,7 +106,8 @@ def plan_source(
 ) -> CollectionPlan:
     """The plan of whatever a source is."""
     from raxss.datasets.plans import plan_dataset
-    from raxss.errors import ConfigError, RecordingError
+    from raxss.datasets.registry import DATASETS
+    from raxss.errors import ConfigError, RecordingError, nearest
     from raxss.recordings.bids import plan_bids
     from raxss.recordings.manifest_plan import plan_labelled, plan_manifest
 
@@ -136,7 +140,10 @@ def plan_source(
         raise RecordingError(
             f"the recording {path.name!r} needs labels to learn from: --labels TABLE (recording,channel,label)."
         )
-    return plan_dataset(source, root=root, classes=wanted)  # says which datasets there are
+    if not is_dataset(source):
+        known = nearest(source, DATASETS)
+        raise RecordingError(f"there is no file, folder or named dataset {source!r}{known}")
+    return plan_dataset(source, root=root, classes=wanted)
 
 
 def is_bids(folder: Path) -> bool:
@@ -171,8 +178,6 @@ def seconds_from(crop: str | None) -> tuple[float, float] | None:
 
 def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionPlan:
     """The series of some labels."""
-    from dataclasses import replace
-
     from raxss.errors import LabelError, nearest
 
     if classes is None:
@@ -202,6 +207,7 @@ def print_summary(folder: Path) -> None:
     print(f"preparation: {facts['preparation'] or 'none'}; groups: {facts['group_by'] or 'none'}")
     counts = {
         "absent files": len(problems["absent"]),
+        "refused recordings": len(problems["refused"]),
         "unmatched": len(problems["unmatched"]),
         "series left out": len(problems["left_out"]),
         "series with gaps": len(problems["with_gaps"]),
@@ -210,4 +216,8 @@ def print_summary(folder: Path) -> None:
     told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     if told:
         print(f"{told}: see {folder / PROBLEMS}", file=sys.stderr)
-    print(f"The series are in {folder}; next: raxss fit {folder} --out MODEL")
+    told = shlex.quote(str(folder))
+    following = (
+        f"raxss fit {told} --out MODEL" if facts["labels"] else f"raxss predict MODEL {told} --out FILE"
+    )
+    print(f"The series are in {folder}; next: {following}")

@@ -52,6 +52,7 @@ def split(
 ) -> None:
     """Set validation and test series aside, whole groups at a time, and keep the split by name."""
     from raxss.cli.fit import read_data
+    from raxss.splits import weak_parts
     from raxss.storage import check_writable, refuse_existing, whole_folder
 
     refuse_existing(out, overwrite=overwrite)
@@ -66,6 +67,8 @@ def split(
                 one.save(folder / file_name(number, one), series.names)
     for one in splits:
         print(line_of(one, series))
+        for told in weak_parts(series, one).values():
+            print(f"warning: {told}.")
     print(f"Kept in {out}. Next: raxss audit-split {data} --split {out}")
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.client
+import io
 import os
 import queue
 import random
-import re
 import shutil
+import socket
 import ssl
 import stat
 import sys
@@ -117,7 +118,8 @@ def download(
     attempts
         How often in a row a connection may fail before a file is given up.
     timeout
-        Seconds without any answer, or with hardly any bytes, after which a connection counts as dropped.
+        Seconds without an answer's headers, or with hardly any bytes of a file, after which a connection counts
+        as dropped.
     backoff
         Seconds before the second attempt, twice as many before the next, up to a minute.
     verify
@@ -155,22 +157,34 @@ def download(
                     thread.join(0.2)
         finally:
             work.stop.set()
+            end = time.monotonic() + 1.0  # for all of them together
             for thread in threads:
                 if thread.is_alive():
-                    thread.join(1.0)
+                    thread.join(max(end - time.monotonic(), 0.0))
         return work.result(len(listed))
 
 
 def _check_settings(base: str, jobs: int, attempts: int, timeout: float) -> None:
-    address = urlsplit(base)
-    if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
+    try:
+        address = urlsplit(base)
+        _ = address.port, (address.hostname or "").encode("idna")  # where wrong ones are noticed
+        plain = base.isascii() and base.isprintable() and " " not in base
+    except ValueError:
+        plain = False
+    if not plain:
         raise ConfigError(  # not quoted: it may hold a password
+            "the base address is not valid; one such as https://archive.example/ds003029 is needed, without blanks "
+            f"and letters of other alphabets. Check --base and the variable {BASE_VARIABLE}."
+        )
+    if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
+        raise ConfigError(
             f"the base address has the scheme {address.scheme[:10]!r}; 'http' or 'https' and a host without user "
             f"name are needed. Check --base and the variable {BASE_VARIABLE}."
         )
     if address.query or address.fragment:
         raise ConfigError(
-            "the base address has a '?' or '#'; paths are put behind it, so it must have neither."
+            "the base address has a '?' or '#'; paths are put behind it, so it must have neither. Check --base and "
+            f"the variable {BASE_VARIABLE}."
         )
     for name, value in {"jobs": jobs, "attempts": attempts, "timeout": timeout}.items():
         if not value > 0:
@@ -202,7 +216,7 @@ class _Download:
         self.failed: dict[str, str] = {}
         self.error: BaseException | None = None
         self.known = _read_record(record)
-        self.opener = urllib.request.build_opener(_SafeRedirects)
+        self.opener = urllib.request.build_opener(_SafeRedirects, _TimelyAnswers)
 
     def check_room(self, listed: Sequence[ListedFile]) -> None:
         """Fail before the first byte if the disk cannot hold what is missing."""
@@ -232,7 +246,7 @@ class _Download:
                     self._provide(one)
                 except _Refused as error:
                     with self.lock:
-                        self.failed[one.path] = str(error)
+                        self.failed[one.path] = _printable(str(error))
         except _Stopped:
             return
         except BaseException as error:
@@ -245,10 +259,11 @@ class _Download:
             raise self.error
         if self.failed:
             named = listed(f"{path} ({reason})" for path, reason in sorted(self.failed.items()))
+            others = "The others are there and right; the" if len(self.failed) < n_listed else "The"
             raise RecordingError(
-                f"{len(self.failed)} of {n_listed} files could not be fetched: {named}. The "
-                "others are there and right; the same command tries these again. Bytes that are wrong every time "
-                "mean that the server has another version, or that something in between changes them."
+                f"{len(self.failed)} of {n_listed} files could not be fetched: {named}. {others} same command "
+                "tries these again. Bytes that are wrong every time mean that the server has another version, or "
+                "that something in between changes them."
             )
         n_right = n_listed - len(self.fetched)
         return Downloaded(tuple(sorted(self.fetched)), tuple(sorted(self.replaced)), n_right)
@@ -335,8 +350,8 @@ class _Download:
                 file.seek(start)
                 self._copy(response, file, one, start)
 
-    def _copy(self, response: http.client.HTTPResponse, file: Any, one: ListedFile, start: int) -> None:
-        position, slow_since, slow_bytes = start, time.monotonic(), 0
+    def _copy(self, response: _Response, file: Any, one: ListedFile, start: int) -> None:
+        position = renewed = start
         self._tell(one, position)
         while True:
             with _network():
@@ -348,23 +363,22 @@ class _Download:
             if position + len(chunk) > one.size:
                 raise _WrongBytes(f"more than the listed {one.size:,} bytes arrived")
             file.write(chunk)
-            position, slow_bytes = position + len(chunk), slow_bytes + len(chunk)
+            position += len(chunk)
             self._tell(one, position)
-            if time.monotonic() - slow_since > self.timeout:
-                if slow_bytes < MIN_BYTES and position < one.size:
-                    raise _Dropped(f"only {slow_bytes} bytes in {self.timeout:g} s")
-                slow_since, slow_bytes = time.monotonic(), 0
+            if position - renewed >= MIN_BYTES:
+                response.give_time()
+                renewed = position
         if position < one.size:
             raise _Dropped(f"the connection ended after {position:,} of {one.size:,} bytes")
 
     @contextmanager
-    def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[http.client.HTTPResponse]:
+    def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[_Response]:
         try:
             with _network():
-                response = self.opener.open(request, timeout=self.timeout)
+                response: _Response = self.opener.open(request, timeout=self.timeout)
         except urllib.error.HTTPError as error:
-            with error:  # holds a connection
-                reason = f"HTTP {error.code} {error.reason}"
+            error.close()  # it holds a connection
+            reason = f"HTTP {error.code} {str(error.reason)[:100]}"
             if error.code == 416:  # the server has fewer bytes than the partial file
                 partial.unlink(missing_ok=True)
                 raise _Dropped(reason) from error
@@ -417,11 +431,61 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
         """Refuse, or let the usual handler go on."""
+        fp.close()  # the usual handler would read all that comes with the redirect, which may have no end
         old, new = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
         if new not in ("http", "https") or (old == "https" and new != "https"):
-            fp.close()
             raise _Refused(f"the server redirects from {old} to {new[:10]}, which is not followed")
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+
+
+class _Timely(io.RawIOBase):
+    """The bytes of a connection, until a deadline; a socket's own timeout begins anew with every byte."""
+
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
+        self.raw, self.connection, self.timeout = raw, connection, connection.gettimeout() or MAX_WAIT
+        self.give_time()
+
+    def give_time(self) -> None:
+        self.deadline = time.monotonic() + self.timeout
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.connection.settimeout(left)
+        try:
+            return self.raw.readinto(buffer)
+        finally:
+            self.connection.settimeout(self.timeout)
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose headers come in time, and whose body comes in time as long as it is given more."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        timely = _Timely(self.fp.detach(), sock)
+        self.fp = io.BufferedReader(timely)
+        self.give_time = timely.give_time
+
+
+class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Makes connections, http and https, whose answers are a _Response."""
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
+        def connect(*args: Any, **more: Any) -> http.client.HTTPConnection:
+            connection: http.client.HTTPConnection = http_class(*args, **more)
+            connection.response_class = _Response
+            return connection
+
+        return super().do_open(connect, req, **options)
 
 
 def _first_byte(response: http.client.HTTPResponse, one: ListedFile, have: int) -> int:
@@ -432,15 +496,9 @@ def _first_byte(response: http.client.HTTPResponse, one: ListedFile, have: int) 
     start = 0  # a server that does not know ranges sends all of it
     if response.status == 206:
         told = response.headers.get("Content-Range", "")
-        found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", told.strip())
-        if (
-            found is None
-            or (int(found[1]), int(found[2])) != (have, one.size - 1)
-            or found[3] not in ("*", str(one.size))
-        ):
-            raise _WrongBytes(
-                f"bytes {have}-{one.size - 1}/{one.size} were asked for, the server sends {told[:60]!r}"
-            )
+        asked = f"bytes {have}-{one.size - 1}"
+        if told.strip() not in (f"{asked}/{one.size}", f"{asked}/*"):
+            raise _WrongBytes(f"{asked}/{one.size} were asked for, the server sends {told[:60]!r}")
         start = have
     elif response.status != 200:
         raise _Refused(f"HTTP {response.status}")
@@ -468,15 +526,22 @@ def _network() -> Iterator[None]:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise _Refused(f"the server's certificate is not valid: {error.reason.verify_message}") from error
         raise _Dropped(f"no connection ({_reason(error.reason)})") from error
+    except (ValueError, http.client.InvalidURL) as error:  # not quoted: it may hold a password
+        raise _Dropped("the address of a redirect or of the proxy is not valid") from error
     except (OSError, http.client.HTTPException) as error:
         raise _Dropped(f"the connection failed ({_reason(error)})") from error
 
 
 def _reason(error: object) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "no answer in time, or hardly any"
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(said.split())[:100]
+    return said[:100]
+
+
+def _printable(text: str) -> str:
+    """One line without control characters: servers' words are in it."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def _partial(path: Path) -> Path:
@@ -532,7 +597,7 @@ def _read_record(record: IO[str]) -> dict[str, tuple[int, str]]:
     text = record.read()
     for line in text.splitlines():
         parts = line.split("\t")
-        if len(parts) == 3 and parts[1].isdecimal():
+        if len(parts) == 3 and parts[1].isdecimal() and len(parts[1]) < 30:
             known[parts[0]] = (int(parts[1]), parts[2])
     if text and not text.endswith("\n"):
         record.write("\n")

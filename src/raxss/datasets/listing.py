@@ -18,7 +18,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
-from raxss.errors import DataError, RecordingError, nearest
+from raxss.errors import DataError, RecordingError, nearest, shown
 
 TABLES = {"ds003029": ("ds003029_sidecars.tsv", "ds003029_signals.tsv")}
 DIGEST_LETTERS = {"md5": 32, "sha256": 64}
@@ -72,10 +72,13 @@ def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]
     listed = []
     for row in reader:
         path, size, digest = row["path"], row["size_bytes"] or "", row[algorithm] or ""
-        if not (size.isdecimal() and re.fullmatch(rf"[0-9a-f]{{{DIGEST_LETTERS[algorithm]}}}", digest)):
+        if not (
+            re.fullmatch(r"\d{1,18}", size)
+            and re.fullmatch(rf"[0-9a-f]{{{DIGEST_LETTERS[algorithm]}}}", digest)
+        ):
             raise RecordingError(
-                f"{what}, line {reader.line_num}, has {size!r} as size and {digest!r} as {algorithm}; a whole "
-                f"number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
+                f"{what}, line {reader.line_num}, has {shown(size)} as size and {shown(digest)} as {algorithm}; a "
+                f"whole number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
             )
         listed.append(ListedFile(safe_path(path), int(size), algorithm, digest))
     return listed

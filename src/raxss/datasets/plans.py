@@ -27,8 +27,8 @@ from raxss.datasets.folders import folder_of, in_folder, read_reference, record_
 from raxss.datasets.registry import BERN_BARCELONA, BONN, CINC2017, DS003029, WATCH, Dataset, find_dataset
 from raxss.datasets.sample import load_sample
 from raxss.errors import ConfigError, DataError, RecordingError, nearest, shown
+from raxss.recordings.array_files import load_member
 from raxss.recordings.bids import plan_bids
-from raxss.recordings.formats import load_member
 from raxss.recordings.inspection.confinement import open_confined
 from raxss.recordings.opening import open_recording
 from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan
@@ -322,5 +322,5 @@ def _plan(
         absent,
         where_to_get(dataset) if absent else "",
         tuple(unmatched),
-        dataset.group_by,
+        group_by=dataset.group_by,
     )

@@ -71,6 +71,7 @@ def assemble(
                 "pooling": list(preparation.pooling) if preparation.pooling else None,
                 "rate": preparation.rate,
                 "scaling": preparation.scaling,
+                **plan.settings,
             },
             "group_by": plan.group_by,
             "n_recordings": len(full),
@@ -111,6 +112,7 @@ def _problems(plan: CollectionPlan, units: list[Unit], results: dict[str, Result
         "absent": list(plan.absent),
         "where_to_get": plan.where_to_get,
         "unmatched": list(plan.unmatched),
+        "refused": list(plan.refused),
         "left_out": [told for result in by_recording.values() for told in result["left_out"]],
         "with_gaps": [
             row["name"] for one in by_recording.values() for row in one["series"] if row["finite_share"] < 1

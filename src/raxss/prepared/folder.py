@@ -8,7 +8,8 @@
 
     FOLDER -> PreparedCollection: series whose samples are mapped from the disk when they are asked for
 
-Nothing is unpickled. What does not match its hash is refused. Next: splits.py, windows.py.
+Nothing is unpickled. What does not match its hash is refused; samples are hashed where `read_prepared` is told to
+verify, as the commands do. Next: splits.py, windows.py.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -113,7 +115,7 @@ def _mapped(file: str, file_sha256: str) -> NDArray[np.float32]:
     """All samples of a file, mapped."""
     try:
         samples = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SyntaxError, TokenError) as error:  # numpy parses the header as Python
         raise _damaged(Path(file).parents[1], f"{Path(file).name!r} cannot be read") from error
     if samples.ndim != 1 or samples.dtype != np.dtype("<f4"):
         raise _damaged(
@@ -277,5 +279,5 @@ def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
 
 def _damaged(folder: Path, what: str) -> RecordingError:
     return RecordingError(
-        f"the prepared folder {shown(folder)} is damaged: {what}. Prepare it again with --overwrite."
+        f"the prepared folder {shown(folder)} is damaged: {what}. Remove it, and prepare it again."
     )

@@ -95,9 +95,8 @@ def prepare(
         inputs = _hash_inputs(recordings, plan.root, workers)
         units = [Unit(one, preparation, tuple(inputs[file] for file in one.files)) for one in recordings]
         keys = [[unit.slug, unit.key] for unit in units]
-        key = canonical_hash(
-            [FORMAT, plan.source, str(preparation), plan.group_by, plan.absent, plan.unmatched, keys]
-        )
+        said = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
+        key = canonical_hash([FORMAT, str(preparation), said, keys])
         if not overwrite and _is_there(folder, key):
             log.info("%r holds just this already; nothing to do.", folder.name)
         else:
@@ -135,21 +134,41 @@ def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
 
 def _tell_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
     """One list of what is absent; an error if nothing is left, or if all is needed."""
-    told = (
-        f"{len(plan.absent)} files of {plan.source!r} are absent:{_listed(plan.absent)}\n{plan.where_to_get}"
-    )
+    files = "".join(
+        f"\n  {one}" for one in _by_stem(plan.absent)
+    )  # all of them: it is a list to work through
+    told = f"{len(plan.absent)} files of {plan.source!r} are absent:{files}\n{plan.where_to_get}"
     if plan.absent and not recordings:
         raise RecordingError(f"there is no signal to prepare. {told.rstrip()}")
+    if plan.refused and not recordings:
+        raise RecordingError(f"no recording of {plan.source!r} can be read:{_listed(plan.refused)}")
     if not recordings:
         raise EmptyDataError(
             f"{plan.source!r} has no series to prepare: {len(plan)} are planned, and none of them has a label. "
             "Give labels, or prepare without (--unlabelled on the command line, unlabelled=True in Python)."
             f"{_listed(plan.unmatched)}"
         )
-    if plan.absent and strict:
-        raise RecordingError(told.rstrip())
-    if plan.absent:
-        warnings.warn(told.rstrip(), RAxSSWarning, stacklevel=3)
+    unread = f"{len(plan.refused)} recordings of {plan.source!r} cannot be read:{_listed(plan.refused)}"
+    for sentence in [told.rstrip()] * bool(plan.absent) + [unread] * bool(plan.refused):
+        if strict:
+            raise RecordingError(sentence)
+        warnings.warn(sentence, RAxSSWarning, stacklevel=3)
+
+
+def _by_stem(files: Sequence[str]) -> list[str]:
+    """Files of one recording as one entry.
+
+    >>> _by_stem(["sub-1/a.eeg", "sub-1/a.vhdr", "sheet.xlsx"])
+    ['sub-1/a{.eeg,.vhdr}', 'sheet.xlsx']
+    """
+    suffixes: dict[str, list[str]] = {}
+    for file in files:
+        stem, suffix = os.path.splitext(file)
+        suffixes.setdefault(stem, []).append(suffix)
+    return [
+        stem + (some[0] if len(some) == 1 else f"{{{','.join(sorted(some))}}}")
+        for stem, some in suffixes.items()
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:

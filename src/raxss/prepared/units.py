@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import RAxSSWarning, RecordingError, shown
+from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
 from raxss.preparation import CHUNK, Preparation, level, z_scored
 from raxss.prepared.folder import FORMAT, SAMPLE_BYTES, canonical_hash
 from raxss.recordings.plan import RecordingPlan, SeriesPlan, sample_range
@@ -190,7 +190,10 @@ def _laid_out(unit: Unit, recording: Recording) -> tuple[list[_Stretch], list[st
         recording.stretch(one.channels, one.segment)  # refuses channels of several rates
         rate = recording.channels[one.channels[0]].rate
         start, stop = sample_range(recording, one)
-        n_out = unit.preparation.stream(rate, stop - start).n_out if stop > start else 0
+        try:
+            n_out = unit.preparation.stream(rate, stop - start).n_out if stop > start else 0
+        except DataError as error:
+            raise RecordingError(f"series {one.name!r}: {error}") from error
         if n_out == 0:
             within = "" if one.crop is None else f" from {one.crop[0]:g} to {one.crop[1]:g} s"
             left_out.append(

@@ -46,7 +46,6 @@ from raxss.recordings.labels import (
     CENTRE_COLUMNS,
     CONTACT_COLUMNS,
     ENGEL_COLUMNS,
-    OTHER,
     OUTCOME_COLUMNS,
     WHOLE_SHAFT,
     ClinicalRow,
@@ -55,7 +54,8 @@ from raxss.recordings.labels import (
     electrode_of,
     is_contact,
     label_channels,
-    labels_of_status,
+    labels_of_run,
+    looks_like_contacts,
     match_subjects,
     plain_score,
     read_clinical_sheet,
@@ -164,26 +164,26 @@ class _Labels:
         """Shafts that a clinical sheet names without numbers of contacts."""
         contacts = self.rows[patient].contacts if self.rows is not None and patient in self.rows else ()
         return [
-            one.removesuffix(WHOLE_SHAFT) for one in contacts if is_contact(one) and one.endswith(WHOLE_SHAFT)
+            canonical(one.removesuffix(WHOLE_SHAFT))
+            for one in contacts
+            if is_contact(one) and one.endswith(WHOLE_SHAFT)
         ]
 
-    def of(self, run: Run, channels: Sequence[_Channel]) -> tuple[list[str | None], list[str]]:
+    def of(self, tree: Tree, run: Run, channels: Sequence[_Channel]) -> tuple[list[str | None], list[str]]:
         """Label of each channel, None where nobody knows; and what was named and is no channel."""
         names = [channel.name for channel in channels]
         if not self.has(run.patient):
             return [None] * len(channels), []
         if self.rows is not None:
-            found, unmatched = label_channels(names, self.rows[run.patient].contacts, label=self.label)
-            if self.label not in found:  # then "other" would be a guess for every channel
-                return [None] * len(channels), unmatched
-            labels: list[str | None] = [
-                one if canonical(name) else None for one, name in zip(found, names, strict=True)
-            ]
-            return labels, unmatched
+            return label_channels(names, self.rows[run.patient].contacts, label=self.label)
         if self.table is not None:
-            return self.table.of(run.name, names)
-        said = [labels_of_status(channel.cells, label=self.label) for channel in channels]
-        return [one or OTHER for one in said] if self.label in said else [None] * len(channels), []
+            return self.table.of(_place(tree, run), names)
+        return labels_of_run([channel.cells for channel in channels], label=self.label), []
+
+
+def _place(tree: Tree, run: Run) -> str:
+    """What a label table may name the end of: ``ds003029/sub-01/ieeg/sub-01_run-1_ieeg``."""
+    return f"{tree.root.name}/{tree.relative(run.folder)}/{run.name}_{run.datatype}"
 
 
 def _find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, label: LabelName) -> _Labels:
@@ -199,7 +199,7 @@ def _find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, lab
         table = read_table(path)
         if table.column(("channel", "name", "channel_name")) or not table.column(CONTACT_COLUMNS[label]):
             read = read_label_table(path, label=label)
-            unknown = read.unknown_recordings(run.name for run in runs)
+            unknown = read.unknown_recordings(_place(tree, run) for run in runs)
             told = (
                 f"label table {shown(path)} names recordings that the tree does not have: {_listed(unknown)}.",
             )
@@ -227,7 +227,7 @@ def _marked_patients(tree: Tree, runs: Sequence[Run], label: LabelName) -> froze
             _, channels = _channel_rows(tree, run)
         except RecordingError:
             continue  # the run's own turn will tell
-        if any(labels_of_status(channel.cells, label=label) == label for channel in channels):
+        if label in labels_of_run([channel.cells for channel in channels], label=label):
             marked.add(run.patient)
     return frozenset(marked)
 
@@ -254,7 +254,8 @@ def plan_bids(
         (``recording,channel,label``). Without it: ``sourcedata/clinical_data_summary.xlsx`` if there is one, else
         what ``channels.tsv`` says itself (``soz``, ``resect`` as columns or in ``status_description``).
     label
-        ``"soz"``, or ``"resect"`` for what surgery took out; all other channels are ``"other"``.
+        ``"soz"``, or ``"resect"`` for what surgery took out. The other channels are ``"other"`` where that is
+        certain, and else have no label.
     only_good
         Leave out channels with status ``bad``.
     only_labelled
@@ -301,6 +302,7 @@ def plan_bids(
         absent=tuple(absent),
         where_to_get=_where_to_get(identity) if absent else "",
         unmatched=(*tree.remarks, *found.remarks, *planner.sentences(runs)),
+        refused=tuple(planner.refused),
         group_by="patient",
     )
 
@@ -326,10 +328,12 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
     """
     plan = plan_bids(root, **options)
     absent = (
-        f"{len(plan.absent)} files are absent: {_listed(plan.absent)} (to get them: {plan.where_to_get})."
+        f"{_number_of(len(plan.absent), 'file is', 'files are')} absent: {_listed(plan.absent)} (to get: "
+        f"{plan.where_to_get})."
     )
     told = [absent] if plan.absent else []
     labels_matter = options.get("only_labelled", True)
+    told += plan.refused
     told += [one for one in plan.unmatched if labels_matter or "is left out" in one or "was not read" in one]
     if not plan.recordings:
         raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(told)}".rstrip())
@@ -350,9 +354,11 @@ class _Planner:
     only_labelled: bool
     crop: tuple[float, float] | None
     left_out: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     contacts: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
     shafts: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     bad_contacts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    known: set[str] = field(default_factory=set)  # channels and shafts of the tree, which may be quoted
 
     def plan(self, run: Run) -> RecordingPlan | None:
         """The series of one run; None where there is nothing to read."""
@@ -368,7 +374,7 @@ class _Planner:
         except MissingExtraError:
             raise
         except (RecordingError, LabelError) as error:
-            self.left_out.append(f"recording {run.name} is left out: {error}")
+            self.refused.append(f"recording {run.name} is left out: {error}")
             return None
 
     def _planned(self, run: Run, signal: Path) -> RecordingPlan | None:
@@ -430,12 +436,16 @@ class _Planner:
         recording: Recording,
         onset: float | None,
     ) -> list[SeriesPlan]:
-        labels, unmatched = self.labels.of(run, channels)
+        labels, unmatched = self.labels.of(self.tree, run, channels)
+        self.known |= {spell(one.name) for one in channels for spell in (canonical, electrode_of)}
         for contact in unmatched:
             self.contacts[run.patient, contact].append(run.name)
+        named = [one for one, label in zip(channels, labels, strict=True) if label == self.labels.label]
         for shaft in self.labels.whole_shafts(run.patient):
-            named = [one.name for one in channels if electrode_of(one.name) == shaft]
-            self.shafts[run.patient, shaft].update(named)
+            self.shafts[run.patient, shaft] |= {one.name for one in named if electrode_of(one.name) == shaft}
+        if not any(one.is_wanted(run.datatype, only_good=self.only_good) for one in channels):
+            self.left_out.append(f"recording {run.name} is left out: {_why_none(run.datatype, channels)}.")
+            return []
         crop = None
         if self.crop is not None and onset is not None:
             crop = onset + self.crop[0], onset + self.crop[1]
@@ -461,11 +471,26 @@ class _Planner:
             self.left_out.append(
                 f"recording {run.name} has channels without a label, left out: {_listed(unlabelled)}."
             )
+        if crop is not None and series:
+            self._tell_short(run, recording, crop)
         if outside and not series:
             self.left_out.append(
                 f"recording {run.name} is left out: it ends before the crop, or begins after it."
             )
         return series
+
+    def _tell_short(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
+        """Say so where a crop is not there as a whole."""
+        kept = sum(
+            max(0.0, min(crop[1], one.start_seconds + one.seconds) - max(crop[0], one.start_seconds))
+            for one in recording.segments
+        )
+        a_sample = 1 / min(channel.rate for channel in recording.channels)
+        if crop[1] - crop[0] - kept > a_sample:
+            self.left_out.append(
+                f"recording {run.name} has {kept:.4g} of the {crop[1] - crop[0]:.4g} s of the crop; "
+                "the rest lies before its start, behind its end or in a gap, and is left out."
+            )
 
     def _origin(self, run: Run, channel: _Channel) -> dict[str, str]:
         centre = _centre(run.patient, self.participants, self.labels)
@@ -502,11 +527,18 @@ class _Planner:
         texts: dict[str, int] = defaultdict(int)
         for (patient, contact), where in self.contacts.items():
             of = sum(run.patient == patient and run.signal is not None for run in runs)
-            if self.labels.rows is not None and not is_contact(contact):
+            is_known = canonical(contact.removesuffix(WHOLE_SHAFT)) in self.known
+            if self.labels.rows is not None and not is_known and not looks_like_contacts(contact):
                 texts[patient] += 1  # free text may say anything, so it is counted and not quoted
+            elif self.labels.rows is not None and not is_contact(contact):
+                told.append(
+                    f"patient {patient}: {contact!r} of the {name} cell was not understood, so channels whose "
+                    "label is not certain have none."
+                )
             else:
                 told.append(
-                    f"patient {patient}: {name} contact {contact} has no channel in {len(where)} of {of} runs."
+                    f"patient {patient}: {name} contact {contact} has no certain channel in "
+                    f"{len(where)} of {of} runs."
                 )
         told += [
             f"patient {patient}: {name} shaft {shaft} is given without contacts; taken as all: "
@@ -515,7 +547,8 @@ class _Planner:
             if named
         ]
         told += [
-            f"patient {patient}: {count} pieces of the {name} cell are no contacts and were not understood."
+            f"patient {patient}: {_number_of(count, 'piece', 'pieces')} of the {name} cell "
+            f"{'was' if count == 1 else 'were'} not understood, so channels whose label is not certain have none."
             for patient, count in texts.items()
         ]
         told += [
@@ -542,6 +575,21 @@ def _centre(patient: str, participants: Mapping[str, Mapping[str, str]], labels:
     return centre
 
 
+def _why_none(datatype: str, channels: Sequence[_Channel]) -> str:
+    """Why a run has no channel to read."""
+    types = " or ".join(CHANNEL_TYPES[datatype])
+    if channels and all("type" not in one.cells for one in channels):
+        return f"its channels.tsv has no column 'type', and {types} is needed"
+    if any(one.kind in CHANNEL_TYPES[datatype] for one in channels):
+        return f"all of its {types} channels are bad"
+    found = sorted({one.kind or "n/a" for one in channels})
+    return f"none of its channels is {types}; channels.tsv has {_listed(found) or 'no rows'}"
+
+
+def _number_of(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     """Orders G2 before G10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -566,7 +614,7 @@ def _openneuro_id(tree: Tree) -> str:
 
 def _where_to_get(identity: str) -> str:
     if identity == DS003029:
-        return "raxss datasets download ds003029"
+        return "raxss datasets download ds003029 --root FOLDER"
     if identity:
         return f"download {identity} from OpenNeuro, or run 'git annex get .' in a clone of it"
     return "copy the files from where the dataset came from; in a git-annex or DataLad clone, run 'git annex get .'"
@@ -611,7 +659,7 @@ def bids_table(
         row = found.rows.get(run.patient) if found.rows is not None else None
         outcome = _first(who, OUTCOME_COLUMNS) or (row.outcome if row else "")
         engel = plain_score(_first(who, ENGEL_COLUMNS)) or (row.engel if row else "")
-        labels, _ = found.of(run, channels)
+        labels, _ = found.of(tree, run, channels)
         rows += [
             {
                 "patient": run.patient,

@@ -42,8 +42,7 @@ class BrainVisionRecording(Recording):
         )
         self._edges = [*header.segment_starts, header.n_samples]
         self.segments = tuple(
-            # without a date, all that is known is that it began after the stretch before
-            Segment(first / rate if begun is None else begun, (last - first) / rate)
+            Segment(begun, (last - first) / rate)
             for (first, last), begun in zip(pairwise(self._edges), header.segment_seconds, strict=True)
         )
 

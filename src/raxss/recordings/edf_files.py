@@ -3,9 +3,9 @@
     .edf, .bdf (plain, +C, +D) -> EdfRecording: every signal at its own rate, segments where records are apart
 
 edfio decodes. Two things are arranged around it: it maps an EDF file into memory, so that all pages that were ever
-touched count as ours, and it loads a BDF file whole. So a long stretch is read in blocks of records: an EDF
-file is mapped anew once enough of it was touched, and of a BDF file edfio is given the header and the records
-of one block. Annotation signals, which hold what people wrote, are not read.
+touched count as ours, and it loads a BDF file whole. So a long stretch is read in blocks: an EDF file is mapped
+anew once enough of it was touched, and of a BDF file edfio is given the samples of one block as one record, with
+the headers of their signals. Annotation signals, which hold what people wrote, are not read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.recordings.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.recordings.inspection.edf import contiguous_runs, microvolts_per, read_header, record_onsets
+from raxss.recordings.inspection.edf import (
+    FIXED_BYTES,
+    SIGNAL_FIELDS,
+    contiguous_runs,
+    microvolts_per,
+    read_header,
+    record_onsets,
+)
 from raxss.recordings.recording import Channel, Recording, Segment
 
 BDF_SHARE = (
@@ -52,6 +59,7 @@ class EdfRecording(Recording):
             for first, last in self._runs
         )
         self._is_bdf = self._header.sample_bytes == 3
+        self._places = [place for place, one in enumerate(self._header.signals) if not one.is_annotations]
         self._mapped: Any = None
         self._touched = 0  # bytes of the mapped file
 
@@ -71,10 +79,12 @@ class EdfRecording(Recording):
         per_record = self._per_record[channels[0]]
         begin = self._runs[segment][0] * per_record + start  # samples since the start of the file
         end = begin + stop - start
-        at_once = max(1, BLOCK_BYTES // (BDF_SHARE if self._is_bdf else 1) // self._header.record_bytes)
-        for record in range(begin // per_record, -(-end // per_record), at_once):
-            first = max(begin, record * per_record)
-            last = min(end, (record + at_once) * per_record)
+        block_bytes = BLOCK_BYTES // (BDF_SHARE if self._is_bdf else 1)
+        at_once = max(
+            1, block_bytes * per_record // self._header.record_bytes
+        )  # less than a record if that is long
+        for first in range(begin, end, at_once):
+            last = min(first + at_once, end)
             self._read_block(channels, per_record, first, last, into=samples[:, first - begin : last - begin])
         return samples
 
@@ -83,16 +93,14 @@ class EdfRecording(Recording):
     ) -> None:
         """Samples of a few records; ``first`` and ``last`` count from the start of the file."""
         with decoding(self.name):
-            before, after = first // per_record, -(-last // per_record)
-            decoded = self._some_records(before, after) if self._is_bdf else self._whole_file(after - before)
-            signals = decoded.signals
-            shift = before * per_record if self._is_bdf else 0
-            rate = signals[channels[0]].sampling_frequency
-            for row, channel in zip(into, channels, strict=True):
-                slice_of_signal = signals[channel].get_data_slice(
-                    (first - shift) / rate, (last - shift) / rate
-                )
-                np.multiply(slice_of_signal, self._microvolts[channel] or 1.0, out=row)
+            if self._is_bdf:
+                decoded = [one.data for one in self._some_samples(channels, per_record, first, last).signals]
+            else:
+                signals = self._whole_file(-(-last // per_record) - first // per_record).signals
+                rate = signals[channels[0]].sampling_frequency
+                decoded = [signals[channel].get_data_slice(first / rate, last / rate) for channel in channels]
+            for row, channel, values in zip(into, channels, decoded, strict=True):
+                np.multiply(values, self._microvolts[channel] or 1.0, out=row)
 
     def _whole_file(self, n_records: int) -> Any:
         """The EDF file, mapped and not read; mapped anew, so that old pages are let go, now and then."""
@@ -103,13 +111,35 @@ class EdfRecording(Recording):
         self._touched += n_records * self._header.record_bytes
         return self._mapped
 
-    def _some_records(self, first: int, last: int) -> Any:
-        """A part of a BDF file as if it were all of it; edfio counts the records that are there."""
+    def _some_samples(self, channels: Sequence[int], per_record: int, first: int, last: int) -> Any:
+        """Some samples of some signals of a BDF file, as a file of one record."""
+        before, after = first // per_record, -(-last // per_record)
+        size = self._header.record_bytes
+        records = np.memmap(
+            self._path, np.uint8, "r", self._header.data_offset + before * size, (after - before, size)
+        )
+        skipped, width = 3 * (first - before * per_record), 3 * (last - first)
+        parts = [self._small_header(channels, last - first)]
+        for channel in channels:
+            offset = self._header.data_signals[channel].offset
+            of_signal = records[:, offset : offset + 3 * per_record].reshape(-1)
+            parts.append(of_signal[skipped : skipped + width].tobytes())
+        return self._edfio.read_bdf(b"".join(parts), header_encoding="latin-1")
+
+    def _small_header(self, channels: Sequence[int], n_samples: int) -> bytes:
+        """The header of a file with these signals only, and ``n_samples`` of each in one record of a second."""
         with open(self._path, "rb") as file:
             header = file.read(self._header.data_offset)
-            file.seek(self._header.data_offset + first * self._header.record_bytes)
-            records = file.read((last - first) * self._header.record_bytes)
-        return self._edfio.read_bdf(header + records, header_encoding="latin-1")
+        n_signals, start = len(self._header.signals), FIXED_BYTES
+        numbers = f"{FIXED_BYTES * (len(channels) + 1):<8}{'24BIT':<44}{1:<8}{1:<8}{len(channels):<4}"
+        parts = [header[:184], numbers.encode()]
+        for name, width in SIGNAL_FIELDS:
+            for channel in channels:
+                place = start + width * self._places[channel]
+                is_count = name == "samples in a record"
+                parts.append(f"{n_samples:<8}".encode() if is_count else header[place : place + width])
+            start += width * n_signals
+        return b"".join(parts)
 
     def close(self) -> None:
         """Let go of the file."""

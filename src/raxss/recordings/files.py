@@ -11,6 +11,7 @@ Next: datasets/ has collections by name; preparation.py makes samples ready.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections import Counter
@@ -20,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from raxss.errors import EmptyDataError, LabelError, RecordingError, listed, nearest, shown
-from raxss.recordings.formats import SUFFIXES, Content, read_content
+from raxss.recordings.formats import SUFFIXES
+from raxss.recordings.inspection.arrays import LINE_BYTES
+from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.front import header_of
-from raxss.recordings.opening import is_channelwise, is_lazy, open_recording
+from raxss.recordings.opening import is_channelwise, open_recording
 from raxss.recordings.plan import SeriesPlan, read_planned
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import Series, SeriesCollection
@@ -69,40 +72,10 @@ def read_series(
     Series('night:C4', 1 variate, 600 samples at 100 Hz = 6 s, label='sleep')
     """
     path = Path(path)
-    if is_lazy(path):
-        with open_recording(path) as recording:
-            plan = _one_plan(recording, path, rate=rate, channel=channel, segment=segment)
-            series = read_planned(recording, plan)
-            return replace(
-                series, label=label, group=group, name=printable(plan.name if name is None else name)
-            )
-    content = read_content(path)
-    if segment not in (None, 0):
-        raise RecordingError(
-            f"recording {shown(path)} has no gaps, so there is no segment {segment}; leave it out."
-        )
-    samples, origin = content.samples, {"recording": printable(_without_suffix(path).name)}
-    if channel is not None:
-        position = _channel_position(content, channel, path)
-        samples = samples[position : position + 1]
-        origin["channel"] = printable(str(channel))
-    refuse_other_rate(path, rate, content.rate)
-    rate = rate if rate is not None else content.rate
-    if rate is not None and not (math.isfinite(rate) and rate > 0):
-        raise RecordingError(
-            f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
-        )
-    if name is None:
-        name = _series_name(_without_suffix(path).name, channel)
-    return Series(
-        samples,
-        1.0 if rate is None else rate,
-        label=label,
-        group=group,
-        name=printable(name),
-        start_seconds=content.start_seconds,
-        origin=origin,
-    )
+    with open_recording(path, rate=rate) as recording:
+        plan = _one_plan(recording, path, rate=rate, channel=channel, segment=segment)
+        series = read_planned(recording, plan)
+    return replace(series, label=label, group=group, name=printable(plan.name if name is None else name))
 
 
 def read_recording(
@@ -198,7 +171,8 @@ def _one_plan(
         )
     position = None if channel is None else position_of(recording, channel)
     refuse_other_rate(path, rate, recording.channels[position or 0].rate)
-    plans = plans_of(recording, position, printable(_without_suffix(path).name))
+    name, called = printable(_without_suffix(path).name), None if is_channelwise(path) else channel
+    plans = plans_of(recording, position, name, called=called)
     if segment is None and len(plans) > 1:
         raise RecordingError(
             f"recording {shown(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no series; "
@@ -312,13 +286,8 @@ def _read_all(lines: list[Line]) -> SeriesCollection:
 
 def _series_of(line: Line, name: str, opened: _LastOpened) -> list[Series]:
     """What one line, or one path of a command line, gives: a series, or those of several channels or stretches."""
-    if is_lazy(line.path):
-        recording = opened.recording(line.path)
-        found = [read_planned(recording, plan) for plan in asked_for(line, name, recording)]
-    else:
-        whole_name = _series_name(name, line.channel)
-        found = [read_series(line.path, rate=line.rate, channel=line.channel, name=whole_name)]
-        found = [replace(one, origin={**one.origin, "recording": name}) for one in found]
+    recording = opened.recording(line.path, line.rate)
+    found = [read_planned(recording, plan) for plan in asked_for(line, name, recording)]
     return [
         replace(one, label=line.label, group=line.group, origin={**one.origin, **line.origin})
         for one in found
@@ -326,7 +295,7 @@ def _series_of(line: Line, name: str, opened: _LastOpened) -> list[Series]:
 
 
 def asked_for(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
-    """The channel that a line names; or all of them, of WFDB side by side, of other formats each by itself."""
+    """The channel that a line names; or all of them, of EDF, BDF and BrainVision one by one, else side by side."""
     if line.channel is not None:
         position = position_of(recording, line.channel)
         refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
@@ -350,13 +319,13 @@ class _LastOpened:
     """The recording that was opened last: lines about one file follow each other, and it is inspected once."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
+        self._asked: tuple[Path, float | None] | None = None
         self._recording: Recording | None = None
 
-    def recording(self, path: Path) -> Recording:
-        if self._recording is None or path != self._path:
+    def recording(self, path: Path, rate: float | None) -> Recording:
+        if self._recording is None or self._asked != (path, rate):
             self.close()
-            self._recording, self._path = open_recording(path), path
+            self._recording, self._asked = open_recording(path, rate=rate), (path, rate)
         return self._recording
 
     def close(self) -> None:
@@ -426,7 +395,7 @@ def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
 def _rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
     """(line number, cells) of each line that is not blank."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with _text(path) as file:
             reader = csv.reader(file, strict=True)
             return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except FileNotFoundError as error:
@@ -439,6 +408,13 @@ def _rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
         raise RecordingError(
             f"{what} is not a CSV file in UTF-8 ({error}). Write it again as one."
         ) from error
+
+
+def _text(path: Path, errors: str = "strict") -> io.TextIOWrapper:
+    """A manifest, opened like a recording: no pipe, no device, no link out of its folder."""
+    return io.TextIOWrapper(
+        open_confined(path, root_of(path)), encoding="utf-8-sig", errors=errors, newline=""
+    )
 
 
 def _check_header(header: list[str], what: str, *, labels_required: bool) -> None:
@@ -510,27 +486,10 @@ def _is_manifest(path: Path) -> bool:
     if path.suffix.lower() != ".csv" or not os.path.isfile(path):
         return False
     try:
-        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-            return "path" in [cell.strip() for cell in next(csv.reader([file.readline()]), [])]
+        with _text(path, errors="replace") as file:
+            return "path" in [cell.strip() for cell in next(csv.reader([file.readline(LINE_BYTES)]), [])]
     except (OSError, csv.Error):  # reading it as a recording will say what is wrong
         return False
-
-
-def _channel_position(content: Content, channel: str | int, path: Path) -> int:
-    """Where the channel of that name or position is."""
-    if isinstance(channel, str) and channel in content.channels:
-        if content.channels.count(channel) > 1:
-            raise RecordingError(
-                f"recording {shown(path)} has {content.channels.count(channel)} channels named {channel!r}; "
-                f"give the position instead, 0 to {len(content.samples) - 1}."
-            )
-        return content.channels.index(channel)
-    if str(channel).isdecimal() and int(channel) < len(content.samples):
-        return int(channel)
-    raise RecordingError(
-        f"recording {shown(path)} has no channel {channel!r}{nearest(str(channel), content.channels)} It has "
-        f"{len(content.samples)} channels; a position from 0 to {len(content.samples) - 1} will do as well."
-    )
 
 
 def _without_suffix(path: Path) -> Path:

@@ -22,14 +22,12 @@ from raxss.recordings.files import (
     lines_of,
     plans_of,
     printable,
-    refuse_other_rate,
 )
-from raxss.recordings.formats import SUFFIXES, read_content
+from raxss.recordings.formats import SUFFIXES
 from raxss.recordings.inspection.front import header_of
-from raxss.recordings.labels import LabelTable, electrode_of, read_label_table, recording_name
+from raxss.recordings.labels import LabelTable, electrode_of, read_label_table
 from raxss.recordings.opening import files_of, open_recording
 from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan
-from raxss.recordings.recording import ArrayRecording, Recording
 from raxss.recordings.series import ORIGINS
 
 TABLES = (".csv", ".npy")  # beside a label table these are no recordings, but may be anything
@@ -88,7 +86,7 @@ def _planned(lines: Sequence[Line], name: str, manifest: Path, group_by: str) ->
         raise RecordingError(
             f"recording {shown(first.path)} is listed with different rates; it has one. Correct the column 'rate'."
         )
-    opener = partial(open_at_rate, first.path, first.rate)
+    opener = partial(open_recording, first.path, rate=first.rate)
     with opener() as recording:
         plans = [
             SeriesPlan(
@@ -104,21 +102,6 @@ def _planned(lines: Sequence[Line], name: str, manifest: Path, group_by: str) ->
     return RecordingPlan(printable(name), (*files_of(first.path), manifest), opener, tuple(plans))
 
 
-def open_at_rate(path: Path, rate: float | None) -> Recording:
-    """Open a recording, and tell the rate of one that does not say it itself."""
-    recording = open_recording(path)
-    if rate is None:
-        return recording
-    if not isinstance(recording, ArrayRecording):
-        refuse_other_rate(path, rate, recording.channels[0].rate)
-        return recording
-    refuse_other_rate(path, rate, read_content(path).rate)
-    names = [one.name for one in recording.channels]
-    told = ArrayRecording(recording.name, recording.samples, rate=rate, names=names)
-    told.problems = recording.problems
-    return told
-
-
 # Recordings beside a table of labels --------------------------------------------------------------------------
 
 
@@ -130,7 +113,8 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
     source
         A recording, or a folder with recordings in it or below.
     labels
-        A table ``recording,channel,label``; a recording is named by its file, with or without suffix.
+        A table ``recording,channel,label``; a recording is named by its file, with or without suffix, and with
+        folders where its name alone could be several.
     """
     source, labels = Path(source), Path(labels)
     table = read_label_table(labels)
@@ -142,44 +126,82 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
         raise EmptyDataError(
             f"the folder {shown(source)} has no recordings in it or below; raxss reads {', '.join(SUFFIXES)}."
         )
-    recordings, unmatched, known = [], [], []
+    recordings = []
+    unmatched = [
+        f"recording {shown(name)} of the label table was not found."
+        for name in table.unknown_recordings(_place(path, root) for path in found)
+    ]
+    refused = []
     for path in found:
-        known.append(recording_name(path.name))
-        plan, sentences = _plan_of_labelled(path, root, labels, table)
+        if not table.names(_place(path, root)):
+            unmatched.append(f"recording {shown(_name(path, root))} is not in the label table.")
+            continue
+        try:
+            plan, sentences = _plan_of_labelled(path, root, labels, table)
+        except RecordingError as error:
+            refused.append(f"recording {shown(_name(path, root))} is left out: {error}")
+            continue
         unmatched += sentences
         if plan.series:
             recordings.append(plan)
-    unmatched += [
-        f"recording {shown(name)} of the label table was not found."
-        for name in table.unknown_recordings(known)
-    ]
+    patients_known = all("patient" in one.origin for plan in recordings for one in plan.series)
     return CollectionPlan(
-        source.name, root, tuple(recordings), unmatched=tuple(unmatched), group_by="recording"
+        source.name,
+        root,
+        tuple(recordings),
+        unmatched=tuple(unmatched),
+        refused=tuple(refused),
+        group_by="patient" if patients_known and recordings else "recording",
     )
 
 
 def _recordings_below(folder: Path, labels: Path) -> list[Path]:
     files = (one for one in sorted(folder.rglob("*")) if one.is_file() and one != labels)
     kept = (one for one in files if one.suffix.lower() in SUFFIXES and one.suffix.lower() not in TABLES)
-    return list(dict.fromkeys(header_of(one) for one in kept))
+    found = dict.fromkeys(header_of(one) for one in kept)
+    parts = {one for header in found for one in _segments_of(header)}  # of records of several segments
+    return [one for one in found if one.is_file() and one not in parts]
+
+
+def _segments_of(header: Path) -> list[Path]:
+    """Records that are parts of another; what is damaged has none, and is told of when it is opened."""
+    if header.suffix.lower() != ".hea":
+        return []
+    try:
+        return [one for one in files_of(header) if one.suffix.lower() == ".hea" and one != header]
+    except (RecordingError, OSError):
+        return []
+
+
+def _name(path: Path, root: Path) -> str:
+    return printable(path.relative_to(root).with_suffix("").as_posix())
+
+
+def _place(path: Path, root: Path) -> str:
+    """What a label table may name the end of: ``data/p1/rec``."""
+    return "/".join((root.resolve().name, *path.relative_to(root).with_suffix("").parts))
 
 
 def _plan_of_labelled(
     path: Path, root: Path, labels: Path, table: LabelTable
 ) -> tuple[RecordingPlan, list[str]]:
     """The labelled channels of one recording, and what did not match."""
-    name = printable(path.relative_to(root).with_suffix("").as_posix())
+    name, told = _name(path, root), table.origin_of(_place(path, root))
     opener = partial(open_recording, path)
     with opener() as recording:
         channels = [one.name for one in recording.channels]
-        labelled, unknown = table.of(recording_name(path.name), channels)
+        labelled, unknown = table.of(_place(path, root), channels)
         series = [
             SeriesPlan(
                 one.name,
                 one.channels,
                 one.segment,
                 label,
-                {**one.origin, "electrode": f"{name}/{electrode_of(channels[position])}"},
+                {
+                    **one.origin,
+                    "electrode": f"{told.get('patient', name)}/{electrode_of(channels[position])}",
+                    **told,
+                },
             )
             for position, label in enumerate(labelled)
             for one in plans_of(recording, position, name)

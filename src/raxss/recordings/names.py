@@ -11,7 +11,7 @@ Next: inspection/bids.py compares channels.tsv with a recording; labels attach b
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 NAMELESS = ("", "N/A")  # BIDS writes n/a where there is nothing
@@ -41,10 +41,46 @@ def canonical(name: str) -> str:
     return "" if text in NAMELESS else text.replace(" ", "")
 
 
+def loosest(name: str) -> str:
+    """`canonical` without leading zeros, and with a prime before the number.
+
+    Examples
+    --------
+    >>> loosest("POL DC01"), loosest("A1'"), loosest("A'1")
+    ('DC1', "A'1", "A'1")
+    """
+    return LEADING_ZEROS.sub("", re.sub(r"(\d+)('+)$", r"\2\1", canonical(name)))
+
+
+SPELLINGS: tuple[Callable[[str], str], ...] = (lambda name: name, canonical, loosest)
+
+
+def possible_channels(wanted: Sequence[str], found: Sequence[str]) -> list[tuple[int | None, list[int]]]:
+    """For each name the position in ``found`` that it means for certain, or None; and all that it could mean.
+
+    Other than in `match_channels`, several names may mean one position.
+
+    Examples
+    --------
+    >>> possible_channels(["G01", "AD1"], ["G1", "G01", "POL AD1", "EEG AD1"])
+    [(1, [0, 1]), (None, [2, 3])]
+    """
+    places: list[dict[str, list[int]]] = [defaultdict(list) for _ in SPELLINGS]
+    for position, name in enumerate(found):
+        for by_name, spell in zip(places, SPELLINGS, strict=True):
+            by_name[spell(name)].append(position)
+    answers: list[tuple[int | None, list[int]]] = []
+    for name in wanted:
+        tiers = [by_name.get(spell(name), []) for by_name, spell in zip(places, SPELLINGS, strict=True)]
+        closest = next(filter(None, tiers), [])
+        answers.append((closest[0] if len(closest) == 1 else None, tiers[-1]))
+    return answers
+
+
 def match_channels(wanted: Sequence[str], found: Sequence[str]) -> list[int | None]:
     """Position in ``found`` of each name in ``wanted``; None where there is none, or more than one.
 
-    Three spellings are tried in turn: as written, `canonical`, and that without leading zeros. A spelling
+    Three spellings are tried in turn: as written, `canonical`, and `loosest`. A spelling
     counts only if no other name on either side has it too, and no position is given twice.
 
     Examples
@@ -56,14 +92,9 @@ def match_channels(wanted: Sequence[str], found: Sequence[str]) -> list[int | No
     >>> match_channels(["G1"], ["G01", "G001"])  # either may be meant
     [None]
     """
-    spellings: tuple[Callable[[str], str], ...] = (
-        lambda name: name,
-        canonical,
-        lambda name: LEADING_ZEROS.sub("", canonical(name)),
-    )
     positions: list[int | None] = [None] * len(wanted)
     taken: set[int] = set()
-    for spell in spellings:
+    for spell in SPELLINGS:
         of_wanted, of_found = [spell(name) for name in wanted], [spell(name) for name in found]
         n_wanted, n_found = Counter(of_wanted), Counter(of_found)
         place = {name: position for position, name in enumerate(of_found)}

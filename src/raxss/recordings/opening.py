@@ -8,24 +8,27 @@ Next: files.py makes series of recordings; bids.py labels their channels.
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from raxss.errors import RecordingError, shown
+from raxss.recordings.array_files import open_array
 from raxss.recordings.brainvision_files import BrainVisionRecording
 from raxss.recordings.edf_files import EdfRecording
-from raxss.recordings.formats import read_content
+from raxss.recordings.formats import SUFFIXES
 from raxss.recordings.inspection import brainvision, wfdb
 from raxss.recordings.inspection.front import header_of, inspect_file
 from raxss.recordings.problems import Problem, refusals
-from raxss.recordings.recording import ArrayRecording, Recording
+from raxss.recordings.recording import Recording
 from raxss.recordings.wfdb_files import WfdbRecording
 
-LAZY = (".edf", ".bdf", ".vhdr", ".hea")
+CHANNELWISE = (".edf", ".bdf", ".vhdr")
 
 
-def open_recording(path: Path | str, *, root: Path | None = None, inspect: bool = True) -> Recording:
+def open_recording(
+    path: Path | str, *, root: Path | None = None, inspect: bool = True, rate: float | None = None
+) -> Recording:
     """Open a recording: EDF, BDF, BrainVision, WFDB, ``.npz``, ``.npy`` or ``.csv``.
 
     Parameters
@@ -36,7 +39,10 @@ def open_recording(path: Path | str, *, root: Path | None = None, inspect: bool 
         The folder that no pointer or link may leave: by default the BIDS root that the file lies in, else its own
         folder.
     inspect
-        Inspect it first. Only for callers that have just done so themselves.
+        Inspect it first. False is only for callers that have just done so themselves.
+    rate
+        Samples per second of a ``.npz``, ``.npy`` or ``.csv`` that tells none itself; 1 otherwise, so that times
+        count samples.
 
     Returns
     -------
@@ -55,7 +61,7 @@ def open_recording(path: Path | str, *, root: Path | None = None, inspect: bool 
     """
     path = Path(path)
     problems = _inspected(path, root) if inspect else ()
-    recording = _opened(header_of(path), root)
+    recording = _opened(header_of(path), root, rate)
     recording.problems = problems
     return recording
 
@@ -66,50 +72,31 @@ def is_channelwise(path: Path) -> bool:
     >>> is_channelwise(Path("night.EDF")), is_channelwise(Path("night.npz"))
     (True, False)
     """
-    return is_lazy(path) and header_of(path).suffix.lower() != ".hea"
+    return header_of(path).suffix.lower() in CHANNELWISE
 
 
-def is_lazy(path: Path) -> bool:
-    """Whether samples are read when asked for: of EDF, BDF, BrainVision and WFDB; all else is kept as arrays.
-
-    >>> is_lazy(Path("night.hea")), is_lazy(Path("night.npz"))
-    (True, False)
-    """
-    try:
-        return header_of(path).suffix.lower() in LAZY and not path.is_dir()
-    except OSError:  # a name too long, a folder that may not be entered: reading it will say so
-        return False
-
-
-def _opened(file: Path, root: Path | None) -> Recording:
+def _opened(file: Path, root: Path | None, rate: float | None) -> Recording:
     """The recording that this file is, or is the header of."""
     suffix = file.suffix.lower()
     if suffix in (".edf", ".bdf"):
         return EdfRecording(file, root)
     if suffix == ".vhdr":
         return BrainVisionRecording(file)
-    return WfdbRecording(file) if suffix == ".hea" else _in_memory(file)
+    return WfdbRecording(file) if suffix == ".hea" else open_array(file, root, rate=rate)
 
 
 def _inspected(path: Path, root: Path | None) -> tuple[Problem, ...]:
     """The warnings about a file; an error with its coded problems if it is refused."""
+    if os.path.isdir(path):
+        raise RecordingError(
+            f"recording {shown(path)} is a folder; a file of type {', '.join(SUFFIXES)} or the name of a WFDB "
+            "record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
+        )
     problems = inspect_file(path, root=root).problems
     if refused := refusals(problems):
         told = " ".join(f"[{one.code}] {one.message}" for one in refused)
         raise RecordingError(f"recording {shown(path)} was not opened: {told}")
     return problems
-
-
-def _in_memory(path: Path) -> ArrayRecording:
-    content = read_content(path)
-    rate = 1.0 if content.rate is None else content.rate
-    if not (math.isfinite(rate) and rate > 0):
-        raise RecordingError(
-            f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
-        )
-    return ArrayRecording(
-        path.name, content.samples, rate=rate, names=content.channels, start_seconds=content.start_seconds
-    )
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

@@ -77,9 +77,13 @@ class CollectionPlan:
         What to do about absent files.
     unmatched
         In whole sentences: contacts without a channel, channels without a label, subjects without a row.
+    refused
+        In whole sentences: recordings that are there and cannot be read.
     group_by
         The level of `Series.origin` that must not sit on both sides of a split, unless somebody says otherwise;
         the widest that is known.
+    settings
+        What was chosen in planning it, such as a crop; recorded with the result.
     """
 
     source: str
@@ -88,7 +92,9 @@ class CollectionPlan:
     absent: tuple[str, ...] = ()
     where_to_get: str = ""
     unmatched: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     group_by: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[RecordingPlan, SeriesPlan]]:
         """Every series with its recording, in order."""

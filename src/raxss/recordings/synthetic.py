@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from raxss.errors import ConfigError
 from raxss.recordings.series import Series, SeriesCollection
@@ -126,6 +125,8 @@ def _random_shape(rng: np.random.Generator, n_variates: int, length: int) -> NDA
 
 def _noise(rng: np.random.Generator, n_variates: int, length: int) -> NDArray[np.float64]:
     """First-order autoregressive noise of variance 1, ``(n_variates, length)``."""
+    from scipy.signal import lfilter  # takes a second to import, and every dataset comes by here
+
     shocks = rng.normal(size=(n_variates, length)) * np.sqrt(1 - NOISE_MEMORY**2)
     shocks[:, 0] /= np.sqrt(1 - NOISE_MEMORY**2)  # starts as it goes on
     return np.asarray(lfilter([1.0], [1.0, -NOISE_MEMORY], shocks, axis=1))

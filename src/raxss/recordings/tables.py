@@ -32,11 +32,12 @@ Rows = list[tuple[int, list[str]]]  # line, cells
 
 @dataclass(frozen=True)
 class Table:
-    """A table as text: columns by their plain names, and rows as (line, cells by column)."""
+    """A table as text: columns by their plain names, rows as (line, cells by column); a worksheet has a title."""
 
     path: Path
     columns: tuple[str, ...]
     rows: tuple[tuple[int, Mapping[str, str]], ...]
+    title: str = ""
 
     def column(self, names: Iterable[str]) -> str | None:
         """The first of these columns that the table has."""
@@ -87,6 +88,7 @@ def _table(
     numbered: Sequence[tuple[int, Sequence[str]]],
     what: str,
     needed: Collection[str] | None = None,
+    title: str = "",
 ) -> Table:
     """Rows under a header, with as many cells each as there are columns; every (needed) column once."""
     if not numbered:
@@ -103,7 +105,7 @@ def _table(
                 "needed."
             )
         rows.append((line, {name: _cell(cell) for name, cell in zip(columns, cells, strict=True) if name}))
-    return Table(path, columns, tuple(rows))
+    return Table(path, columns, tuple(rows), title)
 
 
 def _text(path: Path) -> str:
@@ -170,10 +172,13 @@ def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]
         _refuse_irregular(path, what)
         _refuse_large_archive(path, what)
         with open(path, "rb") as file:
-            stored = [_from_header(rows, marks) for rows in _sheets(openpyxl, file, what, data_only=True)]
-            written = [_from_header(rows, marks) for rows in _sheets(openpyxl, file, what, data_only=False)]
+            titles, found = _sheets(openpyxl, file, what, data_only=True)
+            stored = [_from_header(rows, marks) for rows in found]
+            _, found = _sheets(openpyxl, file, what, data_only=False)
+            written = [_from_header(rows, marks) for rows in found]
         _refuse_formulas(stored, written, what, needed)
-        return [_table(path, rows, what, needed) for rows in stored if rows]
+        titled = zip(titles, stored, strict=True)
+        return [_table(path, rows, what, needed, title) for title, rows in titled if rows]
     except (RecordingError, MissingExtraError):
         raise
     except OSError as error:
@@ -184,15 +189,16 @@ def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]
         ) from error
 
 
-def _sheets(openpyxl: Any, file: IO[bytes], what: str, *, data_only: bool) -> list[Rows]:
-    """Cells of every worksheet as text, blank rows left out; nothing is computed, no link is followed."""
+def _sheets(openpyxl: Any, file: IO[bytes], what: str, *, data_only: bool) -> tuple[list[str], list[Rows]]:
+    """Titles and cells of all worksheets as text, blank rows left out; nothing is computed, no link is followed."""
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles and menus that are not kept
         book = openpyxl.load_workbook(file, read_only=True, data_only=data_only, keep_links=False)
         sheets = [_rows(sheet, what) for sheet in book.worksheets]
+        titles = [str(sheet.title) for sheet in book.worksheets]
     book.close()
-    return sheets
+    return titles, sheets
 
 
 def _rows(sheet: Any, what: str) -> Rows:

@@ -4,35 +4,39 @@
 
 A header of a hundred bytes can declare terabytes, and a small archive can unpack to them. Nothing is unpickled,
 and of .npy and .npz no sample is looked at.
-Next: formats.py reads what passed.
+Next: array_files.py reads what passed.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 import zipfile
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import shown
-from raxss.recordings.formats import ALWAYS_ALLOWED, MAX_EXPANSION
+from raxss.errors import listed, shown
+from raxss.recordings.formats import is_bomb
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening
 from raxss.recordings.inspection.fields import Refused, name_problems, not_downloaded, quoted, rate_problem
 from raxss.recordings.problems import Problem
 
 ARRAYS = ("samples", "data", "rate", "channels", "times_s")
 MOST_MEMBERS = 10_000
+MOST_CHANNELS = 2**14
 LINE_BYTES = 2**17  # of a table; a line of 128 channels has some three thousand
 LINES_AT_ONCE = 256
+HEADER_BYTES = 2**14  # of an array; numpy reads at most 10,000
 SMALL_BYTES = 2**20  # of the arrays that are not samples
 PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and type of an array
 
 
 def inspect_array(path: Path, root: Path) -> list[Problem]:
@@ -66,14 +70,15 @@ def inspect_array(path: Path, root: Path) -> list[Problem]:
 
 
 def _look_at_npy(file: BinaryIO, size: int) -> list[Problem]:
-    shape, dtype = _array_header(file, size, "the file")
+    shape, dtype = _array_header(file, size, "the array")
     _check_samples(shape, dtype, "the array")
-    return []
+    return [*_shape_problems(shape), _rate_unknown()]
 
 
-def _array_header(file: IO[bytes], n_bytes: int, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> Header:
     """Shape and type of an array in NumPy's format, of which ``n_bytes`` are there."""
     formats = np.lib.format
+    file = io.BytesIO(packed.read(HEADER_BYTES))  # a header may declare gigabytes for itself
     try:
         version = formats.read_magic(file)  # type: ignore[no-untyped-call]
         if version not in ((1, 0), (2, 0)):  # (3, 0) is for named fields alone
@@ -94,11 +99,12 @@ def _array_header(file: IO[bytes], n_bytes: int, what: str) -> tuple[tuple[int, 
         )
     declared, present = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
     if any(size < 0 for size in shape) or dtype.itemsize == 0 or declared > present:
-        bomb = declared > max(ALWAYS_ALLOWED, MAX_EXPANSION * n_bytes)
+        bomb = is_bomb(math.prod(shape), n_bytes)
+        shown_bytes = f"{declared:,}" if abs(declared) < 10**30 else "far too many"
         raise Refused(
             "too-large" if bomb else "data-missing",
-            f"{what} declares {declared:,} bytes of samples and has {present:,}; it is cut off or damaged. Copy or "
-            "write it again.",
+            f"{what} declares {shown_bytes} bytes of samples and has {present:,}; it is cut off or damaged. Copy "
+            "or write it again.",
         )
     return shape, dtype
 
@@ -111,11 +117,29 @@ def _check_samples(shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> N
     if len(shape) not in (1, 2):
         raise Refused(
             "not-supported",
-            f"{what} has {len(shape)} dimensions; (n_samples,) or (n_variates, n_samples) is needed. Store one "
-            "series a file.",
+            f"{what} has {len(shape)} dimensions, shape {shape}; (n_samples,) or (n_variates, n_samples) is "
+            "needed. Store one series a file.",
         )
     if math.prod(shape) == 0:
-        raise Refused("no-data", f"{what} has no samples. Leave the file out.")
+        raise Refused("no-data", f"{what} has no samples, shape {shape}. Leave the file out.")
+
+
+def _shape_problems(shape: tuple[int, ...]) -> list[Problem]:
+    if len(shape) == 1 or shape[0] <= min(shape[1], MOST_CHANNELS):
+        return []
+    told = f"there are {shape[0]:,} channels of {shape[1]:,} samples each; channels × time is needed"
+    todo = "Transpose it if time came first."
+    if shape[0] > MOST_CHANNELS:  # each takes memory and time of its own
+        raise Refused("too-large", f"{told}, with at most {MOST_CHANNELS:,} channels. {todo}")
+    return [Problem("shape-doubtful", f"{told}. {todo}")]
+
+
+def _rate_unknown() -> Problem:
+    return Problem(
+        "rate-unknown",
+        "the file tells no sampling rate: seconds count samples, here and in the look at signals, unless a rate is "
+        "given with it. A .npz can hold one: numpy.savez(path, samples=..., rate=...).",
+    )
 
 
 def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
@@ -123,7 +147,8 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
     try:
         with zipfile.ZipFile(file) as archive:
             members = _members(archive)
-            headers = {key: _member_header(archive, member, key) for key, member in members.items()}
+            headers = {key: _member_header(archive, one, f"array {key!r}") for key, one in members.items()}
+            _refuse_bomb(sum(map(_n_unpacked, members.values(), headers.values())), size, "the archive")
             values = "samples" if "samples" in headers else "data"
             shape, dtype = headers[values]
             _check_samples(shape, dtype, f"the array {values!r}")
@@ -138,7 +163,12 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
     except Exception:  # whatever zip and its four ways to pack stumble over
         raise Refused("not-this-format", "it is not a whole .npz archive. Copy or write it again.") from None
     _check_rate(small.get("rate"))
-    return _channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0])
+    is_timed = "rate" in members or "times_s" in members
+    return [
+        *_channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0]),
+        *_shape_problems(shape),
+        *([] if is_timed else [_rate_unknown()]),
+    ]
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -151,29 +181,39 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     if "samples" not in members and "data" not in members:
         raise Refused(
             "not-this-format",
-            f"the archive has {len(names)} arrays and none is called 'samples'. Write it with numpy.savez(path, "
-            "samples=..., rate=...), samples being variates × time.",
+            f"the archive has no array 'samples'; found are {listed(map(quoted, names)) or 'none'}. Write it with "
+            "numpy.savez(path, samples=..., rate=...), samples being variates × time.",
         )
     if any(names.count(name) > 1 for name in members):
         raise Refused("header-damaged", "the archive has an array twice; which one counts is not certain.")
     return members
 
 
-def _member_header(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str
-) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    if member.file_size > max(ALWAYS_ALLOWED, MAX_EXPANSION * member.compress_size):
+def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> None:
+    """Refuse an array in an archive that is damaged, holds objects or would unpack to far more than it should."""
+    header = _member_header(archive, member, what)
+    _refuse_bomb(_n_unpacked(member, header), member.compress_size, what)
+
+
+def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> Header:
+    if member.compress_type not in PACKINGS or member.flag_bits & 1:
+        raise Refused("not-supported", f"{what} is encrypted or packed in an unknown way. Write it again.")
+    with archive.open(member) as file:
+        return _array_header(file, member.file_size, what)
+
+
+def _n_unpacked(member: zipfile.ZipInfo, header: Header) -> int:
+    """Values of eight bytes that an array takes, by its header or by the archive's directory."""
+    return max(math.prod(header[0]), member.file_size // 8)
+
+
+def _refuse_bomb(n_samples: int, n_bytes: int, what: str) -> None:
+    if is_bomb(n_samples, n_bytes):
         raise Refused(
             "too-large",
-            f"array {key!r} takes {member.compress_size:,} bytes and would unpack to {member.file_size:,}, which "
-            "no recording does. If it is meant so, write it unpacked with numpy.savez.",
+            f"{what} takes {n_bytes:,} bytes and would unpack to {8 * n_samples:,}, which no recording does. If it "
+            "is meant so, write it unpacked with numpy.savez.",
         )
-    if member.compress_type not in PACKINGS or member.flag_bits & 1:
-        raise Refused(
-            "not-supported", f"array {key!r} is encrypted or packed in an unknown way. Write it again."
-        )
-    with archive.open(member) as file:
-        return _array_header(file, member.file_size, f"array {key!r}")
 
 
 def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray[Any, Any]:
@@ -183,9 +223,16 @@ def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) ->
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
 
 
-def _check_times(header: tuple[tuple[int, ...], np.dtype[Any]] | None, n_samples: int) -> None:
-    if header is not None and (header[0] != (n_samples,) or header[1].kind not in "iuf"):
-        raise Refused("header-damaged", f"'times_s' is not one number for each of {n_samples:,} samples.")
+def _check_times(header: Header | None, n_samples: int) -> None:
+    if header is None:
+        return
+    shape, dtype = header
+    if shape != (n_samples,) or dtype.kind not in "iuf" or n_samples < 2:
+        raise Refused(
+            "header-damaged",
+            f"'times_s' has shape {shape} and type {quoted(str(dtype))}; one number for each of {n_samples:,} "
+            "samples, and at least 2, are needed.",
+        )
 
 
 def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
@@ -193,7 +240,8 @@ def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
         return
     if rate.size != 1 or rate.dtype.kind not in "iuf":
         raise Refused(
-            "bad-rate", f"'rate' has {rate.size} values of type {rate.dtype}; one number is needed."
+            "bad-rate",
+            f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}; one number is needed.",
         )
     value = float(rate.reshape(()))
     problem = rate_problem(value if math.isfinite(value) else None, f"a 'rate' of {value:g}")
@@ -214,29 +262,43 @@ def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) ->
 
 
 def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
-    """Every line, a thousand at a time: is it a row of as many numbers as the first?"""
-    lines = _lines(file)
-    names: list[str] = []
-    width, n_rows, n_missing = 0, 0, 0
-    while block := list(islice(lines, LINES_AT_ONCE)):
-        if n_rows == width == 0:
-            first = _cells(block[0][1])
-            if not any(map(_is_number, first)):
-                names, width = [cell.strip() for cell in first], len(first)
-                block = block[1:]
-            else:
-                width = len(first)
-        values = _numbers(block, width)
+    """Every line: is it a row of as many numbers as the first?"""
+    n_rows, n_missing, problems = 0, 0, []
+    for names, values in table_blocks(file):
+        if n_rows == 0:
+            problems = name_problems(names) + _header_problems(names, values)
         n_rows += len(values)
         n_missing += int(np.count_nonzero(~np.isfinite(values)))
-    if n_rows == 0:
-        raise Refused("no-data", "the table has no line of numbers. Leave it out.")
-    problems = name_problems(names)
+    problems += _shape_problems((values.shape[1], n_rows))
     if n_missing:
-        problems.append(
-            Problem("nan-run", f"{n_missing:,} of {n_rows * width:,} values are not finite numbers.")
-        )
-    return problems
+        told = f"{n_missing:,} of {n_rows * values.shape[1]:,} values are not finite numbers."
+        problems.append(Problem("nan-run", told))
+    return [*problems, _rate_unknown()]
+
+
+def _header_problems(names: list[str], values: NDArray[np.float64]) -> list[Problem]:
+    """pandas writes 0, 1, 2 ... above columns without names, which looks like samples."""
+    if names or values.shape[1] < 2 or not np.array_equal(values[0], np.arange(values.shape[1])):
+        return []
+    told = f"the first line counts from 0 to {values.shape[1] - 1}, as a header of pandas does"
+    return [Problem("header-doubtful", f"{told}; it is read as samples. If it is a header, remove it.")]
+
+
+def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
+    """Names of the columns, if the first line has no number, and values ``(lines, columns)``, some lines a time."""
+    lines = _lines(file)
+    first = next(lines, None)
+    if first is None:
+        raise Refused("no-data", "the table has no samples. Leave it out.")
+    cells = _cells(first[1])
+    names = [] if any(map(_is_number, cells)) else [cell.strip() for cell in cells]
+    rows = lines if names else chain([first], lines)
+    n_rows = 0
+    while block := list(islice(rows, LINES_AT_ONCE)):
+        n_rows += len(block)
+        yield names, _numbers(block, len(cells))
+    if n_rows == 0:
+        raise Refused("no-data", "the table has no samples, only names. Leave it out.")
 
 
 def _cells(line: str) -> list[str]:
@@ -248,8 +310,6 @@ def _cells(line: str) -> list[str]:
 
 def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:
     """``(lines, width)``; a refusal names the first line that is no row of ``width`` numbers."""
-    if not block:
-        return np.empty((0, width))
     try:
         values = np.loadtxt([line for _, line in block], delimiter=",", ndmin=2, comments=None)
     except ValueError:
@@ -263,9 +323,11 @@ def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:
             raise Refused(
                 "header-damaged", f"{told}; every line needs one value a variate. Write the table again."
             )
-        if not all(map(_is_number, cells)):
-            told = f"line {place} has a value that is no number; numbers separated by commas are needed"
-            raise Refused("header-damaged", f"{told}. Write nan where a sample is missing.")
+        wrong = next((cell.strip() for cell in cells if not _is_number(cell)), None)
+        if wrong is not None:  # a wrong number or sign may be quoted, a word may be somebody's name
+            told = f"line {place} has {'a word' if any(map(str.isalpha, wrong)) else quoted(wrong)}"
+            needed = "numbers separated by commas are needed. Write nan where a sample is missing"
+            raise Refused("header-damaged", f"{told}; {needed}.")
     raise Refused("header-damaged", "the table is not one of numbers. Write it again.")
 
 

@@ -15,12 +15,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 
 from raxss.errors import RecordingError, shown
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
-from raxss.recordings.inspection.edf import microvolts_per
+from raxss.recordings.inspection.edf import microvolts_per, problem_of_segments
 from raxss.recordings.inspection.fields import (
     Refused,
     follow,
@@ -37,7 +36,6 @@ from raxss.recordings.problems import Problem, refusals
 HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
 MARKER_BYTES = 2**23
 MOST_CHANNELS = 4096
-MOST_SEGMENTS = 100_000
 MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
 SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
 ORIENTATIONS = ("MULTIPLEXED", "VECTORIZED")
@@ -66,8 +64,8 @@ class BrainVisionHeader:
     segment_starts
         First sample of each stretch without a gap, from the markers "New Segment"; always begins with 0.
     segment_seconds
-        When each stretch began, in seconds after the first, from the dates of these markers; None where
-        they have none.
+        When each stretch began, in seconds after the first, from the dates of these markers; one without a
+        date is taken to follow the stretch before.
     """
 
     data_file: Path
@@ -82,7 +80,7 @@ class BrainVisionHeader:
     n_samples: int
     encoding: str
     segment_starts: tuple[int, ...] = (0,)
-    segment_seconds: tuple[float | None, ...] = (0.0,)
+    segment_seconds: tuple[float, ...] = (0.0,)
 
 
 def inspect_brainvision(path: Path, root: Path) -> list[Problem]:
@@ -375,6 +373,10 @@ def _data_file(common: Fields, path: Path, root: Path) -> Path:
         raise Refused(found.code, found.message)
     if not_downloaded(found, root):
         raise Refused("not-found", f"{shown(found)} is not downloaded: it is a git-annex pointer. Fetch it.")
+    if len(str(found.resolve()).splitlines()) > 1:
+        raise Refused(
+            "not-supported", "a folder above the data file has a line break in its name. Rename the folder."
+        )
     return found
 
 
@@ -422,17 +424,19 @@ def _n_samples(
 
 
 def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]) -> Path | None:
-    name = _with_base_name(common.get("markerfile", ""), path)
-    if not name:
+    """The one that the header names, or else the one beside it."""
+    named = _with_base_name(common.get("markerfile", ""), path)
+    for name in dict.fromkeys((named, f"{path.stem}.vmrk")):
+        found = follow(name, path.parent, root, "MarkerFile") if name else None
+        if isinstance(found, Path) and not not_downloaded(found, root):
+            if name != named:
+                told = f"the marker file that the header names is missing; {shown(name)} is used."
+                problems += [Problem("header-inconsistent", told)] if named else []
+            return found
+        if isinstance(found, Problem) and found.code != "not-found":
+            raise Refused(found.code, found.message)
+    if not named:
         return None
-    found = follow(name, path.parent, root, "MarkerFile")
-    if isinstance(found, Path) and not not_downloaded(found, root):
-        return found
-    if isinstance(found, Problem) and found.code != "not-found":
-        raise Refused(found.code, found.message)
-    beside = problem_of_opening(path.with_suffix(".vmrk"), root)
-    if beside is not None and beside.code == "outside":  # MNE would take this one instead
-        raise Refused(beside.code, beside.message)
     told = "the marker file is missing; whether the recording has gaps is not known. Copy the .vmrk file beside it"
     problems.append(Problem("sidecar-missing", f"{told}, and let MarkerFile name it."))
     return None
@@ -440,7 +444,7 @@ def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]
 
 def _segments_of(
     marker_file: Path | None, root: Path, n_samples: int, rate: float, common: Fields, problems: list[Problem]
-) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Where each stretch begins: sample, and seconds after the first."""
     markers = _markers_of(marker_file, root) if marker_file is not None else []
     n_outside = sum(not 1 <= position <= n_samples for position, _, _ in markers)
@@ -452,27 +456,50 @@ def _segments_of(
     }
     every = whole(common.get("segmentdatapoints", ""))
     if common.get("segmentationtype", "NOTSEGMENTED").strip().upper() != "NOTSEGMENTED" and every:
-        if n_samples > every * MOST_SEGMENTS:
-            raise Refused(
-                "too-large", f"SegmentDataPoints is {every}, which makes {n_samples // every:,} segments."
-            )
+        if problem := problem_of_segments(-(-n_samples // every)):
+            raise Refused(problem.code, problem.message)
         for start in range(0, n_samples, every):
             dates.setdefault(start, None)
-    first_date = dates.setdefault(0, None)
+    dates.setdefault(0, None)
     starts = tuple(sorted(dates))
+    if problem := problem_of_segments(len(starts)):
+        raise Refused(problem.code, problem.message)
+    seconds, n_unknown, n_early = _times_of(starts, dates, rate)
     if len(starts) > 1:
         told = f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment."
+        if n_unknown:
+            told += f" When {n_unknown} of them began is not known; they are taken to follow the one before."
         problems.append(Problem("gaps", told))
-    seconds = tuple(_seconds_between(first_date, dates[start]) if start else 0.0 for start in starts)
-    in_order = all(
-        earlier is None or later is None or later > earlier + (second - first) / rate - 1.0
-        for (first, earlier), (second, later) in pairwise(zip(starts, seconds, strict=True))
-    )
-    if not in_order:
-        told = "the dates of 'New Segment' markers contradict the lengths of the segments; the dates are not used."
+    if n_early:
+        told = (
+            f"by the dates of their markers {n_early} segments begin before the one before is over; these dates "
+            "are not used."
+        )
         problems.append(Problem("header-inconsistent", told))
-        seconds = (0.0, *[None] * (len(starts) - 1))
     return starts, seconds
+
+
+def _times_of(
+    starts: tuple[int, ...], dates: Mapping[int, datetime | None], rate: float
+) -> tuple[tuple[float, ...], int, int]:
+    """When each stretch began, never before the last was over; how many have no date, and too early a one."""
+    known: tuple[datetime, float] | None = None  # the last date, and the seconds that it stands for
+    seconds, n_unknown, n_early, before = [0.0], 0, 0, 0
+    for start in starts:
+        end = seconds[-1] + (start - before) / rate
+        date, begun = dates[start], end
+        if date is not None and known is not None:
+            begun = known[1] + (date - known[0]).total_seconds()
+        elif start:
+            n_unknown += 1
+        is_early = begun < end - 1 / rate
+        n_early += is_early
+        if start:
+            seconds.append(max(begun, end))
+        if date is not None and not is_early:
+            known = date, seconds[-1]
+        before = start
+    return tuple(seconds), n_unknown, n_early
 
 
 def _markers_of(marker_file: Path, root: Path) -> list[tuple[int, bool, datetime | None]]:
@@ -492,7 +519,7 @@ def _markers_of(marker_file: Path, root: Path) -> list[tuple[int, bool, datetime
                 f"marker {place} of the marker file cannot be understood: type, description, position and length, "
                 "separated by commas, are needed. Export the recording again.",
             )
-        begins = fields[0] == "New Segment"
+        begins = fields[0].strip().casefold() == "new segment"
         markers.append((position, begins, _date_of(fields[-1]) if begins and len(fields) > 4 else None))
     return markers
 
@@ -502,7 +529,3 @@ def _date_of(text: str) -> datetime | None:
         return datetime.strptime(text, "%Y%m%d%H%M%S%f") if len(text) == 20 and int(text) else None
     except ValueError:
         return None
-
-
-def _seconds_between(first: datetime | None, later: datetime | None) -> float | None:
-    return (later - first).total_seconds() if first is not None and later is not None else None

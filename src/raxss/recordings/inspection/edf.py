@@ -65,6 +65,9 @@ MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "\u00b5V": 1.0, "\u03bcV": 1.0, "n
 N_NAMED = 10  # channels that a message names one by one
 # Onsets are decimal text, often of milliseconds: records nearer than this follow each other.
 ONSET_TOLERANCE = 1e-3  # seconds
+# Every segment and every rate is decoded by itself, and readers take a millisecond and more for each.
+MOST_SEGMENTS = 2000
+MOST_RATES = 32
 BYTES_AT_ONCE = 2**20  # of annotations, while onsets are read
 
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
@@ -580,8 +583,28 @@ def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
     distinct = sorted(set(rates.values()))
     if len(distinct) == 1:
         return []
+    if problem := problem_of_rates(len(distinct)):
+        return [problem]
     told = listed((f"{rate:g}" for rate in distinct), N_NAMED)
     return [Problem("mixed-rates", f"{shown(path)} has channels of {told} Hz; each is read at its own rate.")]
+
+
+def problem_of_rates(n_rates: int) -> Problem | None:
+    """Whether a recording has more rates than can be read in any reasonable time."""
+    if n_rates <= MOST_RATES:
+        return None
+    told = f"the recording has channels of {n_rates:,} different rates; at most {MOST_RATES} are read."
+    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
+
+
+def problem_of_segments(n_segments: int) -> Problem | None:
+    """Whether a recording is in more pieces than can be read in any reasonable time."""
+    if n_segments <= MOST_SEGMENTS:
+        return None
+    told = (
+        f"the recording is in {n_segments:,} pieces with gaps in between; at most {MOST_SEGMENTS:,} are read."
+    )
+    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
 
 
 def _is_rate(rate: float) -> bool:
@@ -625,6 +648,8 @@ def _problems_of_time(path: Path, root: Path, header: EdfHeader) -> list[Problem
             )
         )
     runs = contiguous_runs(onsets, header)
+    if problem := problem_of_segments(len(runs)):
+        return [*problems, problem]
     if len(runs) > 1:
         if header.kind.endswith("+C"):
             problems.append(
@@ -678,16 +703,32 @@ def contiguous_runs(onsets: NDArray[np.float64], header: EdfHeader) -> list[tupl
     >>> contiguous_runs(np.array([0.0, 1.0, 3600.0, 3601.0]), header)
     [(0, 2), (2, 4)]
     """
-    starts = np.flatnonzero(np.diff(onsets) - header.record_seconds > _tolerance(header)) + 1
+    starts = np.flatnonzero(np.diff(onsets) - header.record_seconds > _tolerance(header, onsets)) + 1
     edges = [0, *starts.tolist(), len(onsets)]
     return list(pairwise(edges))
 
 
-def _tolerance(header: EdfHeader) -> float:
+def _tolerance(header: EdfHeader, onsets: NDArray[np.float64]) -> float:
     """Seconds by which a record may begin early or late and still follow the one before."""
     fastest = max((signal.n_samples for signal in header.data_signals), default=0)
-    half_sample = header.record_seconds / fastest / 2 if fastest else 0.0
-    return max(ONSET_TOLERANCE, half_sample) if header.record_seconds > 2 * ONSET_TOLERANCE else half_sample
+    sample = header.record_seconds / fastest if fastest else 0.0
+    if header.record_seconds <= 2 * ONSET_TOLERANCE:
+        return sample / 2
+    if sample and header.kind.endswith("+D"):  # a millisecond is many samples of a fast signal
+        return max(min(ONSET_TOLERANCE, max(1.5 * sample, 1.001 * _last_digit(onsets))), sample / 2)
+    return max(ONSET_TOLERANCE, sample / 2)
+
+
+def _last_digit(onsets: NDArray[np.float64]) -> float:
+    """What one more in the last decimal of times is worth: neighbours differ by as much from rounding alone.
+
+    >>> _last_digit(np.array([0.0, 0.5, 1.0003]))
+    0.0001
+    """
+    for decimals in range(3, 7):
+        if np.abs(onsets - np.round(onsets, decimals)).max(initial=0.0) < 1e-8:
+            return float(10.0**-decimals)
+    return 0.0
 
 
 def _onsets(path: Path, file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.float64], int]:
@@ -705,7 +746,7 @@ def _onsets(path: Path, file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.f
     blank = np.isnan(told)
     if blank.any():
         told = _filled(told, header.record_seconds)
-    early = np.flatnonzero(np.diff(told) - header.record_seconds < -_tolerance(header))
+    early = np.flatnonzero(np.diff(told) - header.record_seconds < -_tolerance(header, told - told[0]))
     if len(early):
         number = int(early[0]) + 1
         raise RecordingError(

@@ -131,19 +131,19 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     from raxss.recordings.inspection.signals import inspect_signals
 
     try:
-        found = inspect_signals(path, root or root_of(path))
+        found, notes = inspect_signals(path, root or root_of(path))
     except MissingExtraError as error:
         return replace(inspection, notes=(*inspection.notes, f"the signals were not looked at: {error}"))
     except RecordingError as error:
-        found = [Problem("header-damaged", str(error))]
+        found, notes = [Problem("header-damaged", str(error))], []
     except Exception as error:
-        found = [_unexpected(path, error)]
-    return replace(inspection, problems=(*inspection.problems, *found))
+        found, notes = [_unexpected(path, error)], []
+    return replace(inspection, problems=(*inspection.problems, *found), notes=(*inspection.notes, *notes))
 
 
 def _problems_of_file(path: Path, root: Path | None) -> list[Problem]:
-    header = header_of(path)
     try:
+        header = header_of(path)
         root = root or root_of(header)
         inspect = _inspector_of(header)
         if inspect is None:

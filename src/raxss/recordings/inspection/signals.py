@@ -41,15 +41,22 @@ LINE_SHARE_OF_WINDOWS = 0.1
 MAINS = (50.0, 60.0)
 LOWEST_HERTZ = 1.0  # drift below this is no argument for or against hum
 N_LINE_WINDOWS = 500  # looked at in each channel, spread over all of it
+MOST_STRETCHES = (
+    2000  # segments, times different rates, that are looked at; decoders take milliseconds for each
+)
+MOST = 1e30  # in any unit; no converter gives more, and its square still is a number
 
 
-def inspect_signals(path: Path, root: Path) -> list[Problem]:
-    """Open a recording that was not refused and look at all of its samples, a block at a time."""
+def inspect_signals(path: Path, root: Path) -> tuple[list[Problem], list[str]]:
+    """Open a recording that was not refused and look at its samples, a block at a time: problems, and notes."""
     from raxss.recordings.opening import open_recording
 
     path = path.absolute()  # a decoder may take a leading '~' for a home
     with open_recording(path, root=root, inspect=False) as recording:
-        return signal_problems(recording, limits=_limits(path, root, recording))
+        every = _every(recording)
+        notes = [f"the signals of one in {every} segments were looked at"] if every > 1 else []
+        problems = signal_problems(recording, limits=_limits(path, root, recording))
+        return [*problems, *_checksum_problems(recording)], notes
 
 
 def signal_problems(
@@ -76,7 +83,7 @@ def signal_problems(
         for place, channel in enumerate(recording.channels)
     ]
     for same_rate in _channels_by_rate(recording):
-        for segment in range(len(recording.segments)):
+        for segment in range(0, len(recording.segments), _every(recording)):
             for place in same_rate:
                 looks[place].begin_segment(recording.n_samples(place, segment))
             for places, start, stop in _blocks(recording, same_rate, segment):
@@ -84,6 +91,21 @@ def signal_problems(
                 for place, row in zip(places, samples, strict=True):
                     looks[place].see(row)
     return _summary(recording, looks)
+
+
+def _every(recording: Recording) -> int:
+    """Which segments are looked at: all, or every second, third, ... where there are very many."""
+    n_stretches = len(recording.segments) * len(_channels_by_rate(recording))
+    return max(1, -(-n_stretches // MOST_STRETCHES))
+
+
+def _checksum_problems(recording: Recording) -> list[Problem]:
+    """Whether the samples are those that the header was written for."""
+    if not (names := recording.wrong_checksums()):
+        return []
+    told = f"{shown(recording.name)} tells a checksum that its samples do not have"
+    what_to_do = "Its data file belongs to another record or was changed; copy it again."
+    return [Problem("checksum", f"{told}: {listed(map(repr, names))}. {what_to_do}")]
 
 
 def _limits(path: Path, root: Path, recording: Recording) -> list[tuple[float, float]] | None:
@@ -151,7 +173,7 @@ class _Look:
 
     def see(self, samples: NDArray[np.float64]) -> None:  # (n,)
         """Take in the next block."""
-        finite = np.isfinite(samples)
+        finite = np.abs(samples) <= MOST  # never true of NaN
         self.n_samples += len(samples)
         self.n_not_finite += len(samples) - int(finite.sum())
         samples = np.where(finite, samples, np.nan)
@@ -292,7 +314,7 @@ def _runs(mask: NDArray[np.bool_], before: int) -> tuple[NDArray[np.int64], int]
 def _summary(recording: Recording, looks: Sequence[_Look]) -> list[Problem]:
     """One problem a kind, with the channels that have it."""
     kinds: list[tuple[str, str, Callable[[_Look], float]]] = [
-        ("nan-run", "with samples that are not numbers", lambda look: look.not_finite_share),
+        ("nan-run", "with samples that are not numbers or beyond 1e30", lambda look: look.not_finite_share),
         ("flat", "without any change for 5 s or a tenth of the time", lambda look: look.flat_share),
         ("railed", "cut off at the limits of the converter", lambda look: look.railed_share),
         ("line-noise", "with mostly mains hum, 50 or 60 Hz", lambda look: look.hum_share),

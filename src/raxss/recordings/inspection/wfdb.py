@@ -11,16 +11,18 @@ Next: wfdb_files.py reads samples of what passed.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 
 from raxss.errors import RecordingError, shown
-from raxss.recordings.formats import ALWAYS_ALLOWED, MAX_EXPANSION, WFDB_SAMPLE_BYTES, WFDB_SUFFIXES
+from raxss.recordings.formats import WFDB_SAMPLE_BYTES, WFDB_SUFFIXES, is_bomb
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
+from raxss.recordings.inspection.edf import problem_of_rates, problem_of_segments
 from raxss.recordings.inspection.fields import (
     Refused,
     follow,
@@ -34,8 +36,10 @@ from raxss.recordings.inspection.fields import (
 from raxss.recordings.problems import Problem, refusals
 
 HEADER_BYTES = 2**20
-MOST_SIGNALS = 2048
-MOST_SEGMENTS = 10_000
+MOST_SIGNALS = 512
+MOST_SECONDS = 366 * 86400  # from the first sample to the last, gaps included
+# wfdb takes a millisecond for each signal line, which it reads again for every segment, block and rate
+MOST_LINES = 1500
 COMPRESSED = ("508", "516", "524")
 RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
 RATE = re.compile(r"(\d+\.?\d*|\.\d+)(?:/(-?\d+\.?\d*)(?:\(-?\d+\.?\d*\))?)?", re.ASCII)
@@ -59,6 +63,7 @@ class WfdbSignal:
     gain: float
     unit: str
     name: str
+    checksum: int = 0  # 0: not told
 
 
 @dataclass(frozen=True)
@@ -121,9 +126,13 @@ def read_header(path: Path) -> WfdbHeader:
 
 
 def _header_of(path: Path) -> Path:
-    if "::" in str(path) or "://" in str(path):  # to wfdb these are addresses of other machines
+    if "::" in os.path.abspath(path) or "://" in str(path):  # to wfdb these are addresses of other machines
         raise Refused(
             "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
+        )
+    if path.suffix != ".hea" and path.suffix.lower() == ".hea" and path.exists():
+        raise Refused(
+            "not-supported", f"{shown(path)} is named {path.suffix}, and wfdb asks for .hea. Rename it."
         )
     if path.suffix.lower() in WFDB_SUFFIXES:
         return path.with_suffix(".hea")
@@ -201,10 +210,10 @@ def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
             "the first line is not that of a WFDB record: name, signals, rate, samples, time and date are needed. "
             "Copy the header again.",
         )
-    if name[2] is not None and not 1 <= int(name[2]) <= MOST_SEGMENTS:
-        raise Refused(
-            "header-damaged", f"the record has {int(name[2]):,} segments; 1 to {MOST_SEGMENTS:,} may be."
-        )
+    if name[2] is not None and int(name[2]) == 0:
+        raise Refused("header-damaged", "the record has 0 segments; at least 1 is needed. Copy it again.")
+    if problem := problem_of_segments(int(name[2] or 1)):
+        raise Refused(problem.code, problem.message)
     if not 1 <= n_signals <= MOST_SIGNALS:
         code = "no-data" if n_signals == 0 else "header-damaged"
         raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed.")
@@ -221,7 +230,11 @@ def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
             "header-damaged", f"the record has {quoted(tokens[3])} samples; a whole number is needed."
         )
     if n_samples == 0:
-        raise Refused("no-data", "the header declares 0 samples. Leave the record out.")
+        raise Refused(
+            "not-supported",
+            "the header declares 0 samples, which stands for a length that is not known; wfdb would read none. "
+            "Write the number of samples, or leave it out.",
+        )
     if not _is_time(tokens[4:]):  # never quoted
         raise Refused(
             "header-damaged", "the time or date in the first line cannot be understood. Remove them."
@@ -265,9 +278,18 @@ def _signal_line(position: int, line: str) -> WfdbSignal:
         raise Refused(
             "header-damaged", f"signal {position} has {per_frame} samples a frame; at least 1 is needed."
         )
-    name = _description(position, tokens[3] if len(tokens) > 3 else "")
+    name, numbers = _description(position, tokens[3] if len(tokens) > 3 else "")
+    checksum = numbers[3] if len(numbers) > 3 else 0
     return WfdbSignal(
-        tokens[0], stored[1], per_frame, int(stored[3] or 0), int(stored[4] or 0), gain, unit, name
+        tokens[0],
+        stored[1],
+        per_frame,
+        int(stored[3] or 0),
+        int(stored[4] or 0),
+        gain,
+        unit,
+        name,
+        checksum,
     )
 
 
@@ -288,20 +310,22 @@ def _gain(position: int, token: str) -> tuple[float, str]:
     return gain, matched[3] or ""
 
 
-def _description(position: int, rest: str) -> str:
+def _description(position: int, rest: str) -> tuple[str, list[int]]:
     """What is left of a line after up to five numbers: resolution, zero, first value, checksum, block size."""
+    numbers = []
     for number_of in NUMBERS:
         token, *after = rest.split(None, 1)[:2] or [""]
         if not number_of.fullmatch(token):
             break
+        numbers.append(int(token))
         rest = "".join(after)
     else:
-        return _up_to_tab(rest)
+        return _up_to_tab(rest), numbers
     if re.match(r"[-+.]?\d", rest):
         raise Refused(
             "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
         )
-    return _up_to_tab(rest)
+    return _up_to_tab(rest), numbers
 
 
 def _up_to_tab(text: str) -> str:
@@ -368,18 +392,30 @@ def _check_size(
 ) -> None:
     """How many bytes the signals of one file need, and how many there are."""
     stored, per_frame = signals[0], sum(signal.per_frame for signal in signals)
-    sample_bytes = WFDB_SAMPLE_BYTES.get(stored.format, 2 / MAX_EXPANSION)  # compressed: a bound, not a size
+    sample_bytes = WFDB_SAMPLE_BYTES.get(stored.format, 0.0)  # compressed: not known, see is_bomb below
     present = size - (stored.offset if stored.format not in COMPRESSED else 0)
     frames = header.n_samples
     if frames is None:
+        if stored.format in COMPRESSED:
+            raise Refused(
+                "not-supported",
+                f"{shown(stored.file)} is compressed, and the header does not tell how many samples it has. Write "
+                "their number into the first line.",
+            )
         frames = math.floor(max(present, 0) / (per_frame * sample_bytes))
     needed = frames * per_frame * sample_bytes
     if frames == 0 or present <= 0:
         raise Refused(
             "no-data", f"{shown(stored.file)} has {size:,} bytes, too few for one sample. Copy it again."
         )
+    bomb = is_bomb(frames * per_frame, size)
+    if stored.format in COMPRESSED and bomb:
+        raise Refused(
+            "too-large",
+            f"the header declares {frames:,} samples in {shown(stored.file)}, which has {size:,} bytes; no "
+            "recording can be compressed so far. Copy it again, or convert the record to format 16.",
+        )
     if present < math.floor(needed):
-        bomb = frames * per_frame * 8 > max(ALWAYS_ALLOWED, MAX_EXPANSION * size)
         raise Refused(
             "too-large" if bomb else "data-missing",
             f"the header declares {frames:,} samples, {math.floor(needed):,} bytes in {shown(stored.file)}, which "
@@ -388,6 +424,11 @@ def _check_size(
     if max(signal.skew for signal in signals) > frames:  # wfdb would append as many samples
         raise Refused(
             "header-damaged", "a signal lags by more samples than the record has. Copy the header again."
+        )
+    if len({signal.skew for signal in signals}) > 2:
+        raise Refused(
+            "not-supported",
+            f"signals of {shown(stored.file)} lag by several different times, which wfdb cannot read.",
         )
     if stored.format not in COMPRESSED and present >= needed + per_frame * sample_bytes:
         told = f"{shown(stored.file)} has {present:,} bytes, and {math.ceil(needed):,} are declared and read."
@@ -412,9 +453,25 @@ def _check_meaning(header: WfdbHeader, problems: list[Problem]) -> None:
         told = f"{n_blank} of {len(signals)} signals have no unit; mV is assumed, as the format has it."
         problems.append(Problem("blank-unit", told))
     problems += name_problems([signal.name for signal in signals])
+    n_rates = len({signal.per_frame for signal in signals})
+    problem = problem_of_rates(n_rates) or _problem_of_lines(_lines_read(header))
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
     if len({signal.per_frame for signal in signals}) > 1:
         rates = ", ".join(f"{rate:g}" for rate in sorted({one.per_frame * header.rate for one in signals}))
         problems.append(Problem("mixed-rates", f"signals have rates of {rates} Hz; each is read at its own."))
+
+
+def _lines_read(header: WfdbHeader) -> int:
+    """How many lines wfdb reads for one look at all signals: all of them, for every rate."""
+    return (2 + len(header.signals)) * len({signal.per_frame for signal in header.signals})
+
+
+def _problem_of_lines(n_lines: int) -> Problem | None:
+    if n_lines <= MOST_LINES:
+        return None
+    told = f"wfdb would have to read more than {MOST_LINES:,} lines, one a signal for every segment and rate."
+    return Problem("too-many-pieces", f"{told} Write parts of it to records of their own.")
 
 
 def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[Problem]) -> None:
@@ -424,7 +481,7 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
         told = f"the header declares {header.n_samples:,} samples, and its segments {sum(lengths):,}; these count."
         problems.append(Problem("header-inconsistent", told))
     parts: dict[str, WfdbHeader] = {}
-    n_bytes = 0
+    n_bytes = n_lines = 0
     for name, length in header.segments:
         if name == "~":
             continue
@@ -434,6 +491,9 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
         present = parts[name].n_samples
         if present is not None and present < length:
             raise Refused("data-missing", f"segment {quoted(name)} has {present:,} samples, not {length:,}.")
+        n_lines += _lines_read(parts[name])
+        if problem := _problem_of_lines(n_lines):
+            raise Refused(problem.code, problem.message)
     records = [parts[name] for name, length in header.segments if name != "~" and length]
     if not records:
         raise Refused("no-data", "the record has gaps and no segment with samples. Leave it out.")
@@ -443,7 +503,8 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
             "not-supported", "segments have different signals or units. Read them one by one, as records."
         )
     per_frame = sum(signal.per_frame for signal in records[0].signals)
-    if sum(lengths) * per_frame * 8 > max(ALWAYS_ALLOWED, MAX_EXPANSION * n_bytes):
+    n_read = sum(length for name, length in header.segments if name != "~")  # gaps take no memory
+    if is_bomb(n_read * per_frame, n_bytes) or sum(lengths) > MOST_SECONDS * header.rate:
         raise Refused(
             "too-large",
             f"the segments declare {sum(lengths):,} samples in all, and their files have {n_bytes:,} bytes. Copy "
@@ -476,4 +537,20 @@ def _segment(
     if part.rate != whole_record.rate:
         told = f"segment {quoted(name)} has a rate of {part.rate:g} Hz, and the record {whole_record.rate:g}"
         raise Refused("not-supported", f"{told}; one rate is needed. Read the segments as records.")
-    return part, 0 if is_layout else _check_data(part, found.parent, root, problems)
+    if is_layout:
+        return part, 0
+    n_bytes = _check_data(part, found.parent, root, problems)
+    return (
+        replace(part, n_samples=_measured(part, found.parent)) if part.n_samples is None else part
+    ), n_bytes
+
+
+def _measured(header: WfdbHeader, folder: Path) -> int | None:
+    """How many frames the data files have, by their sizes; None if they are compressed."""
+    frames = []
+    for file, signals in _by_file(header.signals):
+        if signals[0].format in COMPRESSED:
+            return None
+        frame_bytes = sum(one.per_frame for one in signals) * WFDB_SAMPLE_BYTES[signals[0].format]
+        frames.append(math.floor(((folder / file).stat().st_size - signals[0].offset) / frame_bytes))
+    return min(frames)

@@ -1,0 +1,142 @@
+"""Which samples does this .npy, .npz or .csv file hold?
+
+    a file that inspection/arrays.py did not refuse -> ArrayRecording, whose samples are in memory as stored
+
+Nothing is unpickled. Next: opening.py opens these and all else; files.py makes series of them.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.errors import RecordingError, shown
+from raxss.recordings.inspection.arrays import check_member, table_blocks
+from raxss.recordings.inspection.confinement import open_confined, root_of
+from raxss.recordings.inspection.fields import Refused, rate_problem
+from raxss.recordings.recording import ArrayRecording
+
+
+@dataclass(frozen=True, eq=False)
+class _Content:
+    """``samples (n_variates, n_samples)``; rate, channel names and start where the file tells them."""
+
+    samples: NDArray[Any]
+    rate: float | None = None
+    channels: tuple[str, ...] = ()
+    start_seconds: float = 0.0
+
+
+def open_array(path: Path, root: Path | None = None, *, rate: float | None = None) -> ArrayRecording:
+    """Read a recording that is kept as arrays and was not refused. ``rate``: for a file that tells none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "two.csv"
+    >>> _ = path.write_text("left,right\\n1,10\\n2,20\\n3,30\\n")
+    >>> open_array(path, rate=4.0).channels[1]
+    Channel(name='right', rate=4.0, unit='')
+    """
+    content = _content(path, root or root_of(path))
+    rate = next(one for one in (content.rate, rate, 1.0) if one is not None)
+    if not (math.isfinite(rate) and rate > 0):
+        raise RecordingError(
+            f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
+        )
+    return ArrayRecording(
+        path.name, content.samples, rate=rate, names=content.channels, start_seconds=content.start_seconds
+    )
+
+
+def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
+    """One array of a zip archive, unless it would unpack to far more than recordings do."""
+    try:
+        check_member(archive, member, what)
+    except Refused as refused:
+        raise RecordingError(refused.problem.message) from None
+    with archive.open(member) as file:
+        return _load(file)
+
+
+def _content(path: Path, root: Path) -> _Content:
+    """What the file holds; whatever a decoder stumbles over, in our words."""
+    readers: dict[str, Callable[[BinaryIO], _Content]] = {
+        ".npz": _read_npz,
+        ".npy": lambda file: _Content(_by_variate(_load(file))),
+        ".csv": _read_csv,
+    }
+    try:
+        with open_confined(path, root) as file:
+            return readers[path.suffix.lower()](file)
+    except (RecordingError, Refused) as error:
+        raise RecordingError(f"recording {shown(path)} cannot be read: {error}") from None
+    except MemoryError:
+        raise RecordingError(
+            f"recording {shown(path)} needs more memory than there is. If it is really that long, cut it into "
+            "several; if not, it is damaged: copy or write it again."
+        ) from None
+    except Exception as error:  # a parser quotes the file, so only what it stumbled over is told
+        raise RecordingError(
+            f"recording {shown(path)} is damaged ({type(error).__name__}). Copy or write it again."
+        ) from None
+
+
+def _load(file: IO[bytes]) -> NDArray[Any]:
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
+
+
+def _by_variate(samples: NDArray[Any]) -> NDArray[Any]:
+    return samples.reshape(-1, samples.shape[-1])
+
+
+def _read_npz(file: BinaryIO) -> _Content:
+    with zipfile.ZipFile(file) as archive:
+        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+        values = "samples" if "samples" in members else "data"
+        arrays = {
+            key: load_member(archive, members[key], f"array {key!r}")
+            for key in (values, "rate", "channels", "times_s")
+            if key in members
+        }
+    samples = _by_variate(arrays[values])
+    told = float(arrays["rate"].reshape(())) if "rate" in arrays else None
+    channels = tuple(str(one) for one in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
+    if "times_s" not in arrays:
+        return _Content(samples, told, channels)
+    start, timed = _regular_times(arrays["times_s"])
+    if told is not None and not math.isclose(told, timed, rel_tol=1e-6):
+        raise RecordingError(
+            f"it has a rate of {told:g} Hz and times at {timed:g} Hz; one of them is needed."
+        )
+    return _Content(samples, timed if told is None else told, channels, start)
+
+
+def _regular_times(times: NDArray[Any]) -> tuple[float, float]:
+    """When the first sample was taken, and how many follow each second."""
+    first, last = float(times[0]), float(times[-1])
+    step = (last - first) / (len(times) - 1)
+    # neither if they fall, nor if they are NaN
+    if not np.all(np.abs(times - np.linspace(first, last, len(times))) < 0.01 * step):
+        raise RecordingError(
+            "array 'times_s' does not rise evenly; one step from each sample to the next is needed. Store each "
+            "stretch between gaps by itself."
+        )
+    rate = float(f"{1 / step:.9g}")  # times are rounded, so a rate of 999.9999999999 means 1000
+    if problem := rate_problem(rate, f"'times_s' at {rate:g} Hz"):
+        raise Refused(problem.code, problem.message)
+    return first, rate
+
+
+def _read_csv(file: BinaryIO) -> _Content:
+    """One column a variate; a first line without any number names the channels."""
+    blocks = list(table_blocks(file))
+    columns = np.concatenate([values for _, values in blocks])
+    return _Content(np.ascontiguousarray(columns.T), None, tuple(blocks[0][0]))
