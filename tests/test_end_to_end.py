@@ -77,7 +77,7 @@ def test_a_raw_tree_scores_as_its_prepared_series_do(study):
         pd.read_csv(folder / out).set_index("name")["probability_soz"] for out in ("raw.csv", "same.csv")
     )
     assert set(raw.index) > set(same.index)  # patients without annotation are scored, too
-    np.testing.assert_allclose(raw[same.index], same, atol=1e-5)
+    np.testing.assert_array_equal(raw[same.index], same)
 
 
 def test_no_name_date_or_event_comes_out_of_the_whole_chain(study):

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from raxss.errors import EmptyDataError
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import Series, SeriesCollection
@@ -107,6 +105,7 @@ class CollectionPlan:
 def sample_range(recording: Recording, plan: SeriesPlan) -> tuple[int, int]:
     """First sample of the segment that a plan keeps, and the one after the last.
 
+    >>> import numpy as np
     >>> from raxss.recordings.recording import ArrayRecording
     >>> toy = ArrayRecording("toy", np.zeros((1, 100)), rate=10.0)
     >>> sample_range(toy, SeriesPlan("a", (0,), crop=(2.0, 4.5)))
@@ -121,7 +120,7 @@ def sample_range(recording: Recording, plan: SeriesPlan) -> tuple[int, int]:
 
 
 def read_planned(recording: Recording, plan: SeriesPlan, *, group_by: str | None = None) -> Series:
-    """One series with all its samples, float32."""
+    """One series with all its samples, float64, so that preparation gives the bits that it gives on disk."""
     start, stop = sample_range(recording, plan)
     if stop <= start:
         raise EmptyDataError(
@@ -131,7 +130,7 @@ def read_planned(recording: Recording, plan: SeriesPlan, *, group_by: str | None
     rate = recording.channels[plan.channels[0]].rate
     samples = recording.read(plan.channels, segment=plan.segment, start=start, stop=stop)
     return Series(
-        samples.astype(np.float32),
+        samples,
         rate,
         label=plan.label,
         group=plan.origin.get(group_by) if group_by else None,
