@@ -96,6 +96,8 @@ def test_twenty_kills_at_random_moments_change_not_one_byte(tmp_path, rng):
     manifest = write_recordings(tmp_path / "data", 12, seconds=1200.0)
     command = [
         sys.executable,
+        "-X",
+        "faulthandler",
         "-m",
         "raxss",
         "prepare",
@@ -112,7 +114,8 @@ def test_twenty_kills_at_random_moments_change_not_one_byte(tmp_path, rng):
         out = tmp_path / f"out{number}"
         moment = {"delay": float(rng.uniform(0, 0.2)), "n_units": int(rng.integers(0, 13))}
         stages[killed_while_working([*command, str(out)], out, **moment)] += 1
-        subprocess.run([*command, str(out)], check=True, capture_output=True)
+        again = subprocess.run([*command, str(out)], capture_output=True, text=True, check=False)
+        assert again.returncode == 0, f"{moment}: {again.returncode}\n{again.stderr}"
         assert content_of(out) == whole
         assert not list(tmp_path.glob("*out?*.*")), "something was left behind"
         shutil.rmtree(out)
