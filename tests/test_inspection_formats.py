@@ -21,8 +21,7 @@ from corpus.wfdb import Record, Segmented
 from raxss.errors import RecordingError
 from raxss.recordings.inspection import bids, brainvision, wfdb
 from raxss.recordings.inspection.arrays import inspect_array
-from raxss.recordings.inspection.edf import microvolts_per
-from raxss.recordings.inspection.fields import follow
+from raxss.recordings.inspection.fields import follow, microvolts_per
 from raxss.recordings.opening import open_recording
 from raxss.recordings.problems import CODES, REFUSED, Problem, refusals
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from raxss.aggregation import WEIGHTINGS, Weighting
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
 
 MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
@@ -38,7 +38,7 @@ class PreparationConfig:
     scaling: Literal["train", "series", "none"] = "train"  # one mean and deviation a variate; z-score; as is
 
     def __post_init__(self) -> None:
-        _one_of("preparation.scaling", self.scaling, ("train", "series", "none"))
+        one_of("preparation.scaling", self.scaling, ("train", "series", "none"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +80,9 @@ class RetrievalConfig:
     bank: Literal["series", "batch"] = "series"  # in training: the whole series, or what the batch has of it
 
     def __post_init__(self) -> None:
-        _one_of("retrieval.space", self.space, ("signal", "features"))
-        _one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
-        _one_of("retrieval.bank", self.bank, ("series", "batch"))
+        one_of("retrieval.space", self.space, ("signal", "features"))
+        one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
+        one_of("retrieval.bank", self.bank, ("series", "batch"))
         _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
         if self.n_neighbors > MOST_NEIGHBORS:
             raise ConfigError(
@@ -117,7 +117,7 @@ class AggregationConfig:
     temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
 
     def __post_init__(self) -> None:
-        _one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
+        one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
         if self.temperature != "learned" and not (_is_number(self.temperature) and self.temperature > 0):
             raise ConfigError(
                 f"aggregation.temperature must be a number > 0 or 'learned', got {self.temperature!r}. For the "
@@ -167,7 +167,7 @@ class TrainingConfig:
                 "training.validation_fraction must be at least 0 and below 1, got "
                 f"{self.validation_fraction!r}."
             )
-        _one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
+        one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,11 +336,6 @@ def setting_homes() -> dict[str, str]:
         for stage in dataclasses.fields(Config)
         for setting in dataclasses.fields(getattr(Config(), stage.name))
     }
-
-
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name} is {value!r}{nearest(str(value), allowed)}")
 
 
 def _is_number(value: object) -> bool:

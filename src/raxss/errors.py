@@ -21,8 +21,9 @@ Each message names the thing, what was found, what was needed and what to do.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class RAxSSError(Exception):
@@ -117,3 +118,10 @@ def listed(names: Iterable[str], most: int = 10) -> str:
     """
     every = list(names)
     return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
+    """The value of a setting, if it is one of those that there are."""
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}{nearest(str(value), allowed)}")
+    return value

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raxss.errors import ConfigError, DataError, RecordingError, listed, nearest
+from raxss.errors import ConfigError, DataError, RecordingError, listed, one_of
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.storage import write_json
 
@@ -193,11 +193,11 @@ class Split:
                     part: np.sort(np.array([place[name] for name in these], dtype=np.int64))
                     for part, these in listed
                 },
-                by=_one_of(value["by"], LEVELS, "by"),
+                by=one_of("by", value["by"], LEVELS),
                 leaky=bool(value["leaky"]),
                 seed=int(value["seed"]),
                 fractions=_checked_fractions(value["fractions"]),
-                balance=_one_of(value["balance"], get_args(Balance), "balance"),
+                balance=one_of("balance", value["balance"], get_args(Balance)),
                 fold=None if value["fold"] is None else str(value["fold"]),
                 description=str(value["description"]),
             )
@@ -241,12 +241,6 @@ def _refuse_names(what: str, names: Sequence[str]) -> None:
             f"the split {what.format(f'{len(names)} series')}: {listed(map(repr, names))}. It belongs to other "
             "data, or series came or went since; make it again."
         )
-
-
-def _one_of(value: Any, known: Sequence[str], setting: str) -> Any:
-    if value not in known:
-        raise ConfigError(f"{setting} is {value!r}{nearest(str(value), known)}")
-    return value
 
 
 # Who belongs together ---------------------------------------------------------------------------------------
@@ -299,7 +293,7 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
         narrow = known.get(by, alone)
         partly = [level for level in GROUPS if None in known[level] and _is_wider(known[level], narrow)]
         by = partly[0] if partly else by  # which is refused below
-    _one_of(by, LEVELS, "by")
+    one_of("by", by, LEVELS)
     if by == "channel":
         return by, alone
     groups = [group_of(one, by) for one in collection]
@@ -554,7 +548,7 @@ def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
 def _pool(collection: SeriesCollection, balance: Balance, seed: int) -> NDArray[np.int64]:
     """The series that are split at all, by name: their order in the collection must not matter."""
     _check_seed(seed)
-    _one_of(balance, get_args(Balance), "balance")
+    one_of("balance", balance, get_args(Balance))
     if len(collection) == 0:
         raise DataError("there are no series to split; at least three are needed.")
     everything = np.array(sorted(range(len(collection)), key=collection.names.__getitem__), dtype=np.int64)

@@ -64,11 +64,11 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     try:
         with named_output(path):
             yield temporary
-            _flush(temporary)
+            flush(temporary)
             os.replace(temporary, path)
-            _flush(path.parent)
+            flush(path.parent)
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 @contextmanager
@@ -90,18 +90,18 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
             )
             yield temporary
             for file in temporary.rglob("*"):
-                _flush(file)
-            _flush(temporary)
+                flush(file)
+            flush(temporary)
             if path.exists():
                 _exchange(temporary, path)
             else:
                 os.rename(temporary, path)
-            _flush(path.parent)
+            flush(path.parent)
     except OutputError as error:  # of a file inside: name the place that was asked for
         told = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
         raise OutputError(error.errno, told) from error
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
@@ -186,7 +186,7 @@ def _place_beside(path: Path) -> Path:
     for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*.partial"):
         process = left.name.removesuffix(".partial").split("-")[-2]
         if process.isdigit() and not _runs(int(process)):
-            _remove(left)
+            remove(left)
     return path.with_name(f".{path.name}.{host}-{os.getpid()}-{secrets.token_hex(4)}.partial")
 
 
@@ -200,7 +200,7 @@ def _runs(process: int) -> bool:
     return True
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Ask the system to put a file or folder on the disk."""
     if path.is_dir() and os.name == "nt":
         return
@@ -211,7 +211,7 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Clear up what is left, whatever it is; a failure to do so must not hide the error before it."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():

@@ -39,7 +39,7 @@ from raxss import __version__
 from raxss.datasets.listing import ListedFile, local_path, safe_path
 from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
 from raxss.recordings.inspection.confinement import leads_outside
-from raxss.storage import make_folder, named_output
+from raxss.storage import flush, make_folder, named_output
 
 BASE_VARIABLE = "RAXSS_DATA_URL"
 RECORD = ".raxss-downloaded.tsv"  # which files were found right, with their time of change
@@ -397,7 +397,7 @@ class _Download:
                 os.fsync(file.fileno())
             changed = partial.stat().st_mtime_ns
             os.replace(partial, path)
-            _flush_folder(path.parent)
+            flush(path.parent)
         self._remember(one, changed)
 
     def _digest(self, one: ListedFile, path: Path) -> str:
@@ -553,16 +553,6 @@ def _size(path: Path) -> int | None:
         return path.lstat().st_size
     except OSError:
         return None
-
-
-def _flush_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

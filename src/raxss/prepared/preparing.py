@@ -14,7 +14,6 @@ import logging
 import multiprocessing
 import multiprocessing.connection
 import os
-import shutil
 import signal
 import threading
 import warnings
@@ -34,7 +33,7 @@ from raxss.prepared.folder import FORMAT, canonical_hash, is_prepared, read_prep
 from raxss.prepared.units import KEPT, Input, Result, Unit, read_unit, write_unit
 from raxss.progress import progress_bar
 from raxss.recordings.plan import CollectionPlan, RecordingPlan
-from raxss.storage import check_writable, named_output, refuse_existing, sha256_of
+from raxss.storage import check_writable, named_output, refuse_existing, remove, sha256_of
 
 N_LISTED: Final = 10  # names that a message has one by one
 N_POOLS: Final = 3  # times that processes are started, if workers die
@@ -285,7 +284,7 @@ def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
     kept = {f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")} | {"lock"}
     for left in work.iterdir():
         if left.name not in kept:
-            _remove(left)
+            remove(left)
     return results
 
 
@@ -293,18 +292,10 @@ def _clear(work: Path) -> None:
     """Remove the work folder, the lock last."""
     for left in work.iterdir():
         if left.name != "lock":
-            _remove(left)
-    _remove(work / "lock")
+            remove(left)
+    remove(work / "lock")
     with suppress(OSError):
         work.rmdir()
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 # Work ---------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from raxss.recordings.decoding import BLOCK_BYTES, decoder, decoding
 from raxss.recordings.inspection.brainvision import BrainVisionHeader, read_header
-from raxss.recordings.inspection.edf import microvolts_per
+from raxss.recordings.inspection.fields import microvolts_per
 from raxss.recordings.recording import Channel, Recording, Segment
 
 

@@ -22,10 +22,10 @@ from raxss.recordings.inspection.edf import (
     FIXED_BYTES,
     SIGNAL_FIELDS,
     contiguous_runs,
-    microvolts_per,
     read_header,
     record_onsets,
 )
+from raxss.recordings.inspection.fields import microvolts_per
 from raxss.recordings.recording import Channel, Recording, Segment
 
 BDF_SHARE = (

@@ -18,14 +18,16 @@ from datetime import datetime
 from pathlib import Path
 
 from raxss.errors import RecordingError, shown
-from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
-from raxss.recordings.inspection.edf import microvolts_per, problem_of_segments
+from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.fields import (
     Refused,
     follow,
+    header_bytes,
+    microvolts_per,
     name_problems,
     not_downloaded,
     number,
+    problem_of_segments,
     quoted,
     rate_problem,
     signed,
@@ -147,13 +149,7 @@ def _looked_at(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[P
 
 def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]:
     """All below the first line, decoded as MNE decodes it: by its code page, else UTF-8, else Latin-1."""
-    problem = problem_of_opening(path, root)
-    if problem is not None:
-        raise Refused(problem.code, problem.message)
-    if not_downloaded(path, root):
-        raise Refused("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
-    with open_confined(path, root) as file:
-        content = file.read(HEADER_BYTES + 1)
+    content = header_bytes(path, root, HEADER_BYTES)
     first, _, content_below = content.partition(b"\n")
     magic = MAGIC.search(first[:200])
     if magic is None:

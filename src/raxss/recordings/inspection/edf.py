@@ -26,6 +26,13 @@ from numpy.typing import NDArray
 
 from raxss.errors import RecordingError, listed, shown
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
+from raxss.recordings.inspection.fields import (
+    MAX_RATE,
+    MIN_RATE,
+    microvolts_per,
+    problem_of_rates,
+    problem_of_segments,
+)
 from raxss.recordings.problems import Problem, refusals
 
 FIXED_BYTES = 256  # of the header, and as many again for each signal
@@ -55,19 +62,14 @@ SIGNAL_FIELDS = (
     ("reserved of a signal", 32),
 )
 EDF_VERSION, BDF_VERSION = b"0       ", b"\xffBIOSEMI"
-MIN_RATE, MAX_RATE = 1e-5, 1e5  # Hz; a sample a day, and more than any converter of biosignals gives
 MAX_PHYSICAL = 1e20  # in any unit; times gain and 1e6 (volts to microvolts) it still is a float32
 # A reader that brings all signals to the highest rate takes this many bytes per byte of the file. Polysomnographies
 # with one fast and many slow signals reach about 100; hostile headers thousands.
 MAX_EXPANSION = 200
 ALWAYS_ALLOWED = 2**28  # bytes; anything that small may expand as it likes
-MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "\u00b5V": 1.0, "\u03bcV": 1.0, "nV": 1e-3}  # micro sign, mu
 N_NAMED = 10  # channels that a message names one by one
 # Onsets are decimal text, often of milliseconds: records nearer than this follow each other.
 ONSET_TOLERANCE = 1e-3  # seconds
-# Every segment and every rate is decoded by itself, and readers take a millisecond and more for each.
-MOST_SEGMENTS = 2000
-MOST_RATES = 32
 BYTES_AT_ONCE = 2**20  # of annotations, while onsets are read
 
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
@@ -589,24 +591,6 @@ def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
     return [Problem("mixed-rates", f"{shown(path)} has channels of {told} Hz; each is read at its own rate.")]
 
 
-def problem_of_rates(n_rates: int) -> Problem | None:
-    """Whether a recording has more rates than can be read in any reasonable time."""
-    if n_rates <= MOST_RATES:
-        return None
-    told = f"the recording has channels of {n_rates:,} different rates; at most {MOST_RATES} are read."
-    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
-
-
-def problem_of_segments(n_segments: int) -> Problem | None:
-    """Whether a recording is in more pieces than can be read in any reasonable time."""
-    if n_segments <= MOST_SEGMENTS:
-        return None
-    told = (
-        f"the recording is in {n_segments:,} pieces with gaps in between; at most {MOST_SEGMENTS:,} are read."
-    )
-    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
-
-
 def _is_rate(rate: float) -> bool:
     return MIN_RATE <= rate <= MAX_RATE
 
@@ -806,17 +790,6 @@ def _filled(told: NDArray[np.float64], record_seconds: float) -> NDArray[np.floa
     first = int(np.argmax(known)) if known.any() else 0
     origin = told[first] - first * record_seconds if known.any() else 0.0
     return np.where(last >= 0, base + (numbers - last) * record_seconds, origin + numbers * record_seconds)
-
-
-def microvolts_per(unit: str) -> float | None:
-    """How many microvolts one of a voltage unit is; None for a unit of something else.
-
-    Examples
-    --------
-    >>> microvolts_per("mV"), microvolts_per("\\u00b5V"), microvolts_per("%")
-    (1000.0, 1.0, None)
-    """
-    return MICROVOLTS.get(unit.strip())
 
 
 def text_of(field: bytes) -> str:

@@ -17,12 +17,16 @@ from pathlib import Path, PureWindowsPath
 
 from raxss.errors import shown
 from raxss.recordings.inspection.confinement import leads_outside, open_confined, problem_of_opening
-from raxss.recordings.inspection.edf import MAX_RATE, MIN_RATE
 from raxss.recordings.problems import Problem
 
 SIGNED = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+MIN_RATE, MAX_RATE = 1e-5, 1e5  # Hz; a sample a day, and more than any converter of biosignals gives
+MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "\u00b5V": 1.0, "\u03bcV": 1.0, "nV": 1e-3}  # micro sign, mu
+# Every segment and every rate is decoded by itself, and readers take a millisecond and more for each.
+MOST_SEGMENTS = 2000
+MOST_RATES = 32
 ANNEX_POINTERS = (b"/annex/objects/", b"../.git/annex/", b".git/annex/")
 
 
@@ -175,3 +179,43 @@ def name_problems(names: Sequence[str]) -> list[Problem]:
             )
         )
     return problems
+
+
+def problem_of_rates(n_rates: int) -> Problem | None:
+    """Whether a recording has more rates than can be read in any reasonable time."""
+    if n_rates <= MOST_RATES:
+        return None
+    told = f"the recording has channels of {n_rates:,} different rates; at most {MOST_RATES} are read."
+    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
+
+
+def problem_of_segments(n_segments: int) -> Problem | None:
+    """Whether a recording is in more pieces than can be read in any reasonable time."""
+    if n_segments <= MOST_SEGMENTS:
+        return None
+    told = (
+        f"the recording is in {n_segments:,} pieces with gaps in between; at most {MOST_SEGMENTS:,} are read."
+    )
+    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
+
+
+def microvolts_per(unit: str) -> float | None:
+    """How many microvolts one of a voltage unit is; None for a unit of something else.
+
+    Examples
+    --------
+    >>> microvolts_per("mV"), microvolts_per("\\u00b5V"), microvolts_per("%")
+    (1000.0, 1.0, None)
+    """
+    return MICROVOLTS.get(unit.strip())
+
+
+def header_bytes(path: Path, root: Path, most: int) -> bytes:
+    """The first ``most`` bytes of a header and one more, if there is one, of a file that may be opened."""
+    problem = problem_of_opening(path, root)
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+    if not_downloaded(path, root):
+        raise Refused("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
+    with open_confined(path, root) as file:
+        return file.read(most + 1)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.errors import listed, shown
-from raxss.recordings.inspection.edf import microvolts_per, read_header
+from raxss.recordings.inspection.edf import read_header
+from raxss.recordings.inspection.fields import microvolts_per
 from raxss.recordings.problems import Problem
 from raxss.recordings.recording import Recording
 

@@ -21,14 +21,16 @@ from pathlib import Path
 
 from raxss.errors import RecordingError, shown
 from raxss.recordings.formats import WFDB_SAMPLE_BYTES, WFDB_SUFFIXES, is_bomb
-from raxss.recordings.inspection.confinement import open_confined, problem_of_opening, root_of
-from raxss.recordings.inspection.edf import problem_of_rates, problem_of_segments
+from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.fields import (
     Refused,
     follow,
+    header_bytes,
     name_problems,
     not_downloaded,
     number,
+    problem_of_rates,
+    problem_of_segments,
     quoted,
     rate_problem,
     whole,
@@ -167,13 +169,7 @@ def _parsed(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
 
 def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
     """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
-    problem = problem_of_opening(path, root)
-    if problem is not None:
-        raise Refused(problem.code, problem.message)
-    if not_downloaded(path, root):
-        raise Refused("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
-    with open_confined(path, root) as file:
-        content = file.read(HEADER_BYTES + 1)
+    content = header_bytes(path, root, HEADER_BYTES)
     if len(content) > HEADER_BYTES:
         raise Refused(
             "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is."
