@@ -9,6 +9,7 @@ picks a path and turns lists into support. Next: result.py for what comes out, s
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,16 +84,90 @@ def retrieve(
     >>> found.support.round(2)
     array([ 0.75, -0.4 ,  0.5 ,  0.5 , -0.4 ,  0.75])
     """
+    question = ask(
+        samples,
+        window_length=window_length,
+        stride=stride,
+        measure=measure,
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+        bank=bank,
+        features=features,
+    )
+    return question.answered(*_nearest(question.search, device))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A series laid out for the search, and what was asked; `answered` turns the lists found into a result.
+
+    Attributes
+    ----------
+    search
+        What is compared with what; every path starts from it.
+    starts
+        ``(n_windows,)`` first sample of each window.
+    padded
+        Whether the series is shorter than one window.
+    settings
+        What `Retrieval` remembers of the call.
+    """
+
+    search: Search
+    starts: NDArray[np.int64]
+    padded: bool
+    settings: dict[str, Any]
+
+    def answered(self, similarity: NDArray[np.float64], neighbors: NDArray[np.int64]) -> Retrieval:
+        """Support and flags from the lists ``(n_windows, n_neighbors)``, which are kept."""
+        search = self.search
+        similarity[search.nonfinite] = -np.inf
+        neighbors[search.nonfinite] = -1
+        similarity[neighbors < 0] = np.nan
+        support, lonely = _support(similarity, search)
+        flags = (
+            search.flat * WindowFlag.FLAT
+            + search.nonfinite * WindowFlag.NONFINITE
+            + lonely * WindowFlag.LONELY
+            + self.padded * WindowFlag.PADDED
+        ).astype(np.uint8)
+        return Retrieval(
+            similarity=similarity,
+            neighbors=neighbors,
+            support=support,
+            starts=self.starts,
+            flags=flags,
+            **self.settings,
+        )
+
+
+def ask(
+    samples: ArrayLike | Series,
+    *,
+    window_length: int,
+    stride: int,
+    measure: str,
+    n_neighbors: int,
+    exclusion: int,
+    spread: int,
+    bank: str | ArrayLike,
+    features: ArrayLike | None,
+) -> Question:
+    """Check the settings of `retrieve` and lay the series out for the search."""
     array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
     array = np.ascontiguousarray(array, dtype=np.float64)
-    window_length = _whole("window_length", window_length, least=1)
-    stride = _whole("stride", stride, least=1)
-    n_neighbors = _whole("n_neighbors", n_neighbors, least=1)
-    exclusion = _whole("exclusion", exclusion, least=0)
-    spread = _whole("spread", spread, least=0)
+    settings = {
+        "window_length": _whole("window_length", window_length, least=1),
+        "stride": _whole("stride", stride, least=1),
+        "measure": measure,
+        "n_neighbors": _whole("n_neighbors", n_neighbors, least=1),
+        "exclusion": _whole("exclusion", exclusion, least=0),
+        "spread": _whole("spread", spread, least=0),
+        "space": "signal" if features is None else "features",
+    }
     _check_measure(measure)
     starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
-    padded = array.shape[1] < window_length
     search = search_signal(
         array,
         window_length=min(window_length, array.shape[1]),  # padding is never looked at
@@ -105,31 +180,7 @@ def retrieve(
     )
     if features is not None:
         search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
-    similarity, neighbors = _nearest(search, device)
-    similarity[search.nonfinite] = -np.inf
-    neighbors[search.nonfinite] = -1
-    similarity[neighbors < 0] = np.nan
-    support, lonely = _support(similarity, search)
-    flags = (
-        search.flat * WindowFlag.FLAT
-        + search.nonfinite * WindowFlag.NONFINITE
-        + lonely * WindowFlag.LONELY
-        + padded * WindowFlag.PADDED
-    ).astype(np.uint8)
-    return Retrieval(
-        similarity=similarity,
-        neighbors=neighbors,
-        support=support,
-        starts=starts,
-        flags=flags,
-        window_length=window_length,
-        stride=stride,
-        measure=measure,
-        n_neighbors=n_neighbors,
-        exclusion=exclusion,
-        spread=spread,
-        space="signal" if features is None else "features",
-    )
+    return Question(search, starts, array.shape[1] < window_length, settings)
 
 
 def _nearest(search: Search, device: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
