@@ -92,6 +92,10 @@ class PatchTST(nn.Module):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, n_variates * n_patches * d_model)``."""
+        return self.plain_features(windows)
+
+    def plain_features(self, windows: Tensor) -> Tensor:
+        """The same, layer by layer: what the fused paths compute, and what runs where none of them suits."""
         windows = functional.pad(self.revin(windows), (0, self.n_padded), mode="replicate")
         patches = windows.unfold(-1, self.patch_length, self.patch_stride).flatten(0, 1)
         tokens: Tensor = self.encoder(self.projection(patches) + self.positions)
