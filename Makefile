@@ -37,8 +37,8 @@ test-slow: install  ## what takes longer: kill loops, long series
 test-gpu: install  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
-bench: install  ## speed of retrieval against blocked torch, in one run
-	$(BIN)/python -m benchmarks.retrieval
+bench: install  ## speed and memory against peers, to benchmarks/RESULTS.md (under 30 minutes on two cores)
+	$(BIN)/python -m benchmarks all
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,179 +1,466 @@
-"""How fast is retrieval beside a blocked matrix product and topk?
+"""How fast is retrieval on the CPU beside what people use today?
 
-    python -m benchmarks.retrieval [--samples 200000 --window-length 1024 --stride 5 --n-neighbors 10]
+    python -m benchmarks retrieval [--json FILE]
 
-Every contender runs in a process of its own, in turn, several times: first on a small piece, so that nothing is
-compiled or started while the clock runs, then on the whole series. Printed are medians, the peak memory of the
-process, and what the search itself added to it. The contenders' lists are compared before any number is shown.
+Ours, a blocked matrix product with topk in torch, `faiss.IndexFlatIP` and `stumpy.stump(k=10)` get the same
+samples in the same run, in turn, and all cores. Every answer is checked before its time counts: ours and theirs
+against float64 brute force on some queries, theirs against ours on all. What would take a peer too long is
+extrapolated from its own time, by the square of the number of windows, and marked.
+
+Memory is taken in processes of their own, where no clock runs. Next: retrieval_gpu.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
-import resource
+import math
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
-import numba
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from raxss import storage
-from raxss.retrieval import retrieve
+from benchmarks.common import SEED, Disagreement, make_signal, n_cores, peak_added, table, tell
+from benchmarks.contenders import (
+    FAISS,
+    FAISS_TOLD,
+    N_NEIGHBORS,
+    OURS,
+    STUMPY,
+    TORCH,
+    Answer,
+    Case,
+    Contender,
+    Samples,
+    blas_environment,
+    blas_of_faiss,
+    by_raxss,
+    installed_peers,
+)
+from benchmarks.peaks import peak_rates
 
-FLOAT32_ERROR = 2e-5  # how far two honest answers may differ when one of them is in single precision
-
-
-def make_signal(n_samples: int, seed: int = 69421) -> NDArray[np.float64]:
-    """A random walk with drifting oscillations and a little noise, at 256 samples a second."""
-    rng = np.random.default_rng(seed)
-    seconds = np.arange(n_samples) / 256
-    phase = rng.normal(size=n_samples).cumsum() * 0.02
-    walk = rng.normal(size=n_samples).cumsum() * 0.3
-    waves = 5 * np.sin(2 * np.pi * 9 * seconds + phase) + 3 * np.sin(2 * np.pi * 3.3 * seconds - phase)
-    return walk + waves + rng.normal(size=n_samples)
-
-
-def by_raxss(samples: NDArray[np.float64], settings: argparse.Namespace) -> NDArray[np.float64]:
-    return retrieve(
-        samples,
-        window_length=settings.window_length,
-        stride=settings.stride,
-        n_neighbors=settings.n_neighbors,
-        exclusion=settings.exclusion,
-    ).similarity
-
-
-def by_torch(samples: NDArray[np.float64], settings: argparse.Namespace) -> NDArray[np.float64]:
-    """All windows normalised once in single precision, then a block of rows at a time."""
-    windows = (
-        torch.from_numpy(samples - samples.mean()).float().unfold(0, settings.window_length, settings.stride)
-    )
-    windows = windows - windows.mean(dim=1, keepdim=True)
-    windows = torch.nn.functional.normalize(windows, dim=1)
-    starts = torch.arange(len(windows)) * settings.stride
-    found = torch.empty(len(windows), settings.n_neighbors)
-    for first in range(0, len(windows), 1024):
-        rows = slice(first, first + 1024)
-        block = windows[rows] @ windows.T
-        reach = settings.exclusion // settings.stride
-        band = slice(max(first - reach, 0), first + 1024 + reach)
-        near = (starts[rows, None] - starts[None, band]).abs() <= settings.exclusion
-        block[:, band].masked_fill_(near, -torch.inf)
-        found[rows] = block.topk(settings.n_neighbors, dim=1).values
-    return found.double().numpy()
+N_CHECKED = 200  # queries that brute force answers too
+LONGEST_S = 300.0  # a peer that would take longer is not run, whatever the setting
+LONGEST_ASIDE_S = 35.0  # the same away from the goal's size: all of it must fit into half an hour
+GOAL = Case(200_000, 1024, 5)
+SIZES = (20_000, 50_000, 200_000, 1_000_000)
+CASES = tuple(
+    Case(n_samples, length, stride)
+    for n_samples in SIZES
+    for length in (1024, 256)
+    for stride in (1, 5, 64)
+    if (n_samples, stride) != (1_000_000, 1)
+)
+MEMORY_CASES = tuple(Case(n_samples, 1024, 5) for n_samples in SIZES[1:])
 
 
-CONTENDERS: dict[str, Callable[[NDArray[np.float64], argparse.Namespace], NDArray[np.float64]]] = {
-    "raxss": by_raxss,
-    "blocked torch": by_torch,
-}
+def run(
+    cases: Sequence[Case] = CASES,
+    *,
+    goal: Case = GOAL,
+    memory_cases: Sequence[Case] = MEMORY_CASES,
+    peers: Sequence[Contender] | None = None,
+    longest_s: float = LONGEST_S,
+    longest_aside_s: float = LONGEST_ASIDE_S,
+    peak_seconds: float = 2.0,
+) -> dict[str, Any]:
+    """Ask everybody every case; see the header.
 
+    Parameters
+    ----------
+    peers
+        Instead of those that are installed.
+    longest_s, longest_aside_s
+        What a peer may take at the goal's samples and length, and elsewhere, before it is extrapolated.
 
-def run_one(settings: argparse.Namespace) -> None:
-    """In the contender's own process: warm up, search, report."""
-    search = CONTENDERS[settings.contender]
-    samples = make_signal(settings.samples)
-    search(samples[: 20 * settings.window_length], settings)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    begin, begin_cpu = time.perf_counter(), time.process_time()
-    similarity = search(samples, settings)
-    seconds, cpu = time.perf_counter() - begin, time.process_time() - begin_cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    np.save(settings.lists, similarity)
-    print(
-        json.dumps(
-            {"seconds": seconds, "cpu": cpu, "peak_mb": peak / 1024, "added_mb": (peak - before) / 1024}
-        )
-    )
-
-
-def run_in_turn(arguments: list[str], n_repeats: int) -> dict[str, dict[str, float]]:
-    """Medians of each contender; an error if their lists disagree."""
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
-    with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / f"{name}.npy" for name in CONTENDERS}
-        for _ in range(n_repeats):
-            for name in CONTENDERS:
-                command = [sys.executable, "-m", "benchmarks.retrieval", *arguments]
-                command += ["--contender", name, "--lists", str(files[name])]
-                output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                runs[name].append(json.loads(output.splitlines()[-1]))
-        ours, theirs = (np.load(file) for file in files.values())
-    difference = float(np.abs(ours - theirs).max())
-    if ours.shape != theirs.shape or not difference <= FLOAT32_ERROR:
-        raise SystemExit(f"the contenders disagree: similarities differ by up to {difference:.2g}")
-    medians = {
-        name: {key: statistics.median(run[key] for run in one) for key in one[0]}
-        for name, one in runs.items()
-    }
-    return {**medians, "agreement": {"largest_difference": difference}}
-
-
-def machine() -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(
-            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model
-        )
+    Raises
+    ------
+    Disagreement
+        Where an answer is not the right one.
+    """
+    torch.set_num_threads(n_cores())
+    peaks = peak_rates(seconds=peak_seconds)
+    smallest_first = sorted(
+        cases, key=lambda case: case.n_windows
+    )  # what was seen small predicts what is large
+    told = []
+    with installed_peers() if peers is None else _given(peers) as contenders:
+        _warm_up([OURS, *contenders])
+        seen = _Seen()
+        for place, case in enumerate(smallest_first, 1):
+            at_goal = (case.n_samples, case.window_length) == (goal.n_samples, goal.window_length)
+            longest = longest_s if at_goal else longest_aside_s
+            told.append(_one_case(case, contenders, seen, longest, at_goal))
+            _give_shares(told[-1], peaks)
+            _tell(f"{place}/{len(cases)}: {case}", told[-1])
+    told.sort(key=lambda one: (one["n_samples"], -one["window_length"], one["stride"]))
+    _carry_over_strides(told)
     return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "torch_threads": torch.get_num_threads(),
-        "load": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-        "torch": torch.__version__,
+        "settings": {
+            "n_neighbors": N_NEIGHBORS,
+            "measure": "pearson",
+            "threads": n_cores(),
+            "goal": asdict(goal),
+            "queries_checked": N_CHECKED,
+            "longest_s": longest_s,
+            "longest_aside_s": longest_aside_s,
+            "blas_environment": blas_environment(),
+            "blas_of_faiss": blas_of_faiss(),
+        },
+        "peaks": peaks,
+        "cases": told,
+        "memory": [_memory(case) for case in memory_cases],
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--samples", type=int, default=200_000)
-    parser.add_argument("--window-length", type=int, default=1024)
-    parser.add_argument("--stride", type=int, default=5)
-    parser.add_argument("--n-neighbors", type=int, default=10)
-    parser.add_argument("--exclusion", type=int, default=0)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write the numbers here")
-    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
-    parser.add_argument("--lists", type=Path, help=argparse.SUPPRESS)
-    settings = parser.parse_args()
-    if settings.contender:
-        run_one(settings)
-        return
-    names = ("samples", "window_length", "stride", "n_neighbors", "exclusion")
-    chosen = {name: getattr(settings, name) for name in names}
-    arguments = [
-        word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))
+@contextmanager
+def _given(contenders: Sequence[Contender]) -> Iterator[Sequence[Contender]]:
+    yield contenders
+
+
+def _warm_up(contenders: Sequence[Contender]) -> None:
+    """Compile and start everything on a small piece, so that the clock never sees it."""
+    samples = make_signal(3_000)
+    for contender in contenders:
+        for length, stride in ((256, 1), (256, 5), (256, 64), (1024, 5)):
+            if contender.only_stride in (None, stride):
+                contender.search(samples, Case(len(samples), length, stride))
+
+
+class _Seen:
+    """What each contender took so far, to predict what it will take."""
+
+    def __init__(self) -> None:
+        self._largest: dict[tuple[str, int], tuple[int, float]] = {}
+
+    def note(self, name: str, case: Case, seconds: float) -> None:
+        """Remember the largest case."""
+        key = (name, case.window_length)
+        if case.n_windows >= self._largest.get(key, (0, 0.0))[0]:
+            self._largest[key] = (case.n_windows, seconds)
+
+    def predict(self, name: str, case: Case) -> dict[str, Any] | None:
+        """Seconds by the square of the number of windows; None where nothing of this length was seen."""
+        if (name, case.window_length) not in self._largest:
+            return None
+        n_windows, seconds = self._largest[name, case.window_length]
+        return {"seconds": seconds * (case.n_windows / n_windows) ** 2, "from_windows": n_windows}
+
+
+def _one_case(
+    case: Case, contenders: Sequence[Contender], seen: _Seen, longest: float, patient: bool
+) -> dict[str, Any]:
+    """Everybody's time and answer for one case; who has an exclusion zone is met in a second round with it."""
+    told: dict[str, Any] = {**asdict(case), "n_windows": case.n_windows, "pairs": case.pairs, "peers": {}}
+    asked = [one for one in contenders if case.n_samples <= one.most_samples]
+    plain = [one for one in asked if one.only_stride is None]
+    zoned = [one for one in asked if one.only_stride == case.stride]
+    told["ours"] = _meet(case, plain, told["peers"], seen, longest, patient)
+    if any(_fits(one, case, seen, longest) for one in zoned):
+        told["ours_with_exclusion"] = _meet(case.zoned, zoned, told["peers"], seen, longest, patient)
+    else:  # nobody to meet: a zone does not change how long ours takes
+        for one in zoned:
+            told["peers"][one.name] = _extrapolated(one, case, seen, told["ours"]["seconds"])
+    return told
+
+
+def _fits(contender: Contender, case: Case, seen: _Seen, longest: float) -> bool:
+    """Whether it may run: its time is not known yet, or short enough."""
+    predicted = seen.predict(contender.name, case)
+    return predicted is None or predicted["seconds"] <= longest
+
+
+def _extrapolated(contender: Contender, case: Case, seen: _Seen, ours_s: float) -> dict[str, Any]:
+    """What it would have taken, marked as such."""
+    predicted = seen.predict(contender.name, case)
+    assert predicted is not None, "it does not fit, so its time was predicted"
+    return predicted | {"extrapolated": True, "ratio": predicted["seconds"] / ours_s}
+
+
+def _meet(
+    case: Case,
+    peers: Sequence[Contender],
+    told: dict[str, Any],  # of each peer, filled here
+    seen: _Seen,
+    longest: float,
+    patient: bool,
+) -> dict[str, Any]:
+    """Run ours and some peers in turn, check all answers, and write down the peers' figures; ours are returned."""
+    samples = make_signal(case.n_samples)
+    running = [peer for peer in peers if _fits(peer, case, seen, longest)]
+    times, answers = _in_turn([OURS, *running], samples, case, patience=25.0 if patient else 4.0)
+    errors = _checked([OURS, *running], answers, samples, case)
+    ours_s = statistics.median(times[OURS.name])
+    ours = {
+        "seconds": ours_s,
+        "runs": times[OURS.name],
+        "ns_per_pair": ours_s / case.pairs * 1e9,
+        "gmacs": case.macs / ours_s / 1e9,
+        "error": errors[OURS.name],
+    }
+    for peer in peers:
+        if peer not in running:
+            told[peer.name] = _extrapolated(peer, case, seen, ours_s)
+    for peer in running:
+        seconds = statistics.median(times[peer.name])
+        seen.note(peer.name, case, seconds)
+        told[peer.name] = {
+            "seconds": seconds,
+            "runs": times[peer.name],
+            "extrapolated": False,
+            "ratio": seconds / ours_s,
+            "error": errors[peer.name],
+            "difference": largest_difference(answers[OURS.name], answers[peer.name]),
+        }
+    return ours
+
+
+def _in_turn(
+    contenders: Sequence[Contender], samples: Samples, case: Case, *, patience: float
+) -> tuple[dict[str, list[float]], dict[str, Answer]]:
+    """Three rounds, one after the other; who took longer than ``patience`` stays away from the later ones."""
+    times: dict[str, list[float]] = {one.name: [] for one in contenders}
+    answers: dict[str, Answer] = {}
+    for place in range(3):
+        for one in contenders:
+            if place == 0 or times[one.name][0] <= patience:
+                seconds, answers[one.name] = one.search(samples, case)
+                times[one.name].append(seconds)
+    return times, answers
+
+
+# ------------------------------------------------------------------------------------------------ checking
+
+
+def _checked(
+    contenders: Sequence[Contender], answers: dict[str, Answer], samples: Samples, case: Case
+) -> dict[str, float]:
+    """Everybody's error against brute force on some queries; `Disagreement` names who is wrong."""
+    rng = np.random.default_rng(SEED)
+    queries = np.sort(rng.choice(case.n_windows, min(N_CHECKED, case.n_windows), replace=False))
+    exact = brute_force(samples, case, queries)
+    errors = {}
+    for one in contenders:
+        errors[one.name] = error_against(exact, queries, answers[one.name])
+        difference = largest_difference(answers[OURS.name], answers[one.name])
+        worst = max(errors[one.name], difference)
+        if not worst <= one.tolerance:
+            raise Disagreement(
+                f"{one.name} is wrong on {case}: its similarities are off by up to {worst:.2g}, allowed are "
+                f"{one.tolerance:.0e}. A time without the right answer says nothing."
+            )
+    return errors
+
+
+def brute_force(samples: Samples, case: Case, queries: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Pearson similarity of some windows with all, straight from its definition; -inf where excluded."""
+    every = sliding_window_view(samples - samples.mean(), case.window_length)[:: case.stride]
+    unit = _unit(every[queries])
+    exact = np.empty((len(queries), case.n_windows))
+    for first in range(0, case.n_windows, 4096):
+        block = slice(first, first + 4096)
+        exact[:, block] = unit @ _unit(every[block]).T
+    apart = np.abs(queries[:, np.newaxis] - np.arange(case.n_windows)) * case.stride
+    exact[apart <= case.exclusion] = -np.inf
+    return exact
+
+
+def _unit(windows: NDArray[np.float64]) -> NDArray[np.float64]:
+    centred = windows - windows.mean(axis=1, keepdims=True)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    return centred
+
+
+def error_against(exact: NDArray[np.float64], queries: NDArray[np.int64], answer: Answer) -> float:
+    """Largest error of the lists, and of the similarity given to each listed neighbor."""
+    similarity, neighbors = answer.similarity[queries], answer.neighbors[queries]
+    best = -np.sort(np.partition(-exact, N_NEIGHBORS, axis=1)[:, :N_NEIGHBORS], axis=1)
+    listed = np.take_along_axis(exact, neighbors, axis=1)
+    return float(max(np.abs(similarity - best).max(), np.abs(similarity - listed).max()))
+
+
+def largest_difference(first: Answer, second: Answer) -> float:
+    """Between two lists of similarities; infinite where they do not even have one shape."""
+    if first.similarity.shape != second.similarity.shape:
+        return math.inf
+    return float(np.abs(first.similarity - second.similarity).max())
+
+
+def _give_shares(told: dict[str, Any], peaks: dict[str, Any]) -> None:
+    for ours in (told["ours"], told.get("ours_with_exclusion")):
+        if ours is not None:
+            ours["share_of_float64_peak"] = ours["gmacs"] / peaks["float64_gmacs"]
+            ours["share_of_float32_peak"] = ours["gmacs"] / peaks["float32_gmacs"]
+
+
+def _carry_over_strides(told: list[dict[str, Any]]) -> None:
+    """Who knows one stride only takes that stride's time at every other one, and the row says so."""
+    at_one = {(one["n_samples"], one["window_length"]): one for one in told if one["stride"] == 1}
+    for one in told:
+        theirs = at_one.get((one["n_samples"], one["window_length"]), {"peers": {}})["peers"].get(STUMPY)
+        if one["stride"] != 1 and theirs is not None:
+            one["peers"][STUMPY] = {
+                "seconds": theirs["seconds"],
+                "extrapolated": theirs["extrapolated"],
+                "at_stride": 1,
+                "ratio": theirs["seconds"] / one["ours"]["seconds"],
+            }
+
+
+# -------------------------------------------------------------------------------------------------- memory
+
+
+def _memory(case: Case) -> dict[str, Any]:
+    """Peak memory that ours adds, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.retrieval", json.dumps(asdict(case))]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    added: int = json.loads(output.splitlines()[-1])
+    tell(f"retrieval, memory: {case}: {added / 2**20:.0f} MB")
+    return {
+        **asdict(case),
+        "n_windows": case.n_windows,
+        "added_mb": added / 2**20,
+        "bytes_per_window_and_neighbor": added / (case.n_windows * N_NEIGHBORS),
+    }
+
+
+def _added_bytes(case: Case) -> int:
+    """In that process: how much higher the peak is during the search than before it."""
+    samples = make_signal(case.n_samples)
+    by_raxss(samples[: 4 * case.window_length], case)
+    return peak_added(lambda: by_raxss(samples, case))[0]
+
+
+# ------------------------------------------------------------------------------------------------- telling
+
+
+def _tell(place: str, told: dict[str, Any]) -> None:
+    figures = {OURS.name: told["ours"]} | told["peers"]
+    times = [
+        f"{name} {'~' if one.get('extrapolated') else ''}{one['seconds']:.3g} s"
+        for name, one in figures.items()
     ]
-    here = machine()
-    results = run_in_turn(arguments, settings.repeats)
-    n_windows = (settings.samples - settings.window_length) // settings.stride + 1
-    print(", ".join(f"{name} {value}" for name, value in chosen.items()), f"-> {n_windows} windows")
-    print(", ".join(f"{name} {value}" for name, value in here.items()))
-    print(f"{'':16}{'wall s':>9}{'cpu s':>9}{'peak MB':>9}{'added MB':>10}")
-    for name in CONTENDERS:
-        one = results[name]
-        print(f"{name:16}{one['seconds']:9.2f}{one['cpu']:9.2f}{one['peak_mb']:9.0f}{one['added_mb']:10.0f}")
-    ratio = results["blocked torch"]["seconds"] / results["raxss"]["seconds"]
-    print(f"raxss is {ratio:.1f} times as fast; similarities differ by at most ", end="")
-    print(f"{results['agreement']['largest_difference']:.1g} (the other is in single precision)")
-    if settings.json:
-        storage.write_json(settings.json, {"settings": chosen, "machine": here, "ratio": ratio, **results})
+    tell(f"retrieval {place}: {', '.join(times)}")
+
+
+def tables(results: dict[str, Any]) -> str:
+    """The results as Markdown: times and ratios, cost per pair, memory."""
+    settings, peaks = results["settings"], results["peaks"]
+    kinds = ", ".join(settings["blas_of_faiss"]) or "unknown"
+    told = ", ".join(f"`{name}={value}`" for name, value in settings["blas_environment"].items()) or "nothing"
+    return "\n\n".join(
+        [
+            f"m = {settings['n_neighbors']}, Pearson, {settings['threads']} threads. Seconds from samples to "
+            "lists, medians; in brackets how many times as long as ours. `~` is extrapolated from the peer's own "
+            "time by the square of the number of windows. `†` is stumpy's time at stride 1, the only one it knows.",
+            _speed_table(results["cases"]),
+            f"*{FAISS}* is as installed; its BLAS takes this processor for: {kinds}. *{FAISS_TOLD}* is the same "
+            f"library started with {told}.",
+            "Stride 1 with stumpy's exclusion zone (a quarter of a window), the same question to both:",
+            _zone_table(results["cases"]),
+            "Cost and accuracy of ours. A pair is two windows, every two once: n(n-1)/2. By recurrence it costs "
+            "2 x stride multiply-adds. The machine's peak, measured in the same run, is "
+            f"{peaks['float64_gmacs']:.0f} x 10⁹ multiply-adds a second in float64 and "
+            f"{peaks['float32_gmacs']:.0f} in float32; torch's matrix product reaches "
+            f"{peaks['float64_matmul_gmacs']:.0f} and {peaks['float32_matmul_gmacs']:.0f}. Error: against float64 "
+            f"brute force on {settings['queries_checked']} queries. Last column: how far each peer's similarities "
+            "are from ours.",
+            _cost_table(results["cases"]),
+            "Peak memory that a search adds, in a process of its own:",
+            table(
+                ["samples", "windows", "added MB", "bytes a window and neighbour"],
+                [
+                    [
+                        one["n_samples"],
+                        one["n_windows"],
+                        one["added_mb"],
+                        one["bytes_per_window_and_neighbor"],
+                    ]
+                    for one in results["memory"]
+                ],
+            ),
+        ]
+    )
+
+
+def _speed_table(cases: Sequence[dict[str, Any]]) -> str:
+    names = [
+        name for name in (TORCH, FAISS, FAISS_TOLD, STUMPY) if any(name in one["peers"] for one in cases)
+    ]
+    return table(
+        ["samples", "L", "stride", "windows", "raxss", *names],
+        [
+            [
+                *(one[key] for key in ("n_samples", "window_length", "stride", "n_windows")),
+                one["ours"]["seconds"],
+                *(_peer_cell(one["peers"].get(name)) for name in names),
+            ]
+            for one in cases
+        ],
+    )
+
+
+def _peer_cell(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    seconds = (
+        ("~" if one["extrapolated"] else "") + f"{one['seconds']:.3g}" + ("†" if "at_stride" in one else "")
+    )
+    return f"{seconds} ({one['ratio']:.3g})"
+
+
+def _zone_table(cases: Sequence[dict[str, Any]]) -> str:
+    zoned = [one for one in cases if "ours_with_exclusion" in one and STUMPY in one["peers"]]
+    return table(
+        ["samples", "L", "raxss", "stumpy", "similarities differ by"],
+        [
+            [
+                one["n_samples"],
+                one["window_length"],
+                one["ours_with_exclusion"]["seconds"],
+                _peer_cell(one["peers"][STUMPY]),
+                one["peers"][STUMPY].get("difference"),
+            ]
+            for one in zoned
+        ],
+    )
+
+
+def _cost_table(cases: Sequence[dict[str, Any]]) -> str:
+    return table(
+        [
+            "samples",
+            "L",
+            "stride",
+            "ns a pair",
+            "10⁹ multiply-adds/s",
+            "float64 peak",
+            "error",
+            "peers differ by",
+        ],
+        [
+            [
+                *(one[key] for key in ("n_samples", "window_length", "stride")),
+                *(one["ours"][key] for key in ("ns_per_pair", "gmacs")),
+                f"{one['ours']['share_of_float64_peak']:.0%}",
+                f"{one['ours']['error']:.0e}",
+                ", ".join(
+                    f"{name} {peer['difference']:.0e}"
+                    for name, peer in one["peers"].items()
+                    if "difference" in peer
+                ),
+            ]
+            for one in cases
+        ],
+    )
 
 
 if __name__ == "__main__":
-    main()
+    print(_added_bytes(Case(**json.loads(sys.argv[1]))))

@@ -104,8 +104,12 @@ def lists_of(
     exclusion: int = 0,
     spread: int = 0,
     bank: Sequence[int] | None = None,
+    reach: int | None = None,
 ) -> Lists:
-    """Greedy from the best down; similarities within TIE are equal, and then the earlier start is first."""
+    """Greedy from the best down; similarities within TIE are equal, and then the earlier start is first.
+
+    With a reach, no neighbor lies more than so many windows from its query.
+    """
     n = len(starts)
     out = Lists(
         np.full((n, n_neighbors), math.nan),
@@ -120,6 +124,7 @@ def lists_of(
             j
             for j in sorted(set(range(n) if bank is None else bank))
             if not nonfinite[k] and not nonfinite[j] and abs(starts[j] - starts[k]) > exclusion
+            if reach is None or abs(j - k) <= reach
         ]
         for rank in range(n_neighbors):
             if not eligible:
@@ -162,6 +167,7 @@ def retrieve(
     exclusion: int = 0,
     spread: int = 0,
     bank: Sequence[int] | None = None,
+    reach: int | None = None,
 ) -> Lists:
     """Eq. (1) for every window of a series."""
     vectors, flat, nonfinite = window_vectors(samples, window_length, stride, measure)
@@ -175,6 +181,7 @@ def retrieve(
         exclusion=exclusion,
         spread=spread,
         bank=bank,
+        reach=reach,
     )
 
 

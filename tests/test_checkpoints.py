@@ -82,6 +82,27 @@ def test_training_goes_on_as_if_it_had_not_stopped(saved):
     assert_same_bits(state_of(other), state_of(module))
 
 
+@pytest.mark.parametrize("fused", [(False, True), (True, True), (True, False)])
+def test_the_optimizer_of_another_device_takes_over(tmp_path, fused):
+    """On a GPU Adam is one kernel and counts its steps there; its state is the same."""
+    before, after = fused
+    module, _ = fresh(0)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2, fused=before)
+    train(module, optimizer, 3, seed=1)
+    save_checkpoint(tmp_path / "c", Progress(), module, optimizer, fingerprint="")
+    other, _ = fresh(1)
+    other_optimizer = torch.optim.Adam(other.parameters(), lr=1e-2, fused=after)
+    load_checkpoint(tmp_path / "c", other, other_optimizer, fingerprint="")
+    train(module, optimizer, 4, seed=2)
+    train(other, other_optimizer, 4, seed=2)
+    for one, value in other.state_dict().items():
+        expected = module.state_dict()[one]
+        if before == after:
+            assert torch.equal(value, expected), one
+        else:
+            torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_run_that_has_not_begun_can_be_saved(tmp_path):
     module, optimizer = fresh(0)
     save_checkpoint(tmp_path / "c", Progress(), module, optimizer, fingerprint="")

@@ -123,6 +123,70 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     assert evidence["series_probability"][0] == pytest.approx(table["probability_fast"][0], abs=1e-12)
 
 
+def test_the_evidence_of_many_recordings_can_be_one_table(manifest, model, tmp_path):
+    raxss("predict", model, manifest, "--out", tmp_path / "p.parquet", "--device", "cpu")
+    out = raxss(
+        "explain", model, manifest, "--out", tmp_path / "why", "--one-table", "--top", 3, "--device", "cpu"
+    )
+    assert "summary.parquet first" in out
+    scores = pd.read_parquet(tmp_path / "p.parquet")
+    summary, windows, neighbors = (
+        pd.read_parquet(tmp_path / "why" / f"{name}.parquet") for name in ("summary", "windows", "neighbors")
+    )
+    assert summary["series"].tolist() == scores["name"].tolist()
+    np.testing.assert_allclose(summary["probability_fast"], scores["probability_fast"], rtol=0, atol=1e-12)
+    sums = windows.groupby("series", sort=False)["contribution_fast"].sum()
+    np.testing.assert_allclose(sums, scores["probability_fast"], atol=1e-12)
+    assert (neighbors.groupby("series")["window"].nunique() <= 3 + 2).all()
+    again = raxss("explain", model, manifest, "--out", tmp_path / "why", "--one-table", code=1)
+    assert "'why' exists already" in again
+    mixed = raxss(
+        "explain", model, manifest, "--out", tmp_path / "x", "--one-table", "--format", "json", code=2
+    )
+    assert "--one-table" in mixed
+
+
+def test_only_what_is_asked_for_is_written(model, tmp_path):
+    where = ["--out", tmp_path / "why", "--device", "cpu", "--overwrite"]
+    raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "parquet")
+    files = {file.name for file in (tmp_path / "why" / "rec0").iterdir()}
+    assert files == {".raxss", "evidence.json", "windows.parquet", "neighbors.parquet"}
+    raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "json", "--format", "figures")
+    files = {file.name for file in (tmp_path / "why" / "rec0").iterdir()}
+    assert files == {".raxss", "evidence.json", "overlay.png", "contributions.png"}
+    raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "pdf", code=2)
+
+
+@pytest.mark.parametrize("bank", ["local", "sampled"])
+def test_a_bounded_bank_can_be_asked_for_and_is_told(model, tmp_path, bank):
+    np.save(tmp_path / "long.npy", np.random.default_rng(3).normal(size=2000))
+    for name, options in {"all": [], "some": ["--bank", bank, "--bank-size", 20]}.items():
+        where = ["--out", tmp_path / name, "--device", "cpu", "--format", "json"]
+        raxss("explain", model, tmp_path / "long.npy", *where, *options)
+        raxss("predict", model, tmp_path / "long.npy", "--out", tmp_path / f"{name}.csv", *options)
+    whole, some = (
+        json.loads((tmp_path / name / "long" / "evidence.json").read_text()) for name in ("all", "some")
+    )
+    assert whole["settings"]["bank"] == "series"
+    assert some["settings"]["bank"] == bank
+    assert some["settings"]["bank_size"] == 20
+    assert [one for one in some["warnings"] if "among 20 windows" in one and "all 247" in one]
+    assert not [one for one in whole["warnings"] if "sought" in one]
+    scores = [pd.read_csv(tmp_path / f"{name}.csv")["probability_fast"].item() for name in ("all", "some")]
+    assert scores[1] == pytest.approx(some["series_probability"][0], abs=1e-12)
+    assert scores[0] != scores[1]
+
+
+def test_an_unknown_bank_is_named_before_anything_is_read(model, tmp_path):
+    where = ["--out", tmp_path / "p.csv", "--device", "cpu"]
+    assert "did you mean 'local'" in raxss(
+        "predict", model, tmp_path / "no.npy", *where, "--bank", "locl", code=1
+    )
+    assert "bank_size must be" in raxss(
+        "explain", model, tmp_path / "no.npy", *where, "--bank-size", 0, code=1
+    )
+
+
 def test_fit_takes_a_settings_file_on_top_of_a_preset(manifest, tmp_path):
     (tmp_path / "mine.toml").write_text("[retrieval]\nmeasure = 'cosine'\n")
     raxss(

@@ -236,7 +236,9 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("retrieval = 3", r"'retrieval' must be a section with settings, \[retrieval\], got 3"),
         ("[retrieval]\nmeasure = 'pearsn'", r"retrieval.measure is 'pearsn'; did you mean 'pearson'"),
         ("[retrieval]\nspace = 'feature'", r"retrieval.space is 'feature'; did you mean 'features'"),
-        ("[retrieval]\nbank = 'all'", r"retrieval.bank is 'all'\. Known: series, batch"),
+        ("[retrieval]\nbank = 'all'", r"retrieval.bank is 'all'\. Known: series, batch, local, sampled"),
+        ("[retrieval]\nbank = 'locl'", r"retrieval.bank is 'locl'; did you mean 'local'"),
+        ("[retrieval]\nbank_size = 0", r"retrieval.bank_size must be a whole number of at least 1, got 0"),
         (
             "[retrieval]\nn_neighbors = 0",
             r"retrieval.n_neighbors must be a whole number of at least 1, got 0",

@@ -1,8 +1,10 @@
 """The estimator: scikit-learn's contract, ragged series, evidence that equals the prediction, bad input."""
 
 import copy
+import gc
 import inspect
 import logging
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +29,7 @@ from raxss.errors import (
     TrainingError,
     VariateMismatchError,
 )
-from raxss.prediction import score_windows
+from raxss.prediction import Scorer, score_windows
 from raxss.recordings.synthetic import make_motif_series
 from raxss.windows import windows_of
 from toys import SMALL, Tiny, waves
@@ -387,7 +389,7 @@ def test_feature_statistics_are_those_of_all_training_windows(rng):
     for one in series:
         windows = windows_of(model.scaling_.apply(one), window_length=32, stride=8)
         parts.append(
-            score_windows(model.backbone_, windows.samples, device=torch.device("cpu"), with_features=True)[1]
+            score_windows(model.backbone_, windows, device=torch.device("cpu"), with_features=True)[1]
         )
     features = np.concatenate(parts)
     np.testing.assert_allclose(model.feature_mean_, features.mean(axis=0), atol=1e-6)
@@ -461,6 +463,178 @@ def test_marked_gaps_are_worked_around_and_get_no_weight(rng):
         assert windows["nonfinite"].any()
         assert (windows.loc[windows["nonfinite"], "weight"] == 0).all()
         assert windows["weight"].sum() == pytest.approx(1)
+
+
+# Many series, long series ------------------------------------------------------------------------------------
+
+
+def test_explaining_each_gives_what_explaining_all_gives_and_lets_go_of_it(fitted):
+    model, series = fitted
+    expected = model.explain(series[:5])
+    before = None
+    for one, other in zip(model.explain_each(series[:5]), expected, strict=True):
+        gc.collect()
+        assert before is None or before() is None  # only one is held at a time
+        pd.testing.assert_frame_equal(one.windows, other.windows, check_exact=True)
+        pd.testing.assert_frame_equal(one.neighbors, other.neighbors, check_exact=True)
+        before = weakref.ref(one)
+        del one
+
+
+def test_wrong_series_are_refused_before_the_first_is_explained(fitted):
+    model, series = fitted
+    with pytest.raises(VariateMismatchError, match="series 'two' has 2 variates"):
+        model.explain_each([*series[:2], Series(np.zeros((2, 50)), name="two")])
+
+
+def test_progress_moves_within_a_series_and_ends_at_one(fitted, rng):
+    model, series = fitted
+    long = Series(rng.normal(size=20_000), rate=10.0, name="long")  # 2497 windows, five passes
+    told: list[float] = []
+    list(model.explain_each([long, series[0]], on_progress=told.append))
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+    assert len(set(told)) >= 6
+
+
+def test_a_terminal_sees_a_bar_that_moves_in_windows(fitted, rng, monkeypatch, capsys):
+    model, _ = fitted
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    long = [rng.normal(size=20_000)]
+    quiet = model.predict_proba(long)
+    assert capsys.readouterr().err == ""
+    model.set_params(verbose=1)
+    np.testing.assert_array_equal(model.predict_proba(long), quiet)
+    model.set_params(verbose=0)
+    drawn = capsys.readouterr().err
+    assert "2497/2497" in drawn
+    assert "windows" in drawn
+
+
+def test_uniform_weights_are_predicted_without_any_retrieval(fitted, rng, monkeypatch):
+    model, series = fitted
+    samples = series[0].samples.copy()
+    samples[0, 20] = np.nan
+    gap = replace(series[0], samples=samples, gaps_marked=True)
+    model.set_params(weighting="uniform")
+    expected = [one.series_probability for one in model.explain([gap, *series[1:4]])]
+
+    def refuse(*_, **__):
+        raise AssertionError("nobody asked who is near")
+
+    monkeypatch.setattr("raxss.estimator.cached_retrieve_many", refuse)
+    monkeypatch.setattr("raxss.estimator.cached_retrieve", refuse)
+    np.testing.assert_array_equal(model.predict_proba([gap, *series[1:4]]), expected)
+    model.set_params(weighting="support")
+    assert RAxSSClassifier(**SMALL, weighting="uniform").fit(series).predict_proba(series).shape == (24, 2)
+
+
+def test_half_precision_samples_are_computed_in_more(fitted):
+    model, series = fitted
+    half = [replace(one, samples=one.samples.astype(np.float16)) for one in series]
+    single = [replace(one, samples=one.samples.astype(np.float32)) for one in half]
+    np.testing.assert_array_equal(model.predict_proba(half), model.predict_proba(single))
+    assert (
+        np.abs(model.explain(half[0]).windows["support"] - model.explain(series[0]).windows["support"]).max()
+        < 0.01
+    )
+    assert RAxSSClassifier(**SMALL).fit(half).predict_proba(half).shape == (24, 2)
+
+
+def test_passes_cut_from_one_strip_score_as_windows_copied_one_by_one(fitted, rng):
+    network = fitted[0].backbone_
+    samples = rng.normal(size=(1, 9_000))
+    samples[0, [50, 51, 4000]] = [np.nan, np.inf, -np.inf]
+    windows = windows_of(Series(samples), window_length=32, stride=8)
+    assert len(windows) > 2 * 512
+    found, features = score_windows(network, windows, device=torch.device("cpu"), with_features=True)
+    logits, vectors = [], []
+    with torch.inference_mode():
+        for first in range(0, len(windows), 512):
+            plain = np.nan_to_num(windows.samples[first : first + 512], nan=0.0, posinf=0.0, neginf=0.0)
+            batch = torch.from_numpy(plain.astype(np.float32))
+            logits.append(network(batch))
+            vectors.append(network.features(batch))
+    assert torch.equal(found, torch.cat(logits))
+    np.testing.assert_array_equal(features, torch.cat(vectors).double().numpy())
+
+
+class Cramped(nn.Module):
+    """A network that no device has room for beyond some windows."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most, self.seen = most, []
+        self.head = nn.Linear(32, 1)
+
+    def forward(self, windows):
+        if len(windows) > self.most:
+            raise torch.OutOfMemoryError(f"no room for {len(windows)}")
+        self.seen.append(len(windows))
+        return self.head(windows[:, 0])
+
+
+def test_a_device_without_room_gets_smaller_passes_and_says_so_once(rng, caplog):
+    windows = windows_of(Series(rng.normal(size=9_000)), window_length=32, stride=8)
+    network = Cramped(150)
+    scorer = Scorer(network, torch.device("cpu"))
+    with caplog.at_level(logging.WARNING, logger="raxss"):
+        both = [scorer.launch(windows).logits() for _ in range(2)]
+    assert max(network.seen) == 128
+    assert network.seen.count(128) == 2 * (len(windows) // 128)
+    assert caplog.text.count("no room for 512 windows at once") == len(caplog.records) == 1
+    with torch.inference_mode():
+        plain = network.head(torch.from_numpy(windows.samples[:, 0].astype(np.float32)))
+    assert torch.equal(both[0], both[1])
+    torch.testing.assert_close(both[0], plain)
+
+
+def test_a_device_without_any_room_ends_in_an_error_where_there_is_no_other(rng):
+    windows = windows_of(Series(rng.normal(size=900)), window_length=32, stride=8)
+    with pytest.raises(torch.OutOfMemoryError, match="no room for 32"):
+        Scorer(Cramped(31), torch.device("cpu")).launch(windows)
+
+
+def test_features_that_do_not_fit_are_refused_with_their_size(fitted, monkeypatch):
+    model, series = fitted
+    monkeypatch.setattr("raxss.memory.available_memory", lambda: 1000)
+    model.set_params(space="features")
+    try:
+        with pytest.raises(DataError, match=r"windows by 256 features each needs .* Set space='signal'"):
+            model.predict_proba(series[:1])
+    finally:
+        model.set_params(space="signal")
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_working_ahead_on_groups_of_series_changes_no_score(fitted, monkeypatch, space):
+    model, series = fitted
+    model.set_params(space=space)
+    told: list[float] = []
+    try:
+        one_by_one = [one.windows for one in model.explain_each(series)]
+        monkeypatch.setattr("raxss.estimator.SERIES_AHEAD", {"cpu": 1})
+        monkeypatch.setattr("raxss.estimator.LISTED_AT_ONCE", 300)
+        together = [one.windows for one in model.explain_each(series, on_progress=told.append)]
+    finally:
+        model.set_params(space="signal")
+    for one, other in zip(one_by_one, together, strict=True):
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+
+
+def test_short_series_of_a_gpu_are_retrieved_together_up_to_a_bound(fitted, monkeypatch):
+    model, series = fitted
+    monkeypatch.setattr("raxss.estimator.LISTED_AT_ONCE", 300)
+    settings = model.config.retrieval
+    groups = list(model._groups(list(series), settings, torch.device("cuda")))
+    assert [one.name for group in groups for one in group] == series.names
+    assert max(map(len, groups)) > 1
+    for group in groups:
+        assert len(group) == 1 or 10 * sum(map(model._n_windows, group)) <= 300
+    alone = list(model._groups(list(series), settings, torch.device("cpu")))
+    assert [len(group) for group in alone] == [1] * 24
 
 
 # Bad input -------------------------------------------------------------------------------------------------

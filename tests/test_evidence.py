@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from pandas.testing import assert_frame_equal
 import naive
 from raxss.aggregation import aggregate
 from raxss.errors import ConfigError, DataError, OutputError
-from raxss.evidence import SeriesEvidence, safe_name, trace
-from raxss.evidence.trail import weight_without
+from raxss.evidence import SeriesEvidence, safe_name, trace, trail, write_tables
+from raxss.evidence.lists import weight_without
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval, WindowFlag, retrieve
 from raxss.windows import windows_of
@@ -546,3 +548,174 @@ def test_evidence_of_retrieved_features_has_the_same_tables():
     assert evidence.settings["space"] == "features"
     assert len(evidence.neighbors) == 770
     assert_allclose(evidence.windows["support"], retrieval.support)
+
+
+# Rows are made when somebody looks.
+
+
+def with_everything(**settings: Any) -> SeriesEvidence:
+    """Gaps, flat stretches, short and empty lists, all in one series."""
+    samples = noise().samples.copy()
+    samples[0, 300] = np.nan
+    samples[0, 60:110] = 2.0
+    return explain(Series(samples, rate=10.0, start_seconds=3.0, name="all of it"), exclusion=190, **settings)
+
+
+@pytest.mark.parametrize("weighting", ["support", "inverse", "uniform", "random"])
+def test_rows_of_some_windows_are_those_of_the_whole_table(weighting):
+    evidence = with_everything(n_neighbors=6, weighting=weighting)
+    whole = evidence.neighbors
+    assert {0, 1, 6} <= set(evidence.lists.n_listed)
+    for chosen in ([0], [3, 4, 40, 76], list(range(77)), []):
+        some = pd.DataFrame(evidence.lists.columns(np.array(chosen, dtype=np.int64)))
+        expected = whole[whole["window"].isin(chosen)].reset_index(drop=True)
+        assert_frame_equal(some, expected, check_exact=True)
+
+
+def test_nothing_but_the_table_itself_builds_the_whole_table(tmp_path):
+    evidence = with_everything()
+    repr(evidence)
+    evidence.leaderboard(3)
+    evidence.save(tmp_path, top=5)
+    evidence.to_parquet(tmp_path / "all", top=None)
+    write_tables([evidence], tmp_path / "one", top=None)
+    assert "neighbors" not in vars(evidence)
+    assert evidence.neighbors is evidence.neighbors
+
+
+def test_lists_written_in_pieces_are_the_whole_table(tmp_path, monkeypatch):
+    evidence = with_everything()
+    text = evidence.to_json(top=None)
+    monkeypatch.setattr("raxss.evidence.lists.WINDOWS_A_CHUNK", 10)
+    monkeypatch.setattr("raxss.evidence.trail.WINDOWS_A_CHUNK", 10)
+    assert evidence.to_json(top=None) == text
+    assert len(json.loads(text)["neighbors"]) == len(evidence.neighbors)
+    evidence.to_parquet(tmp_path, top=None)
+    assert_frame_equal(pd.read_parquet(tmp_path / "neighbors.parquet"), evidence.neighbors)
+    assert_frame_equal(pd.read_parquet(tmp_path / "windows.parquet"), evidence.windows)
+    assert evidence.lists.overlap_share == evidence.overlap_share == evidence.neighbors["overlaps"].mean()
+
+
+def test_a_table_that_does_not_fit_says_how_much_it_needs(monkeypatch):
+    evidence = explain(noise())
+    monkeypatch.setattr("raxss.memory.available_memory", lambda: 50_000)
+    with pytest.raises(DataError, match=r"the 770 neighbours of series 'noise' needs 0\.0.* leaderboard"):
+        _ = evidence.neighbors
+    assert len(evidence.leaderboard(3)) == 10
+
+
+def test_the_largest_are_found_with_the_earlier_of_equals_first():
+    generator = np.random.default_rng(5)
+    for _ in range(200):
+        values = generator.integers(0, 4, size=generator.integers(1, 12)) / 4
+        for n in (0, 1, 3, 11, 12, 50, None):
+            plain = sorted(range(len(values)), key=lambda place: (-values[place], place))[:n]
+            assert trail._largest(values, n).tolist() == plain
+
+
+# One table for many series.
+
+
+def test_the_evidence_of_many_series_stands_in_one_table(tmp_path):
+    every = [explain(noise(300 + 50 * one, seed=one, name=f"C{one}", label="no")) for one in range(3)]
+    assert write_tables(iter(every), tmp_path / "why", top=5) == 3
+    assert {file.name for file in (tmp_path / "why").iterdir()} == {
+        ".raxss", "windows.parquet", "neighbors.parquet", "summary.parquet",
+    }  # fmt: skip
+    tables = {
+        name: pd.read_parquet(tmp_path / "why" / f"{name}.parquet") for name in ("windows", "neighbors")
+    }
+    for one in every:
+        one.to_parquet(tmp_path / one.name, top=5)
+        for name, table in tables.items():
+            rows = table[table["series"] == one.name].drop(columns="series").reset_index(drop=True)
+            assert_frame_equal(rows, pd.read_parquet(tmp_path / one.name / f"{name}.parquet"))
+    summary = pd.read_parquet(tmp_path / "why" / "summary.parquet")
+    assert summary["series"].tolist() == ["C0", "C1", "C2"]
+    assert summary["predicted"].tolist() == [one.predicted for one in every]
+    assert summary["label"].tolist() == ["no"] * 3
+    assert summary["n_windows"].tolist() == [57, 67, 77]
+    assert_allclose(summary["probability_yes"], [one.probability_of("yes") for one in every], rtol=0)
+    assert [json.loads(text)["stride"] for text in summary["settings"]] == [5, 5, 5]
+    assert [list(told) for told in summary["warnings"]] == [one.warnings for one in every]
+
+
+def test_series_are_asked_for_one_at_a_time_and_let_go(tmp_path):
+    held: list[weakref.ref[SeriesEvidence]] = []
+
+    def each():
+        for one in range(6):
+            gc.collect()
+            assert sum(ref() is not None for ref in held) <= 1  # the one that is being written
+            evidence = explain(noise(seed=one, name=f"C{one}"))
+            held.append(weakref.ref(evidence))
+            yield evidence
+            del evidence
+
+    assert write_tables(each(), tmp_path / "why") == 6
+    gc.collect()
+    assert not any(ref() for ref in held)
+
+
+def test_tables_that_fail_half_way_leave_nothing(tmp_path):
+    def each():
+        yield explain(noise())
+        raise KeyError("the second series")
+
+    with pytest.raises(KeyError, match="the second series"):
+        write_tables(each(), tmp_path / "why")
+    with pytest.raises(DataError, match="'other' has the classes 0, 1, and those before it 'no', 'yes'"):
+        write_tables([explain(noise()), explain(noise(name="other"), classes=[0, 1])], tmp_path / "why")
+    with pytest.raises(DataError, match="no evidence to write"):
+        write_tables([], tmp_path / "why")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_names_and_labels_of_any_kind_fit_into_one_table(tmp_path):
+    series = [noise(name="\udcff\x00", label=3), noise(name="=1+1", label="no"), noise(name="", label=None)]
+    write_tables(map(explain, series), tmp_path / "why")
+    summary = pd.read_parquet(tmp_path / "why" / "summary.parquet")
+    assert summary["series"].tolist() == ["\\udcff\x00", "=1+1", ""]
+    assert summary["label"].iloc[:2].tolist() == ["3", "no"]
+    assert summary["label"].isna().tolist() == [False, False, True]
+
+
+def test_only_what_is_asked_for_is_saved(tmp_path):
+    evidence = explain(noise())
+    place = evidence.save(tmp_path, formats=["parquet"])
+    names = {file.name for file in place.iterdir()}
+    assert names == {".raxss", "evidence.json", "windows.parquet", "neighbors.parquet"}
+    head = json.loads((place / "evidence.json").read_text())
+    assert "windows" not in head
+    assert_frame_equal(SeriesEvidence.load(place).windows, evidence.windows)
+    place = evidence.save(tmp_path, formats=["json", "figures"], overwrite=True)
+    assert {file.suffix for file in place.iterdir()} == {"", ".json", ".png"}
+    assert (place / "evidence.json").read_text() == evidence.to_json()
+    with pytest.raises(ConfigError, match=r"formats is 'jsn'; did you mean 'json'"):
+        evidence.save(tmp_path / "x", formats=["jsn"])
+
+
+# Which windows could be neighbours.
+
+
+@pytest.mark.parametrize(
+    ("bank", "told"),
+    [("local", "the nearest in time"), ("sampled", "stretches spread evenly over the series")],
+)
+def test_a_bounded_bank_is_named_with_its_size_in_windows_and_in_time(bank, told):
+    evidence = explain(noise(), exclusion=20, n_neighbors=3, bank=bank, bank_size=24)
+    settings = evidence.settings
+    assert (settings["bank"], settings["bank_size"], settings["bank_seconds"]) == (bank, 24, 12.0)
+    assert evidence.warnings[0] == (
+        f"neighbours were sought among 24 windows ({told}, 12 s), not among all 77 (40 s): supports can be lower "
+        "than over the whole series."
+    )
+
+
+def test_a_bank_that_holds_the_whole_series_is_not_called_bounded():
+    for bank, size in (("series", 5), ("local", 77), ("sampled", 200)):
+        evidence = explain(noise(), exclusion=20, n_neighbors=3, bank=bank, bank_size=size)
+        assert (evidence.settings["bank"], evidence.settings["bank_size"]) == ("series", 77)
+        assert evidence.settings["bank_seconds"] == 38.5
+        assert evidence.warnings == []
+    assert explain(noise(), bank=[1, 5, 9]).settings["bank"] == "indices"

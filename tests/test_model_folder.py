@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from raxss import RAxSSClassifier
+from raxss import Config, RAxSSClassifier
 from raxss.errors import ModelError, OutputError
 from toys import SMALL, Tiny, waves
 
@@ -89,6 +89,25 @@ def test_the_folder_holds_weights_settings_history_and_a_card(folder):
     assert "temperature = 0.07" in (folder / "settings.toml").read_text()
 
 
+def test_a_folder_from_before_banks_had_a_size_still_loads(model_and_series, folder):
+    model, series = model_and_series
+    facts = json.loads((folder / "config.json").read_text())
+    del facts["settings"]["retrieval"]["bank_size"]
+    (folder / "config.json").write_text(json.dumps(facts))
+    loaded = RAxSSClassifier.from_pretrained(folder, device="cpu")
+    assert (loaded.bank, loaded.bank_size) == ("series", Config().retrieval.bank_size)
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+
+
+def test_a_bounded_bank_is_kept_with_the_model(model_and_series, tmp_path):
+    model, _ = model_and_series
+    model.set_params(bank="local", bank_size=99)
+    place = model.save_pretrained(tmp_path / "bounded")
+    model.set_params(bank="series", bank_size=Config().retrieval.bank_size)
+    loaded = RAxSSClassifier.from_pretrained(place, device="cpu")
+    assert (loaded.bank, loaded.bank_size) == ("local", 99)
+
+
 def test_no_name_of_a_series_or_group_reaches_the_folder(folder):
     for file in folder.iterdir():
         content = file.read_bytes()
@@ -125,7 +144,7 @@ def test_a_killed_save_leaves_the_old_model_whole(folder, tmp_path):
     script = """
 import os, signal, sys
 import raxss.model_folder as place
-from raxss import RAxSSClassifier
+from raxss import Config, RAxSSClassifier
 model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
 place._card = lambda facts: os.kill(os.getpid(), signal.SIGKILL)
 model.save_pretrained(sys.argv[1], overwrite=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raxss.progress import ProgressBar, progress_bar
+from raxss.progress import ProgressBar, progress_bar, share_bar
 
 
 def test_nothing_is_drawn_where_stderr_is_no_terminal(capsys):
@@ -31,3 +31,17 @@ def test_training_prints_a_line_an_epoch_where_there_is_no_terminal(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "epoch 1/3 loss 0.500, validation accuracy 0.250\nepoch 2/3 loss 0.250\n"
+
+
+def test_a_share_is_drawn_as_so_many_of_all_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with share_bar("predicting", 1000, unit="windows") as on_progress:
+        on_progress(0.25)
+        on_progress(0.9996)
+    assert "1000/1000" in capsys.readouterr().err
+
+
+def test_nobody_is_told_a_share_where_nothing_is_drawn(capsys):
+    with share_bar("predicting", 1000, unit="windows") as on_progress:
+        assert on_progress is None
+    assert capsys.readouterr() == ("", "")

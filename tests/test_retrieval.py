@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -224,7 +225,9 @@ def test_windows_of_a_dead_signal_have_no_support_in_feature_space(walk):
         ({"spread": -3}, "spread .* got -3"),
         ({"measure": "person"}, "unknown measure 'person'; did you mean 'pearson'"),
         ({"measure": "Cosinus"}, "unknown measure 'Cosinus'; did you mean 'cosine'"),
-        ({"bank": "batch"}, "bank 'batch' is unknown"),
+        ({"bank": "batch"}, "bank 'batch' is unknown.*Known: series, local, sampled"),
+        ({"bank": "locale"}, "did you mean 'local'"),
+        ({"bank": "local", "bank_size": 0}, "bank_size must be .* at least 1, got 0"),
         ({"bank": [0, 99]}, "bank names window 99, but the series has windows 0 to 9"),
         ({"bank": [-1]}, "bank names window -1"),
         ({"bank": [True, False]}, "bool.*shape \\(2,\\)"),
@@ -248,3 +251,130 @@ def test_features_of_another_number_of_windows_are_refused():
 def test_a_series_without_samples_is_refused():
     with pytest.raises(EmptyDataError, match=r"'samples' has no samples \(shape \(1, 0\)\)"):
         retrieve([], window_length=4)
+
+
+# -- Banks for very long series ------------------------------------------------------------------------------
+
+
+def test_a_local_bank_holds_half_its_size_on_either_side(walk):
+    chosen = {"window_length": 16, "stride": 3, "n_neighbors": 6, "exclusion": 7}
+    found = retrieve(walk, bank="local", bank_size=21, **chosen)
+    expected = naive.retrieve(walk, 16, 3, n_neighbors=6, exclusion=7, reach=10)
+    assert_array_equal(found.neighbors, expected.neighbors)
+    assert_allclose(found.support, expected.support, atol=TOLERANCE)
+    distance = np.abs(found.neighbors - np.arange(found.n_windows)[:, None])
+    assert distance[found.neighbors >= 0].max() == 10
+    assert (found.bank, found.bank_size) == ("local", 21)
+
+
+def test_a_sampled_bank_is_spread_over_the_series_and_the_same_for_every_window(walk):
+    chosen = {"window_length": 16, "stride": 3, "n_neighbors": 6, "exclusion": 7}
+    found = retrieve(walk, bank="sampled", bank_size=40, **chosen)
+    bank = np.unique(retrieve(walk, bank="sampled", bank_size=40, **chosen | {"n_neighbors": 200}).neighbors)[
+        1:
+    ]
+    assert len(bank) == 40
+    assert_array_equal(np.histogram(bank, bins=8, range=(0, found.n_windows))[0], 5)
+    expected = naive.retrieve(walk, 16, 3, n_neighbors=6, exclusion=7, bank=bank.tolist())
+    assert_array_equal(found.neighbors, expected.neighbors)
+    assert_allclose(found.support, expected.support, atol=TOLERANCE)
+    assert (found.bank, found.bank_size) == ("sampled", 40)
+
+
+@pytest.mark.parametrize("spread", [0, 40])
+@pytest.mark.parametrize("bank", ["local", "sampled"])
+def test_a_bank_at_a_real_size_lists_what_the_whole_series_does_within_it(bank, spread):
+    samples = np.random.default_rng(6).normal(size=12_000).cumsum()
+    samples[3000:3100] = np.nan
+    samples[5000:5200] = 1.0
+    chosen = {"window_length": 64, "stride": 3, "n_neighbors": 5, "exclusion": 32, "spread": spread}
+    found = retrieve(samples, bank=bank, bank_size=1024, **chosen)
+    windows = np.lib.stride_tricks.sliding_window_view(samples, 64)[::3]
+    windows = windows - windows.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(windows, axis=1)
+    vectors = windows / np.where(norms < 1e-9, np.inf, norms)[:, None]
+    place = np.arange(len(vectors))
+    listed = np.unique(found.neighbors[found.neighbors >= 0])
+    for k in range(0, len(vectors), 37):
+        if found.nonfinite[k]:
+            continue
+        similarity = vectors @ vectors[k]
+        distance = np.abs(place - k)
+        may = (distance * 3 > 32) & np.isfinite(similarity)
+        may &= distance <= 512 if bank == "local" else np.isin(place, _stretches(listed, 64))
+        for j in range(5):
+            best = np.flatnonzero(may)[similarity[may].argmax()]
+            assert_allclose(found.similarity[k, j], similarity[best], atol=TOLERANCE)
+            may[np.abs(place - found.neighbors[k, j]) * 3 <= max(spread, 1)] = False
+
+
+def _stretches(listed: np.ndarray, length: int) -> np.ndarray:
+    """The stretches of 64 windows that 1024 of 3979 make, by their rule: the middle of each of 16 parts."""
+    parts = np.arange(17) * 3979 // 16
+    bank = np.concatenate([np.arange(p, p + length) for p in parts[:-1] + (np.diff(parts) - length) // 2])
+    assert np.isin(listed, bank).all()
+    return bank
+
+
+def test_a_bank_as_large_as_the_series_is_the_series(walk):
+    chosen = {"window_length": 32, "stride": 5, "n_neighbors": 4}
+    whole = retrieve(walk, **chosen)
+    for bank in ("local", "sampled"):
+        for bank_size in (whole.n_windows, 65_536):
+            found = retrieve(walk, bank=bank, bank_size=bank_size, **chosen)
+            assert found.similarity.tobytes() == whole.similarity.tobytes()
+            assert found.neighbors.tobytes() == whole.neighbors.tobytes()
+            assert (found.bank, found.bank_size) == ("series", 0)
+        assert retrieve(walk, bank=bank, bank_size=whole.n_windows - 1, **chosen).bank == bank
+
+
+def test_the_result_says_which_bank_was_named(walk):
+    found = retrieve(walk, window_length=32, bank=[3, 4, 9])
+    assert (found.bank, found.bank_size) == ("indices", 0)
+
+
+# -- Progress, memory, number types --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stride", [1, 40])  # along diagonals, and by blocks
+def test_progress_rises_to_one_and_is_told_no_more_than_ten_times_a_second(stride):
+    samples = np.random.default_rng(3).normal(size=20_000)
+    told: list[tuple[float, float]] = []
+    begin = time.monotonic()
+    retrieve(
+        samples, window_length=64, stride=stride, on_progress=lambda s: told.append((s, time.monotonic()))
+    )
+    shares = [share for share, _ in told]
+    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
+    assert shares[0] > 0.0
+    assert len(told) <= 10 * (time.monotonic() - begin) + 1
+    apart = np.diff([moment for _, moment in told[:-1]])
+    assert (apart >= 0.1).all()
+
+
+def test_what_progress_raises_ends_the_search():
+    def stop(share: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        retrieve(np.random.default_rng(3).normal(size=2_000), window_length=64, on_progress=stop)
+
+
+def test_a_search_that_does_not_fit_says_how_much_it_needs_before_it_starts(walk, monkeypatch):
+    monkeypatch.setattr("raxss.memory.available_memory", lambda: 3 * 10**9)
+    words = r"74 windows with 100000000 neighbors each needs 118.4 GB of memory, but 3.0 GB are free"
+    with pytest.raises(DataError, match=words):
+        retrieve(walk, window_length=32, stride=5, n_neighbors=10**8)
+    assert retrieve(walk, window_length=32, stride=5, n_neighbors=50).n_windows == 74
+
+
+def test_half_precision_samples_are_searched_in_double_precision(walk):
+    half = walk.astype(np.float16)
+    found = retrieve(half, window_length=32, stride=5)
+    assert found.similarity.dtype == np.float64
+    expected = retrieve(half.astype(np.float64), window_length=32, stride=5)
+    assert found.similarity.tobytes() == expected.similarity.tobytes()
+    assert_allclose(found.support, naive.support(half, 32, 5), atol=TOLERANCE)
+    half[9] = np.inf  # what half precision cannot hold
+    assert retrieve(half, window_length=32, stride=5).nonfinite.sum() == 2

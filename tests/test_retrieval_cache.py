@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
+from raxss.errors import ConfigError
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval, cached_retrieve, clear_cache, retrieve
 from raxss.retrieval import cache as cache_module
+from raxss.retrieval.cache import cached_retrieve_many
 
 
 @pytest.fixture
@@ -30,6 +34,12 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def long_walk() -> np.ndarray:
     return np.random.default_rng(4).normal(size=4200).cumsum()
+
+
+@pytest.fixture(autouse=True)
+def _files_for_short_searches(monkeypatch):
+    """Searches that are worth a file take long; the rules are the same for those that do not."""
+    monkeypatch.setattr(cache_module, "LEAST_WINDOWS_ON_DISK", 4096)
 
 
 CHOSEN: dict[str, Any] = {"window_length": 64, "stride": 1, "n_neighbors": 2}
@@ -158,3 +168,91 @@ def test_threads_share_the_cache(folder, walk):
         thread.join()
     assert len(found) == 8
     assert all(same(found[0], other) for other in found)
+
+
+def test_a_gpu_writes_only_what_would_take_it_longer_than_a_file(folder, walk, long_walk):
+    found = retrieve(long_walk, **CHOSEN)
+    cache_module._keep("a" * 64, found, {"device": "cuda"})
+    assert not folder.exists()
+    cache_module._keep("b" * 64, found, {"device": "cpu"})
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_those_not_used_for_longest_make_room_on_disk(folder, long_walk, monkeypatch):
+    walks = [long_walk + 0.1 * one * (np.arange(4200) > 99) for one in range(4)]
+    cached_retrieve(walks[0], **CHOSEN)
+    (first,) = folder.iterdir()
+    monkeypatch.setenv("RAXSS_CACHE_BYTES", str(int(2.5 * first.stat().st_size)))
+    cached_retrieve(walks[1], **CHOSEN)
+    (second,) = set(folder.iterdir()) - {first}
+    for age, file in enumerate([first, second]):
+        os.utime(file, ns=(10**18 + age, file.stat().st_mtime_ns))  # both long ago, the second later
+    cache_module._memory.clear()
+    cached_retrieve(walks[0], **CHOSEN)  # read from the disk, so the first is now the fresher one
+    cached_retrieve(walks[2], **CHOSEN)
+    assert first in set(folder.iterdir())
+    assert second not in set(folder.iterdir())
+    assert len(list(folder.iterdir())) == 2
+    monkeypatch.setenv("RAXSS_CACHE_BYTES", "1000")
+    cached_retrieve(walks[3], **CHOSEN)
+    assert len(list(folder.iterdir())) == 2  # what is larger than all room is not written
+
+
+@pytest.mark.parametrize("wrong", ["2 GB", "-1", "1e9"])
+def test_a_limit_that_is_no_number_is_named(folder, long_walk, monkeypatch, wrong):
+    monkeypatch.setenv("RAXSS_CACHE_BYTES", wrong)
+    with pytest.raises(ConfigError, match=f"RAXSS_CACHE_BYTES is '{wrong}'"):
+        cached_retrieve(long_walk, **CHOSEN)
+
+
+def test_many_are_looked_up_and_only_the_others_searched_together(folder, walk, long_walk, monkeypatch):
+    series = [walk, long_walk, walk[:200], -walk[:300]]
+    on_disk, in_memory = cached_retrieve(long_walk, **CHOSEN), cached_retrieve(walk[:200], **CHOSEN)
+    cache_module._memory.clear()
+    cache_module._memory.put(cache_module._key(Series(walk[:200]).samples, CHOSEN), in_memory)
+    asked: list[int] = []
+
+    def counting(some, **settings):
+        asked.append(len(some))
+        return real(some, **settings)
+
+    real = cache_module.retrieve_many
+    monkeypatch.setattr(cache_module, "retrieve_many", counting)
+    found = cached_retrieve_many(series, **CHOSEN)
+    assert asked == [2]
+    assert found[2] is in_memory
+    assert same(found[1], on_disk)
+    for one, samples in zip(found, series, strict=True):
+        assert same(one, retrieve(samples, **CHOSEN))
+    again = cached_retrieve_many(series[::-1], **CHOSEN)
+    assert asked == [2]
+    assert all(one is other for one, other in zip(again, found[::-1], strict=True))
+
+
+def test_who_watches_does_not_change_the_key(folder, walk):
+    told: list[float] = []
+    first = cached_retrieve(walk, **CHOSEN, on_progress=told.append)
+    assert cached_retrieve(walk, **CHOSEN) is first
+    assert told[-1] == 1.0
+    told.clear()
+    assert cached_retrieve_many([walk], **CHOSEN, on_progress=told.append) == [first]
+    assert cached_retrieve(walk, **CHOSEN, on_progress=told.append) is first
+    assert told == [1.0, 1.0]  # found at once is done at once
+
+
+def test_keys_are_made_without_a_copy_of_the_samples():
+    samples = np.zeros((1, 2_000_000))
+    tracemalloc.start()
+    cache_module._key(samples, CHOSEN)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < samples.nbytes / 10
+
+
+def test_an_entry_too_large_for_memory_does_not_drive_out_the_others(walk):
+    small, large = retrieve(walk[:100], **CHOSEN), retrieve(walk, **CHOSEN)
+    memory = cache_module._Memory(cache_module._n_bytes(large) - 1)
+    memory.put("small", small)
+    memory.put("large", large)
+    assert memory.get("small") is small
+    assert memory.get("large") is None

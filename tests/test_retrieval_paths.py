@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,13 @@ import naive
 from raxss.retrieval import Retrieval, retrieve
 from raxss.retrieval.blocked import nearest_by_blocks
 from raxss.retrieval.compiled import run_on_threads
-from raxss.retrieval.diagonal import fresh_starts, nearest_by_diagonals, suits_diagonals
+from raxss.retrieval.diagonal import (
+    _Tiles,
+    fresh_starts,
+    nearest_by_diagonals,
+    suits_diagonals,
+    tile_side,
+)
 from raxss.retrieval.on_torch import nearest_on_torch
 from raxss.retrieval.search import Search, search_features, search_signal, sliding_means
 
@@ -108,6 +115,7 @@ def expect_lists(
     starts: np.ndarray,
     chosen: dict[str, Any],
     bank: list[int] | None = None,
+    reach: int | None = None,
 ) -> None:
     """Each neighbor was the best one left, its similarity is the oracle's, and so is the whole list.
 
@@ -123,6 +131,8 @@ def expect_lists(
     may = np.isin(np.arange(len(starts)), range(len(starts)) if bank is None else bank) & ~expected.nonfinite
     for k in np.flatnonzero(~expected.nonfinite):
         left = may & (np.abs(starts - starts[k]) > chosen["exclusion"])
+        if reach is not None:
+            left &= np.abs(np.arange(len(starts)) - k) <= reach
         for j in neighbors[k]:
             assert (j >= 0) == left.any()
             if j < 0:
@@ -147,8 +157,15 @@ def expect_retrieval(
     assert_array_equal(found.lonely, expected.lonely)
 
 
-def check_path(path: str, samples: np.ndarray, chosen: dict[str, Any], bank: list[int] | None = None) -> None:
-    search = search_signal(samples, bank=None if bank is None else np.array(bank, np.int64), **chosen)
+def check_path(
+    path: str,
+    samples: np.ndarray,
+    chosen: dict[str, Any],
+    bank: list[int] | None = None,
+    reach: int | None = None,
+) -> None:
+    indices = None if bank is None else np.array(bank, np.int64)
+    search = search_signal(samples, bank=indices, reach=reach, **chosen)
     similarity, neighbors = run_path(path, search)
     oracle = scaled_down(samples)
     length, stride, measure = chosen["window_length"], chosen["stride"], chosen["measure"]
@@ -156,16 +173,16 @@ def check_path(path: str, samples: np.ndarray, chosen: dict[str, Any], bank: lis
     matrix = naive.similarity(oracle, length, stride, measure)
     starts = naive.starts_of(samples.shape[1], length, stride)
     lists = {name: chosen[name] for name in ("n_neighbors", "exclusion", "spread")}
-    expected = naive.lists_of(matrix, starts, *vectors_flat_nonfinite[1:], bank=bank, **lists)
+    expected = naive.lists_of(matrix, starts, *vectors_flat_nonfinite[1:], bank=bank, reach=reach, **lists)
     assert_array_equal(search.flat, expected.flat)
     assert_array_equal(search.nonfinite, expected.nonfinite)
-    expect_lists(similarity, neighbors, expected, matrix, np.array(starts), chosen, bank)
+    expect_lists(similarity, neighbors, expected, matrix, np.array(starts), chosen, bank, reach)
 
 
 def run_path(path: str, search: Search) -> tuple[np.ndarray, np.ndarray]:
     """Each path with blocks so small that their borders are everywhere."""
     if path == "diagonal":
-        return nearest_by_diagonals(search, tile=5, strip=3, n_threads=2)
+        return nearest_by_diagonals(search, tile=7, n_threads=2)
     if path == "torch":
         return nearest_on_torch(search, "cpu", block_values=128)
     return nearest_by_blocks(search, block_values=64)
@@ -206,6 +223,33 @@ def test_the_torch_path_finds_what_the_double_loop_finds(case):
 )
 def test_only_windows_of_the_bank_are_neighbors(case, bank, path):
     check_path(path, *case, bank=bank)
+
+
+@many(300)
+@given(cases(n_windows=18), st.integers(0, 18), st.sampled_from(["diagonal", "blocked", "torch"]))
+def test_no_neighbor_lies_out_of_reach(case, reach, path):
+    check_path(path, *case, reach=reach)
+
+
+@many(60)
+@given(
+    cases(n_windows=110, window_length=9, n_variates=1),
+    st.one_of(st.none(), st.integers(1, 120)),
+    st.sampled_from([7, 40, 64]),
+    st.integers(0, 2**32 - 1),
+)
+def test_blocks_of_the_diagonal_kernel_fit_together(case, reach, tile, seed):
+    # More columns than any block has, tiles that end within one, and banks of scattered windows.
+    samples, chosen = case
+    rng = np.random.default_rng(seed)
+    bank = None if seed % 2 else np.flatnonzero(rng.random(110) < rng.choice([0.2, 0.9]))
+    search = search_signal(samples, bank=bank, reach=reach, **chosen)
+    similarity, neighbors = nearest_by_diagonals(search, tile=tile, n_threads=2)
+    expected = nearest_by_blocks(search)
+    compared = ~search.nonfinite
+    assert_allclose(similarity[compared], expected[0][compared], atol=1e-8)
+    if chosen["spread"] == 0:
+        assert (neighbors[compared] == expected[1][compared]).mean() > 0.98  # a tie may fall either way
 
 
 @many(400)
@@ -377,6 +421,8 @@ def hostile_signals() -> dict[str, np.ndarray]:
     quiet = np.where((ramp > 2000) & (ramp < 6000), 5e-6, 1.0)
     spike = np.where(np.isin(ramp, [3500, 5200, 5201]), 7e5, 0.0)
     return {
+        "on 1e9": noise + 1e9,
+        "loud, then quiet": noise * np.where(ramp < 4500, 1.0, 1e-4),
         "microvolts on 100 mV": 0.1 + 1e-6 * noise.cumsum(axis=1) / 30,
         "step": noise + 5e5 * (ramp > 4000),
         "drift": noise + 50 * ramp,
@@ -396,6 +442,68 @@ def test_no_signal_makes_the_recurrence_lose_more_than_1e_9(name, measure):
     assert suits_diagonals(search)
     similarity, _ = nearest_by_diagonals(search)
     assert_allclose(similarity, brute_force(samples, 512, 5, 20, 256, measure), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_copies_tie_exactly_across_tiles_of_a_real_size(n_threads):
+    motif = np.random.default_rng(4).normal(size=300).cumsum()
+    samples = np.tile(motif, 50).reshape(1, -1)
+    chosen: dict[str, Any] = {"window_length": 300, "stride": 5, "measure": "pearson", "n_neighbors": 4}
+    search = search_signal(samples, bank=None, exclusion=150, spread=0, **chosen)
+    assert search.n_windows > 3 * tile_side(search.n_windows)
+    similarity, neighbors = nearest_by_diagonals(search, n_threads=n_threads)
+    assert_array_equal(similarity, 1.0)
+    for k in range(search.n_windows):
+        assert_array_equal(neighbors[k], [60 * copy + k % 60 for copy in range(5) if copy != k // 60][:4])
+
+
+@pytest.mark.parametrize("changed", [{}, {"reach": 700}, {"bank": np.arange(500, 2900)}, {"spread": 50}])
+def test_one_thread_and_two_list_the_same_bits_at_a_real_size(changed):
+    samples = np.round(np.random.default_rng(5).normal(size=(1, 12_000)).cumsum(axis=1), 1)
+    samples[:, 7000:] *= 1e-3  # sums start anew
+    chosen: dict[str, Any] = {"bank": None, "spread": 0} | changed
+    search = search_signal(
+        samples, window_length=128, stride=3, measure="pearson", n_neighbors=5, exclusion=64, **chosen
+    )
+    one, two = (nearest_by_diagonals(search, n_threads=n) for n in (1, 2))
+    assert one[0].tobytes() == two[0].tobytes()
+    assert one[1].tobytes() == two[1].tobytes()
+    by_blocks = nearest_by_blocks(search)
+    assert_allclose(one[0], by_blocks[0], atol=1e-9)
+    assert (one[1] == by_blocks[1]).mean() > 0.999
+
+
+def test_every_tile_within_reach_is_handed_out_once_and_no_two_share_windows():
+    tiles = _Tiles(n_windows=95, tile=10, gap=12, reach=41)
+    seen, held = [], []
+    while (tile := tiles.claim()) is not None:
+        seen.append(tile)
+        held.append(tile)
+        if len(held) == 3:
+            windows = [block for one in held for block in set(one)]
+            assert len(windows) == len(set(windows))
+            tiles.release(held.pop(0))
+        elif len(seen) >= len(tiles) - 3:  # few are left, and they may be neighbours
+            tiles.release(held.pop())
+    assert len(seen) == len(set(seen)) == len(tiles)
+    needed = {(i // 10, j // 10) for i in range(95) for j in range(i + 12, min(i + 42, 95))}
+    assert needed <= set(seen)
+    assert all(column - row <= 5 for row, column in seen)
+
+
+def test_a_pair_costs_no_more_in_a_long_series_than_in_a_short_one():
+    samples = np.random.default_rng(2).normal(size=(1, 110_000)).cumsum(axis=1)
+    seconds = {}
+    for n_samples in (22_000, 110_000):
+        search = search_signal(
+            samples[:, :n_samples], window_length=1024, stride=5, measure="pearson", bank=None,
+            n_neighbors=10, exclusion=512, spread=0,
+        )  # fmt: skip
+        nearest_by_diagonals(search, n_threads=1)
+        begin = time.thread_time()
+        nearest_by_diagonals(search, n_threads=1)
+        seconds[n_samples] = (time.thread_time() - begin) / search.n_windows**2
+    assert seconds[110_000] < 3 * seconds[22_000]
 
 
 def test_wide_spread_at_a_real_size_agrees_on_both_paths():
@@ -431,9 +539,9 @@ def test_lists_are_the_same_bits_for_any_number_of_threads():
         exclusion=9,
         spread=0,
     )
-    one = nearest_by_diagonals(search, tile=64, strip=32, n_threads=1)
+    one = nearest_by_diagonals(search, tile=64, n_threads=1)
     for n_threads in (2, 3, 7):
-        other = nearest_by_diagonals(search, tile=64, strip=32, n_threads=n_threads)
+        other = nearest_by_diagonals(search, tile=64, n_threads=n_threads)
         assert one[0].tobytes() == other[0].tobytes()
         assert one[1].tobytes() == other[1].tobytes()
 
@@ -451,7 +559,11 @@ def test_the_fast_path_is_taken_where_windows_overlap_and_not_elsewhere():
 
     assert suits()
     assert suits(spread=20)
+    assert suits(stride=32)  # half a window on, but each pair serves both its windows
+    assert not suits(stride=32, spread=40)
     assert not suits(stride=33)
+    assert suits(bank=np.arange(0, 388, 2))  # walked over
+    assert not suits(bank=np.arange(0, 388, 40))
     assert not suits(bank=np.arange(3))
     assert not suits(measure="cosine")  # made so faint that products would vanish
 
@@ -494,6 +606,28 @@ def test_an_error_in_one_thread_stops_the_others_and_is_raised():
 
     with pytest.raises(RuntimeError, match="broken tile 7"):
         run_on_threads(work, n_tasks=9, n_threads=3)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_what_progress_raises_stops_every_thread(n_threads):
+    rounds = []
+
+    def work() -> Iterator[None]:
+        for _ in range(1000):
+            time.sleep(0.01)
+            rounds.append(1)
+            yield
+
+    def interrupt(share: float) -> None:
+        assert 0 < share < 0.5
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on_threads(work, n_tasks=1000 * n_threads, n_threads=n_threads, on_progress=interrupt)
+    stopped = len(rounds)
+    assert stopped < 100 * n_threads
+    time.sleep(0.05)
+    assert len(rounds) == stopped
 
 
 @pytest.mark.gpu

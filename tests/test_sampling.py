@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections import Counter
 from math import factorial
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
 
-from raxss.sampling import draw_probabilities, epoch_batches, epoch_order
+from raxss import sampling
+from raxss.sampling import draw_probabilities, epoch_batches, epoch_order, epoch_orders
 
 pools = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10_000)), max_size=12)
 
@@ -145,3 +147,61 @@ def test_the_order_does_not_depend_on_the_number_of_threads(threads):
     assert told.stdout.decode().strip() == str(
         epoch_order([400, 900], [4000, 9000], seed=3, epoch=1).tolist()
     )
+
+
+def slow_order(n_windows, n_samples, *, seed, epoch):
+    """The definition, by one sort over all windows: which of its windows a series hands out, and when it rings."""
+    generator = np.random.default_rng([seed, epoch])
+    series = np.repeat(np.arange(len(n_windows)), n_windows)
+    waits, lots = generator.exponential(size=len(series)), generator.random(len(series))
+    rings, clock = np.cumsum(waits), 0.0
+    for i in range(len(n_windows)):
+        mine = series == i
+        last = rings[mine][-1] if mine.any() else clock
+        rings[mine] = (rings[mine] - clock) / n_samples[i]
+        clock = last
+    return np.lexsort((lots, series))[np.argsort(rings, kind="stable")]
+
+
+@given(pool=pools, seed=st.integers(0, 2**32), epoch=st.integers(0, 500))
+def test_the_order_is_that_of_one_sort_over_all_windows(pool, seed, epoch):
+    counts, lengths = [count for count, _ in pool], [length for _, length in pool]
+    assert_array_equal(
+        epoch_order(counts, lengths, seed=seed, epoch=epoch),
+        slow_order(counts, lengths, seed=seed, epoch=epoch),
+    )
+
+
+def test_the_order_of_a_seed_and_epoch_stays_what_it_was():
+    """Written down once: a run of today must be repeatable with a version of tomorrow."""
+    order = epoch_order([4, 0, 7, 3], [60, 10, 95, 40], seed=69421, epoch=3)
+    assert order.tolist() == [1, 11, 12, 0, 6, 4, 7, 10, 5, 3, 8, 13, 2, 9]
+
+
+def test_orders_prepared_ahead_are_those_of_their_epochs():
+    ahead = list(epoch_orders([30, 50], [300, 500], seed=7, epochs=range(3, 8)))
+    assert len(ahead) == 5
+    for epoch, order in zip(range(3, 8), ahead, strict=True):
+        assert_array_equal(order, epoch_order([30, 50], [300, 500], seed=7, epoch=epoch))
+    assert list(epoch_orders([3], [3], seed=0, epochs=[])) == []
+
+
+def test_the_next_order_is_prepared_while_this_one_is_used(monkeypatch):
+    drawn = {epoch: threading.Event() for epoch in range(3)}
+
+    def noted(*arguments, epoch, **settings):
+        drawn[epoch].set()
+        return epoch
+
+    monkeypatch.setattr(sampling, "epoch_order", noted)
+    orders = epoch_orders([3], [3], seed=0, epochs=range(3))
+    assert next(orders) == 0
+    assert drawn[1].wait(timeout=10)  # nobody has asked for it yet
+    assert not drawn[2].is_set()
+    orders.close()
+    assert not any(one.name.startswith("raxss-order") for one in threading.enumerate())
+
+
+def test_an_error_while_an_order_is_prepared_arrives_where_it_is_used():
+    with pytest.raises(ValueError, match=r"broadcast .*\(3,\) \(2,\)"):
+        list(epoch_orders([3, 4], [1, 2, 3], seed=0, epochs=range(2)))

@@ -10,17 +10,24 @@ import torch
 from torch import nn
 
 import naive
-from raxss import Series
+from raxss import Series, memory, training
+from raxss.backbones import build_backbone
+from raxss.checkpoints import state_of
 from raxss.config import TrainingConfig
-from raxss.errors import ModelError, TrainingError
+from raxss.errors import DataError, ModelError, TrainingError
+from raxss.sampling import epoch_order
 from raxss.training import (
     Learner,
     WindowPool,
     autocast_type,
+    available_bytes,
     batch_loss,
+    check_step_memory,
+    feature_moments,
     fit_temperature,
     learning_rate,
     pool_posteriors,
+    step_bytes,
     train,
     train_epoch,
     validate,
@@ -385,8 +392,7 @@ def test_mixed_precision_is_for_gpus_unless_asked_for(rng):
         pool,
         optimizer,
         config=TrainingConfig(series_loss_weight=1.0),
-        seed=0,
-        epoch=0,
+        order=epoch_order(pool.n_windows, pool.n_samples, seed=0, epoch=0),
         first_step=0,
         autocast=torch.bfloat16,
     )
@@ -413,3 +419,193 @@ def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
     )
     assert [one[0] for one in sizes] == [1, 2, 3]
     assert all(one[2] == ["run.checkpoint"] for one in sizes)
+
+
+def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
+    """Against a loop that is written out: draw, gather by slicing, one step of Adam."""
+    pool, config = toy_pool(rng), TrainingConfig(batch_size=50, series_loss_weight=1.0, lr=1e-2)
+    order = epoch_order(pool.n_windows, pool.n_samples, seed=4, epoch=2)
+    learner, twin = toy_learner(), toy_learner()
+    for one in (learner, twin):
+        one.backbone[0].bias = None  # the normalisation takes it away again; its gradient is noise
+    optimizer = torch.optim.Adam(learner.parameters())
+    torch.manual_seed(8)
+    loss = train_epoch(learner, pool, optimizer, config=config, order=order, first_step=3)
+
+    torch.manual_seed(8)
+    adam, losses = torch.optim.Adam(twin.parameters()), []
+    twin.train()
+    for step, first in enumerate(range(0, len(order), 50)):
+        batch = order[first : first + 50].tolist()
+        windows = torch.stack([pool.strip[:, s : s + LENGTH] for s in pool.starts[batch].tolist()])
+        adam.param_groups[0]["lr"] = learning_rate(config, 3 + step, len(pool))
+        losses.append(
+            batch_loss(
+                twin.backbone(windows),
+                pool.influence[batch],
+                pool.series[batch],
+                pool.targets,
+                temperature=torch.tensor(0.1),
+                window_loss_weight=1.0,
+                series_loss_weight=1.0,
+            )
+        )
+        adam.zero_grad()
+        losses[-1].backward()
+        adam.step()
+    assert loss == pytest.approx(torch.stack(losses).mean().item(), abs=1e-6)
+    for one, other in zip(learner.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_taken_windows_come_with_what_belongs_to_them(rng):
+    pool = toy_pool(rng)
+    picked = torch.tensor([len(pool) - 1, 0, 7])
+    batch = pool.take(picked)
+    assert torch.equal(batch.windows, pool.gather(picked))
+    for name in ("series", "starts", "influence", "flat"):
+        assert torch.equal(getattr(batch, name), getattr(pool, name)[[len(pool) - 1, 0, 7]]), name
+
+
+def test_feature_moments_are_those_of_all_features_at_once(rng, monkeypatch):
+    monkeypatch.setitem(training.WINDOWS_A_PASS, "cpu", 7)  # several passes, the last one shorter
+    pool = toy_pool(rng)
+    backbone = build_backbone("convnet", n_variates=1, window_length=LENGTH, n_outputs=1)
+    mean, scale = feature_moments(backbone, pool)
+    with torch.no_grad():
+        features = backbone.eval().features(pool.gather(torch.arange(len(pool)))).double().numpy()
+    np.testing.assert_allclose(mean, features.mean(axis=0), rtol=1e-6, atol=1e-7)
+    deviation = features.std(axis=0)
+    np.testing.assert_allclose(scale, np.where(deviation > 0, deviation, 1.0), rtol=1e-5)
+
+
+def test_a_feature_that_never_changes_gets_the_deviation_one(rng):
+    class Constant(nn.Module):
+        def features(self, windows):
+            return torch.ones(len(windows), 3)
+
+    mean, scale = feature_moments(Constant(), toy_pool(rng))
+    assert (mean.tolist(), scale.tolist()) == ([1.0] * 3, [1.0] * 3)
+
+
+# Memory -------------------------------------------------------------------------------------------------
+
+
+def test_a_step_needs_what_its_layers_keep_for_the_way_back(rng):
+    """Of this network that can be counted by hand: the input of each matrix product, and the result of tanh."""
+    pool = toy_pool(rng)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(LENGTH, 32), nn.Tanh(), nn.Linear(32, 1))
+    numbers = LENGTH + 32  # the windows; what tanh gives is also what the last layer takes
+    assert step_bytes(network, pool, 1000) == 4 * numbers * 1000
+
+
+def test_the_trial_leaves_weights_statistics_and_generator_alone(rng):
+    pool, learner = toy_pool(rng), toy_learner()
+    before = state_of(learner)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    assert step_bytes(learner.backbone, pool, 64) > 0
+    assert torch.equal(torch.rand(2), expected)
+    assert_bitwise_equal(state_of(learner), before)
+
+
+def test_a_batch_that_cannot_fit_is_refused_with_both_numbers_before_it_starts(rng, monkeypatch):
+    pool, learner, watcher = toy_pool(rng), toy_learner(), Watcher()
+    n_windows = len(pool)
+    needed = step_bytes(learner.backbone, pool, n_windows)
+    monkeypatch.setattr(training, "available_bytes", lambda device: needed // 3)
+    told = (
+        rf"batch of {n_windows} windows needs at least {needed / 1e6:.1f} MB .*{needed / 3e6:.1f} MB are free"
+    )
+    with pytest.raises(TrainingError, match=told + r".*batch_size to (16|32|64) or less"):
+        train(
+            learner,
+            pool,
+            None,
+            config=TrainingConfig(batch_size=10**6),
+            seed=1,
+            fingerprint="toy",
+            callbacks=[watcher],
+        )
+    assert watcher.steps == 0
+
+
+def test_a_batch_that_hardly_fits_is_warned_of_and_tried(rng, monkeypatch, caplog):
+    pool, learner = toy_pool(rng), toy_learner()
+    needed = step_bytes(learner.backbone, pool, 100)
+    for free, warned in ((1.1 * needed, True), (1.3 * needed, False)):
+        caplog.clear()
+        monkeypatch.setattr(training, "available_bytes", lambda device, free=free: int(free))
+        with caplog.at_level(logging.WARNING, logger="raxss"):
+            check_step_memory(learner.backbone, pool, TrainingConfig(batch_size=100))
+        assert ("this may not fit" in caplog.text) is warned
+
+
+def test_where_the_system_does_not_tell_nothing_is_refused(rng, monkeypatch):
+    monkeypatch.setattr(training, "available_bytes", lambda device: None)
+    check_step_memory(toy_learner().backbone, toy_pool(rng), TrainingConfig(batch_size=10**9))
+
+
+def test_the_free_memory_of_this_machine_is_what_the_kernel_says():
+    lines = Path("/proc/meminfo")
+    if not lines.exists():
+        pytest.skip("this system has no /proc/meminfo")
+    total = int(lines.read_text().split("MemTotal:")[1].split()[0]) * 1024
+    assert 0 < available_bytes(torch.device("cpu")) <= total
+
+
+def test_a_pool_that_no_memory_bears_is_refused_with_its_size(rng, monkeypatch):
+    pool = toy_pool(rng)
+    needed = 2 * 4 * pool.strip.numel() + training.BYTES_A_WINDOW * len(pool)
+    monkeypatch.setattr(memory, "available_memory", lambda: needed - 1)
+    told = rf"training on {len(pool)} windows of 12 series needs {needed / 1e9:.1f} GB"
+    with pytest.raises(DataError, match=told):
+        toy_pool(np.random.default_rng(69421))
+    monkeypatch.setattr(memory, "available_memory", lambda: needed)
+    assert len(toy_pool(np.random.default_rng(69421))) == len(pool)
+
+
+class Greedy(nn.Module):
+    """Asks for a petabyte when it is trained on a whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(LENGTH, 1)
+
+    def forward(self, windows):
+        if len(windows) == 48:
+            torch.empty(10**15, dtype=torch.uint8)
+        return self.head(windows[:, 0])
+
+
+def test_memory_that_ends_in_a_step_is_an_error_that_names_the_batch_size(rng):
+    learner = Learner(Greedy(), temperature=0.1, learned=False)
+    watcher = Watcher()
+    with pytest.raises(TrainingError, match=r"memory of this machine .* batch_size=48 .*1000000000000000"):
+        train(
+            learner,
+            toy_pool(rng),
+            None,
+            config=TrainingConfig(batch_size=48),
+            seed=1,
+            fingerprint="toy",
+            callbacks=[watcher],
+        )
+    assert watcher.ended
+
+
+def test_another_error_of_the_network_passes_as_it_is(rng):
+    class Wrong(Greedy):
+        def forward(self, windows):
+            return super().forward(windows if len(windows) > 20 else windows[..., 1:])
+
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
+        train(
+            Learner(Wrong(), temperature=0.1, learned=False),
+            toy_pool(rng),
+            None,
+            config=TrainingConfig(batch_size=20),
+            seed=1,
+            fingerprint="toy",
+        )

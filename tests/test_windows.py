@@ -79,3 +79,19 @@ def test_a_padded_window_ends_with_its_series():
 def test_a_length_or_stride_below_one_is_refused_by_value(window_length, stride):
     with pytest.raises(ConfigError, match=f"window_length={window_length} and stride={stride}"):
         window_starts(10, window_length=window_length, stride=stride)
+
+
+@given(
+    n_samples=st.integers(1, 60),
+    window_length=st.integers(1, 20),
+    stride=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+def test_windows_that_touch_a_sample_that_is_not_finite_are_known(n_samples, window_length, stride, seed):
+    generator = np.random.default_rng(seed)
+    samples = np.zeros((2, n_samples))
+    samples[generator.integers(2), generator.integers(n_samples)] = generator.choice(
+        [np.nan, np.inf, -np.inf]
+    )
+    windows = windows_of(Series(samples), window_length=window_length, stride=stride)
+    assert windows.nonfinite.tolist() == [not np.isfinite(one).all() for one in windows.samples]

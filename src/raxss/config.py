@@ -28,6 +28,7 @@ from raxss.storage import write_text
 
 MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
 MOST_NEIGHBORS = 10_000
+BANKS = ("series", "batch", "local", "sampled")
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -77,18 +78,22 @@ class RetrievalConfig:
     n_neighbors: int = 10  # m
     exclusion: int | float = 0.5  # samples if an integer, a share of L if a float; the paper has 0
     spread: int | float = 0  # likewise, between listed neighbours
-    bank: Literal["series", "batch"] = "series"  # in training: the whole series, or what the batch has of it
+    bank: Literal["series", "batch", "local", "sampled"] = (
+        "series"  # who may be a neighbour; see the estimator
+    )
+    bank_size: int = 65_536  # windows in a local or sampled bank
 
     def __post_init__(self) -> None:
         one_of("retrieval.space", self.space, ("signal", "features"))
         one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
-        one_of("retrieval.bank", self.bank, ("series", "batch"))
+        one_of("retrieval.bank", self.bank, BANKS)
         _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
         if self.n_neighbors > MOST_NEIGHBORS:
             raise ConfigError(
                 f"retrieval.n_neighbors is {self.n_neighbors}; at most {MOST_NEIGHBORS} are allowed, because every "
                 "window keeps its list. The paper has 10."
             )
+        _at_least("retrieval.bank_size", self.bank_size, 1)
         _at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
         _at_least("retrieval.spread", self.spread, 0, whole=False)
         for name in ("exclusion", "spread"):

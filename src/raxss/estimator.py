@@ -12,7 +12,9 @@ import hashlib
 import logging
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -27,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
-from raxss.backbones import build_backbone, describe, features_of, n_outputs_for, n_parameters
+from raxss.backbones import build_backbone, describe, n_outputs_for, n_parameters
 from raxss.config import Config, RetrievalConfig
 from raxss.errors import BackboneError, ConfigError, DataError, LabelError, SignalWarning
 from raxss.evidence import SeriesEvidence, trace
@@ -40,34 +42,63 @@ from raxss.inputs import (
     common_preparation,
 )
 from raxss.model_folder import load_model, save_model
-from raxss.prediction import exact_arithmetic, pick_device, score_windows
+from raxss.prediction import Scorer, Scores, pick_device
 from raxss.preparation import Scaling, check_series
-from raxss.progress import ProgressBar, progress_bar
+from raxss.progress import ProgressBar, share_bar
 from raxss.recordings.series import Series, SeriesCollection
-from raxss.retrieval import Retrieval, cached_retrieve
+from raxss.retrieval import Retrieval
 from raxss.retrieval.batch import batch_support
+from raxss.retrieval.cache import cached_retrieve, cached_retrieve_many
 from raxss.splits import hold_out
 from raxss.training import (
     BatchSupport,
     Callback,
     Learner,
     WindowPool,
+    feature_moments,
     fit_temperature,
     train,
 )
 from raxss.windows import Windows, windows_of
 
+LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
+SERIES_AHEAD = {"cpu": 0, "cuda": 1}  # a GPU works on the next while the one before is added up and written
+PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly, on CPU and GPU alike
+
 logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, eq=False)
-class _Prediction:
-    """One series on its way from samples to score."""
+class _Work:
+    """One series on its way from samples to score; a GPU may still be at work on it."""
 
     series: Series
     windows: Windows
-    retrieval: Retrieval
+    scores: Scores
+    retrieval: Retrieval | None  # None where only the score is wanted and its weights need none
+
+
+@dataclass(frozen=True, eq=False)
+class _Prediction:
+    """One series and its score."""
+
+    series: Series
+    windows: Windows
+    retrieval: Retrieval | None
     aggregation: Aggregation
+
+
+class _ShareDone:
+    """Adds what retrieval and network tell about one series after the other up to a share of all work."""
+
+    def __init__(self, total: float, on_progress: Callable[[float], None] | None) -> None:
+        self._total, self._done, self._on_progress = total, 0.0, on_progress
+
+    def part(self, amount: float) -> Callable[[float], None] | None:
+        """For the next part of the work, which is so much of it; None where nobody wants to know."""
+        before, tell = self._done, self._on_progress
+        self._done += amount
+        return None if tell is None else lambda share: tell((before + share * amount) / self._total)
 
 
 class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -90,11 +121,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weighting, temperature
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
         are controls. tau > 0, or ``"learned"``.
-    space, measure, n_neighbors, exclusion, spread, bank
+    space, measure, n_neighbors, exclusion, spread
         Eq. (1): compare windows of the signal or their features; ``"pearson"`` or ``"cosine"``; m; how far
         neighbors must start from the query, and from one another, in samples (int) or window lengths
-        (float); in training, neighbors from the whole series or from the batch. With
-        ``space="features"`` training uses equal weights, and retrieval begins at prediction.
+        (float). With ``space="features"`` training uses equal weights, and retrieval begins at prediction.
+    bank, bank_size
+        Which windows may be neighbors. ``"series"``: all of the series, exactly. ``"local"``: the ``bank_size``
+        windows nearest in time; ``"sampled"``: so many, in stretches spread evenly over the series; both for
+        recordings that are too long to compare all with all, and the evidence says so. ``"batch"``: in
+        training those of the batch, at prediction all.
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
@@ -109,7 +144,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     callbacks
         Objects with the methods of `raxss.training.Callback`.
     verbose
-        1 shows a progress bar on stderr.
+        1 shows a progress bar with the time left on stderr, in fitting and predicting.
     random_state
         Draws validation split, initial weights, dropout and the order of windows.
 
@@ -120,8 +155,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Weighting, temperature, space, measure, n_neighbors, exclusion, spread and stride can be changed after
-    fitting, with `set_params`.
+    Weighting, temperature, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride can be
+    changed after fitting, with `set_params`.
 
     Examples
     --------
@@ -150,7 +185,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_neighbors: int = 10,
         exclusion: int | float = 0.5,
         spread: int | float = 0,
-        bank: Literal["series", "batch"] = "series",
+        bank: Literal["series", "batch", "local", "sampled"] = "series",
+        bank_size: int = 65_536,
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
         lr: float = 1e-3,
@@ -182,6 +218,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.exclusion = exclusion
         self.spread = spread
         self.bank = bank
+        self.bank_size = bank_size
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
         self.lr = lr
@@ -317,7 +354,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = learner.temperature.item()
         self._measure_features(pool)
         if learned and not config.learns_temperature_by_gradient and len(held):
-            parts = [self._predict_one(series[index], config).aggregation for index in held]
+            parts = [one.aggregation for one in self._predictions([series[index] for index in held])]
             self.temperature_ = fit_temperature(
                 [torch.from_numpy(one.posteriors) for one in parts],
                 [one.influence for one in parts],
@@ -406,18 +443,27 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_short = sum(one.n_samples < self.window_length_ for one in scaled)
         if n_short:
             logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
-        with progress_bar(unit="series", quiet=not self.verbose) as bar:
-            retrievals = [
-                self._retrieve(one, config.retrieval, None, str(device))
-                for one in bar.track(scaled, description="retrieving")
-            ]
         # Feature-space support needs a trained network, so training goes with equal weights there.
         weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
+        if weighting == "uniform":
+            # Nobody asks who is near; and which windows are flat matters to support in a batch alone.
+            cut = [self._cut(one) for one in scaled]
+            supports = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
+            flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
+        else:
+            n_windows = sum(map(self._n_windows, scaled))
+            with share_bar("retrieving", n_windows, unit="windows", quiet=not self.verbose) as on_progress:
+                found = cached_retrieve_many(
+                    [one.samples for one in scaled],
+                    **self._retrieval_settings(config.retrieval, device),
+                    on_progress=on_progress,
+                )
+            supports, flat = [one.support for one in found], [one.flat for one in found]
         return WindowPool(
             scaled,
             targets[part],
-            [influence(one.support, weighting, seed=self.seed_ + i) for i, one in enumerate(retrievals)],
-            [one.flat for one in retrievals],
+            [influence(one, weighting, seed=self.seed_ + i) for i, one in enumerate(supports)],
+            flat,
             window_length=self.window_length_,
             stride=config.windows.stride,
             device=device,
@@ -425,7 +471,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _batch_support(self, config: Config) -> BatchSupport | None:
         """Retrieval among the windows of a batch, where the bank is the batch."""
-        if config.retrieval.bank == "series" or config.aggregation.weighting == "uniform":
+        if config.retrieval.bank != "batch" or config.aggregation.weighting == "uniform":
             return None
         retrieval, sign = config.retrieval, -1 if config.aggregation.weighting == "inverse" else 1
 
@@ -446,19 +492,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Mean and deviation of each feature over the training windows, for retrieval in feature space."""
         self.feature_mean_: NDArray[np.float64] = np.zeros(0)
         self.feature_scale_: NDArray[np.float64] = np.ones(0)
-        if not callable(getattr(self.backbone_, "features", None)):
-            return
-        self.backbone_.eval()
-        n_seen, mean, squares = 0, np.zeros(1), np.zeros(1)
-        with torch.inference_mode(), exact_arithmetic():
-            for windows in pool.all_windows():
-                part = features_of(self.backbone_, windows).double().cpu().numpy()
-                # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
-                shift, n_both = part.mean(axis=0) - mean, n_seen + len(part)
-                squares = squares + part.var(axis=0) * len(part) + shift**2 * n_seen * len(part) / n_both
-                mean, n_seen = mean + shift * len(part) / n_both, n_both
-        scale = np.sqrt(squares / n_seen)
-        self.feature_mean_, self.feature_scale_ = mean, np.where(scale > 0, scale, 1.0)
+        if callable(getattr(self.backbone_, "features", None)):
+            self.feature_mean_, self.feature_scale_ = feature_moments(self.backbone_, pool)
 
     def _fingerprint(
         self,
@@ -510,8 +545,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for one in series:
             for note in self._notes_about(one):
                 warnings.warn(note, SignalWarning, stacklevel=2)
-        config = self.config
-        return np.stack([self._predict_one(one, config).aggregation.series_probability for one in series])
+        with self._bar(series) as on_progress:
+            found = self._predictions(series, with_lists=False, on_progress=on_progress)
+            return np.stack([one.aggregation.series_probability for one in found])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -531,61 +567,174 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         -------
         `SeriesEvidence`, whose contributions sum to what `predict_proba` says.
         """
-        check_is_fitted(self, "config_")
         if isinstance(X, list | tuple | SeriesCollection):
-            return [self.explain(one) for one in as_series(X, estimator=self, reset=False)]
-        series = X if isinstance(X, Series) else Series(X)
-        check_series([series], n_variates=self.n_variates_)
-        check_preparation([series], self.preparation_)
-        return self._trace(self._predict_one(series, self.config))
+            return list(self.explain_each(X))
+        return next(self.explain_each([X if isinstance(X, Series) else Series(X)]))
 
-    def _predict_one(self, series: Series, config: Config) -> _Prediction:
-        """Samples -> windows -> posteriors and support -> series probability, for one series."""
-        device = pick_device(self.device)
-        scaled = self.scaling_.apply(series)
-        windows = windows_of(scaled, window_length=self.window_length_, stride=config.windows.stride)
+    def explain_each(
+        self, X: Any, *, on_progress: Callable[[float], None] | None = None
+    ) -> Iterator[SeriesEvidence]:
+        """`explain` many series one after the other, so that they need not all be held at once.
+
+        Parameters
+        ----------
+        X
+            Several series, in any of the forms that `predict_proba` takes.
+        on_progress
+            Told the share of all work done, also within a series. Without it, ``verbose=1`` draws a bar.
+
+        Examples
+        --------
+        >>> from raxss.datasets import load_synthetic
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> for evidence in model.explain_each(series[:2]):
+        ...     print(evidence.name, len(evidence.windows))
+        motif-000 140
+        noise-001 138
+        """
+        check_is_fitted(self, "config_")
+        series = as_series(X, estimator=self, reset=False)
+        check_series(series, n_variates=self.n_variates_)
+        check_preparation(series, self.preparation_)
+        return self._evidence(series, on_progress)
+
+    def _evidence(
+        self, series: list[Series], on_progress: Callable[[float], None] | None
+    ) -> Iterator[SeriesEvidence]:
+        settings = {"config_hash": self.current_config.hash}
+        with self._bar(series, quiet=on_progress is not None) as bar:
+            for one in self._predictions(series, on_progress=on_progress or bar):
+                assert one.retrieval is not None, "lists were asked for"
+                yield trace(
+                    one.series,
+                    one.windows,
+                    one.retrieval,
+                    one.aggregation,
+                    classes=self.classes_,
+                    settings=settings,
+                    notes=self._notes_about(one.series),
+                )
+                del one  # or its lists would be held while the next is computed
+
+    def _predictions(
+        self,
+        series: list[Series],
+        *,
+        with_lists: bool = True,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Iterator[_Prediction]:
+        """Samples -> windows -> posteriors and support -> series probability, one series after the other."""
+        config, device = self.config, pick_device(self.device)
+        scorer = Scorer(self.backbone_, device)
+        n_pairs = [n * self._bank_of(n, config.retrieval) for n in map(self._n_windows, series)]
+        total = sum(map(self._n_windows, series)) + sum(n_pairs) / PAIRS_A_SCORE
+        progress = _ShareDone(total, on_progress)
+        launched: deque[_Work] = deque()
+        for group in self._groups(series, config.retrieval, device):
+            for work in self._launched(group, config, device, scorer, progress, with_lists):
+                launched.append(work)
+                del work
+                if len(launched) > SERIES_AHEAD[device.type]:
+                    yield self._finished(launched.popleft())
+        while launched:
+            yield self._finished(launched.popleft())
+
+    def _groups(
+        self, series: list[Series], settings: RetrievalConfig, device: torch.device
+    ) -> Iterator[list[Series]]:
+        """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
+        alone = SERIES_AHEAD[device.type] == 0 or settings.space == "features"
+        group: list[Series] = []
+        n_listed = 0
+        for one in series:
+            more = self._n_windows(one) * settings.n_neighbors
+            if group and (alone or n_listed + more > LISTED_AT_ONCE):
+                yield group
+                group, n_listed = [], 0
+            group.append(one)
+            n_listed += more
+        yield group
+
+    def _launched(
+        self,
+        group: list[Series],
+        config: Config,
+        device: torch.device,
+        scorer: Scorer,
+        progress: _ShareDone,
+        with_lists: bool,
+    ) -> Iterator[_Work]:
+        """Retrieval for all of them, then the network for one after the other."""
         in_features = config.retrieval.space == "features"
-        logits, features = score_windows(
-            self.backbone_.to(device), windows.samples, device=device, with_features=in_features
-        )
-        if features is not None:
-            features = (features - self.feature_mean_) / self.feature_scale_
-        retrieval = self._retrieve(scaled, config.retrieval, features, str(device))
+        needs_lists = with_lists or config.aggregation.weighting != "uniform"
+        settings = self._retrieval_settings(config.retrieval, device)
+        scaled = [self.scaling_.apply(one) for one in group]
+        sizes = [self._n_windows(one) for one in group]
+        n_pairs = [n * self._bank_of(n, config.retrieval) / PAIRS_A_SCORE for n in sizes]
+        found: list[Retrieval | None] = [None] * len(group)
+        if needs_lists and not in_features:
+            samples, told = [one.samples for one in scaled], progress.part(sum(n_pairs))
+            found = [*cached_retrieve_many(samples, **settings, on_progress=told)]
+        for place, one in enumerate(group):
+            windows = self._cut(scaled[place])
+            scores = scorer.launch(
+                windows, with_features=in_features, on_progress=progress.part(sizes[place])
+            )
+            if scores.features is not None:
+                scores.features[...] -= self.feature_mean_
+                scores.features[...] /= self.feature_scale_
+                settings |= {"measure": "cosine", "features": scores.features}
+                told = progress.part(n_pairs[place])
+                found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
+            yield _Work(one, windows, scores, found[place])
+            found[place] = None
+
+    def _finished(self, work: _Work) -> _Prediction:
+        """Add the windows of one series up."""
+        if work.retrieval is None:
+            support = np.where(work.windows.nonfinite, np.nan, 0.0)
+        else:
+            support = work.retrieval.support
         aggregation = aggregate(
-            posteriors_of(logits.double()),
-            retrieval.support,
+            posteriors_of(work.scores.logits().double()),
+            support,
             temperature=self.temperature_ if self.temperature == "learned" else self.temperature,
             weighting=self.weighting,
-            seed=self.seed_ + zlib.crc32(np.ascontiguousarray(series.samples).data),
+            seed=self.seed_ + zlib.crc32(np.ascontiguousarray(work.series.samples).data),
         )
-        return _Prediction(series, windows, retrieval, aggregation)
+        return _Prediction(work.series, work.windows, work.retrieval, aggregation)
 
-    def _retrieve(
-        self, scaled: Series, settings: RetrievalConfig, features: NDArray[np.float64] | None, device: str
-    ) -> Retrieval:
-        """Neighbors of every window within the series (Eq. 1), computed once and remembered."""
-        return cached_retrieve(
-            scaled.samples,
-            window_length=self.window_length_,
-            stride=self.stride,
-            measure="cosine" if features is not None else settings.measure,
-            n_neighbors=settings.n_neighbors,
-            exclusion=settings.samples_of("exclusion", self.window_length_),
-            spread=settings.samples_of("spread", self.window_length_),
-            features=features,
-            device=device,
-        )
+    def _retrieval_settings(self, settings: RetrievalConfig, device: torch.device) -> dict[str, Any]:
+        """What `retrieve` is asked for (Eq. 1)."""
+        return {
+            "window_length": self.window_length_,
+            "stride": self.stride,
+            "bank": "series" if settings.bank == "batch" else settings.bank,
+            "bank_size": settings.bank_size,
+            "measure": settings.measure,
+            "n_neighbors": settings.n_neighbors,
+            "exclusion": settings.samples_of("exclusion", self.window_length_),
+            "spread": settings.samples_of("spread", self.window_length_),
+            "device": str(device),
+        }
 
-    def _trace(self, prediction: _Prediction) -> SeriesEvidence:
-        return trace(
-            prediction.series,
-            prediction.windows,
-            prediction.retrieval,
-            prediction.aggregation,
-            classes=self.classes_,
-            settings={"config_hash": self.current_config.hash},
-            notes=self._notes_about(prediction.series),
-        )
+    def _cut(self, scaled: Series) -> Windows:
+        return windows_of(scaled, window_length=self.window_length_, stride=self.stride)
+
+    def _n_windows(self, series: Series) -> int:
+        return max(series.n_samples - self.window_length_, 0) // self.stride + 1
+
+    def _bank_of(self, n_windows: int, settings: RetrievalConfig) -> int:
+        """How many windows each is compared with."""
+        bounded = settings.bank in ("local", "sampled")
+        return min(n_windows, settings.bank_size) if bounded else n_windows
+
+    def _bar(
+        self, series: list[Series], *, quiet: bool = False
+    ) -> AbstractContextManager[Callable[[float], None] | None]:
+        n_windows = sum(map(self._n_windows, series))
+        return share_bar("predicting", n_windows, unit="windows", quiet=quiet or not self.verbose)
 
     def _notes_about(self, series: Series) -> list[str]:
         """What makes a series unlike those of the training set."""

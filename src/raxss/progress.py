@@ -1,8 +1,10 @@
-"""How far has training come? A bar on stderr, quiet where stderr is not a terminal."""
+"""How far has the work come, and how long will it take? A bar on stderr, quiet where stderr is not a terminal."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -20,6 +22,26 @@ def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
         console=Console(stderr=True),
         disable=quiet or not sys.stderr.isatty(),
     )
+
+
+@contextmanager
+def share_bar(
+    description: str, total: int, *, unit: str, quiet: bool = False
+) -> Iterator[Callable[[float], None] | None]:
+    """A bar that is told the share done; gives the function to tell it by, or None where nothing is shown.
+
+    Examples
+    --------
+    >>> with share_bar("predicting", 1000, unit="windows", quiet=True) as on_progress:
+    ...     print(on_progress)
+    None
+    """
+    with progress_bar(unit=unit, quiet=quiet) as bar:
+        if bar.disable:
+            yield None
+            return
+        task = bar.add_task(description, total=total)
+        yield lambda share: bar.update(task, completed=round(share * total))
 
 
 class ProgressBar:

@@ -1,6 +1,6 @@
 """In which order does training visit the windows?
 
-    n_windows (n_series,), n_samples (n_series,), seed, epoch -> batches of window indices
+    n_windows (n_series,), n_samples (n_series,), seed, epoch -> order (sum n_windows,) -> batches
 
 Implements the sampling of Alg. 1. The windows of all series are numbered through, series after series:
 window k of series i has the index ``sum(n_windows[:i]) + k``.
@@ -9,7 +9,8 @@ Next: training.py gathers each batch and takes one step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,9 +66,37 @@ def epoch_order(n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epoch:
     rings -= np.repeat(np.concatenate([[0.0], rings])[first], counts)  # every clock starts at 0
     rings /= np.repeat(np.asarray(n_samples, dtype=np.float64), counts)
 
-    # Which of its windows a series hands out at its k-th ring: a random order within each series.
-    shuffled = np.lexsort((generator.random(len(series)), series))
+    # Which of its windows a series hands out at its k-th ring: a random order within each series. That is
+    # np.lexsort((lots, series)); the series lie one after the other, so each can be sorted by itself, in a fifth
+    # of the time.
+    lots = generator.random(len(series))
+    shuffled = np.empty(len(series), dtype=np.int64)
+    for begin, end in zip(first, first + counts, strict=True):
+        shuffled[begin:end] = begin + np.argsort(lots[begin:end], kind="stable")
     return shuffled[np.argsort(rings, kind="stable")]
+
+
+def epoch_orders(
+    n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epochs: Iterable[int]
+) -> Generator[NDArray[np.int64], None, None]:
+    """`epoch_order` of one epoch after the other; while one is trained on, a thread prepares the next.
+
+    Two million windows take half a second to draw and sort, in which a GPU would stand still.
+
+    Examples
+    --------
+    >>> [order.tolist() for order in epoch_orders([2, 3], [10, 15], seed=1, epochs=range(2))]
+    [[1, 0, 3, 2, 4], [0, 2, 1, 4, 3]]
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="raxss-order") as thread:
+        prepared: Future[NDArray[np.int64]] | None = None
+        for epoch in epochs:
+            following = thread.submit(epoch_order, n_windows, n_samples, seed=seed, epoch=epoch)
+            if prepared is not None:
+                yield prepared.result()
+            prepared = following
+        if prepared is not None:
+            yield prepared.result()
 
 
 def epoch_batches(

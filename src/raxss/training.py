@@ -2,7 +2,8 @@
 
     WindowPool (all windows of all training series) -> epochs of Alg. 1 -> the best epoch's weights
 
-`train_epoch` reads like Alg. 1; `train` adds schedule, validation, early stopping and checkpoints.
+`train_epoch` reads like Alg. 1; `train` adds schedule, validation, early stopping and checkpoints. On a GPU the
+windows lie on the device and the host only queues work: it waits for an answer once an epoch, not once a step.
 Next: estimator.py puts the chain together.
 """
 
@@ -13,10 +14,10 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -32,12 +33,14 @@ from raxss.aggregation import (
     series_probability,
     window_weights,
 )
+from raxss.backbones import features_of
 from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint, state_of
 from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
+from raxss.memory import available_memory, refuse_too_large
 from raxss.prediction import exact_arithmetic
 from raxss.recordings.series import Series
-from raxss.sampling import epoch_batches
+from raxss.sampling import epoch_orders
 from raxss.windows import window_starts
 
 logger = logging.getLogger("raxss")
@@ -45,7 +48,21 @@ logger = logging.getLogger("raxss")
 #: (windows, series, starts, flat) of one batch -> support
 BatchSupport = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
-WINDOWS_A_PASS = 4096
+WINDOWS_A_PASS = {"cpu": 4096, "cuda": 8192}  # scored at once where nothing is learned
+SHARE_FOR_THE_POOL = 0.5  # of a GPU's free memory; the rest is for the steps
+N_TRIAL = 32  # windows in the trial that tells how much memory a step needs; kernels like whole blocks
+PEAK_OF_A_STEP = 1.25  # times what the way forward keeps: measured with PatchTST, layer by layer
+BYTES_A_WINDOW = 8 + 8 + 8 + 4 + 1  # start, series and place in the epoch's order, influence, flat
+
+
+class Batch(NamedTuple):
+    """What a step needs of some windows, on the device that trains."""
+
+    windows: Tensor  # (batch, n_variates, window_length)
+    series: Tensor  # (batch,)
+    starts: Tensor  # (batch,)
+    influence: Tensor  # (batch,)
+    flat: Tensor  # (batch,)
 
 
 class WindowPool:
@@ -63,6 +80,11 @@ class WindowPool:
         For each series what goes into the softmax, ``(n_windows_i,)``; NaN: leave the window out.
     flat
         For each series which windows have no shape to compare, ``(n_windows_i,)``.
+    device
+        Where batches are needed.
+    on_host
+        Keep the strip in the host's memory and copy each batch to the device, which is slower. Without a word
+        from the caller that is done where a GPU has no room for the pool.
     """
 
     def __init__(
@@ -75,12 +97,16 @@ class WindowPool:
         window_length: int,
         stride: int,
         device: torch.device,
+        on_host: bool | None = None,
     ) -> None:
         self.window_length = window_length
+        self.device = device
         self.n_series = len(series)
         self.n_samples = np.array([one.n_samples for one in series])
         usable = [~np.isnan(one) for one in influence]
         self.n_windows = np.array([one.sum() for one in usable])
+        self.on_host = self._too_large(series) if on_host is None else on_host
+        place = torch.device("cpu") if self.on_host else device
         strips, starts, offset = [], [], 0
         for one, mask in zip(series, usable, strict=True):
             strip = np.nan_to_num(one.samples.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
@@ -89,27 +115,60 @@ class WindowPool:
             strips.append(strip)
             starts.append(within + offset)
             offset += strip.shape[1]
-        self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(device)
-        self.starts = torch.from_numpy(np.concatenate(starts)).to(device)
-        self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(device)
+        self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(place)
+        self.starts = torch.from_numpy(np.concatenate(starts)).to(place)
+        self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(place)
         kept = [one[mask] for one, mask in zip(influence, usable, strict=True)]
-        self.influence = torch.from_numpy(np.concatenate(kept).astype(np.float32)).to(device)
+        self.influence = torch.from_numpy(np.concatenate(kept).astype(np.float32)).to(place)
         without_shape = [one[mask] for one, mask in zip(flat, usable, strict=True)]
-        self.flat = torch.from_numpy(np.concatenate(without_shape)).to(device)
+        self.flat = torch.from_numpy(np.concatenate(without_shape)).to(place)
         self.targets = torch.from_numpy(np.asarray(targets, dtype=np.int64)).to(device)
 
     def __len__(self) -> int:
         return len(self.starts)
 
+    def _too_large(self, series: Sequence[Series]) -> bool:
+        """Whether a GPU has no room for this pool; says so, with both numbers. Refuses what no memory bears."""
+        n_values = sum(one.n_variates * max(one.n_samples, self.window_length) for one in series)
+        needed = 4 * n_values + BYTES_A_WINDOW * int(self.n_windows.sum())
+        refuse_too_large(
+            needed + 4 * n_values,  # while it is put together
+            f"training on {int(self.n_windows.sum()):,} windows of {len(series)} series",
+            "Train on fewer series, or with a longer stride.",
+        )
+        free = available_bytes(self.device)
+        if self.device.type != "cuda" or free is None or needed <= SHARE_FOR_THE_POOL * free:
+            return False
+        logger.warning(
+            "the windows of %d series need %s of memory and %s has %s free; they stay in the host's memory and "
+            "every batch is copied, which is slower",
+            len(series),
+            _gigabytes(needed),
+            self.device,
+            _gigabytes(free),
+        )
+        return True
+
     def gather(self, indices: Tensor) -> Tensor:
         """Windows ``(batch, n_variates, window_length)`` by their index in the pool."""
         views = self.strip.unfold(1, self.window_length, 1)
-        return views[:, self.starts[indices]].transpose(0, 1)
+        return self._on_device(views[:, self.starts[indices]].transpose(0, 1))
+
+    def take(self, indices: Tensor) -> Batch:
+        """Everything about the windows with these indices, which lie where the pool lies."""
+        columns = (self.series, self.starts, self.influence, self.flat)
+        return Batch(self.gather(indices), *(self._on_device(column[indices]) for column in columns))
 
     def all_windows(self) -> Iterator[Tensor]:
         """Every window once, in order, as many at a time as memory bears."""
-        for indices in torch.arange(len(self), device=self.strip.device).split(WINDOWS_A_PASS):
+        n_at_once = WINDOWS_A_PASS[self.device.type]
+        for indices in torch.arange(len(self), device=self.starts.device).split(n_at_once):
             yield self.gather(indices)
+
+    def _on_device(self, values: Tensor) -> Tensor:
+        if self.on_host and self.device.type == "cuda":  # from pinned memory a copy does not stop the host
+            return values.pin_memory().to(self.device, non_blocking=True)
+        return values
 
 
 class Learner(nn.Module):
@@ -195,8 +254,7 @@ def train_epoch(
     optimizer: torch.optim.Optimizer,
     *,
     config: TrainingConfig,
-    seed: int,
-    epoch: int,
+    order: NDArray[np.int64],
     first_step: int,
     batch_support: BatchSupport | None = None,
     autocast: torch.dtype | None = None,
@@ -207,22 +265,27 @@ def train_epoch(
     Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor theta, so it was done before the first
     epoch and lies in ``pool.influence``; with ``batch_support`` it is done here, among the batch's windows.
 
+    Parameters
+    ----------
+    order
+        ``(n_windows,)`` the order of the windows, from `raxss.sampling.epoch_order`.
+
     Returns
     -------
     The mean loss over the batches.
+
+    Notes
+    -----
+    Nothing between the first batch and the last waits for a GPU; with ``batch_support`` it does.
     """
     learner.train()
-    device = pool.strip.device
-    total, n_batches = torch.zeros((), device=device), 0
-    batches = epoch_batches(
-        pool.n_windows, pool.n_samples, batch_size=config.batch_size, seed=seed, epoch=epoch
-    )
-    for indices in batches:  # W_0 <- Sample(W, B), without replacement
-        batch = torch.from_numpy(indices).to(device)
-        windows, series, influence = pool.gather(batch), pool.series[batch], pool.influence[batch]
+    total, n_batches = torch.zeros((), device=pool.device), 0
+    places = torch.from_numpy(order).to(pool.starts.device)  # once, so that a batch is a piece of it
+    for indices in places.split(config.batch_size):  # W_0 <- Sample(W, B), without replacement
+        windows, series, starts, influence, flat = pool.take(indices)
         if batch_support is not None:
-            influence = batch_support(windows, series, pool.starts[batch], pool.flat[batch])
-        with torch.autocast(device.type, autocast) if autocast else nullcontext():
+            influence = batch_support(windows, series, starts, flat)
+        with _mixed_precision(pool.device, autocast):
             logits = learner.backbone(windows)  # Y_i <- f_theta(w) for all series at once
         loss = batch_loss(  # Aggregate, then the loss over the series present
             logits.float(),
@@ -271,23 +334,45 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def pool_posteriors(backbone: nn.Module, pool: WindowPool) -> Tensor:
-    """Posteriors ``(n_windows, C)`` of every window of a pool, dropout off."""
+def pool_posteriors(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
+    """Posteriors ``(n_windows, C)`` of every window of a pool, dropout off; in float32 unless told otherwise."""
     backbone.eval()
-    with torch.inference_mode(), exact_arithmetic():
+    precision = _mixed_precision(pool.device, autocast) if autocast else exact_arithmetic()
+    with torch.inference_mode(), precision:
         return torch.cat([posteriors_of(backbone(windows).float()) for windows in pool.all_windows()])
 
 
-def validate(learner: Learner, pool: WindowPool) -> dict[str, float]:
+def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation ``(d,)`` of each feature over all windows of a pool, for retrieval in feature space.
+
+    Summed on the device in float64; a feature that never changes gets the deviation 1.
+    """
+    backbone.eval()
+    mean, squares = torch.zeros(2, dtype=torch.float64, device=pool.device)
+    n_seen = 0
+    with torch.inference_mode(), exact_arithmetic():
+        for windows in pool.all_windows():
+            part = features_of(backbone, windows).double()
+            # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
+            variance, centre = torch.var_mean(part, dim=0, correction=0)
+            shift, n_both = centre - mean, n_seen + len(part)
+            squares = squares + variance * len(part) + shift**2 * (n_seen * len(part) / n_both)
+            mean, n_seen = mean + shift * (len(part) / n_both), n_both
+        scale = (squares / n_seen).sqrt()
+        return mean.cpu().numpy(), torch.where(scale > 0, scale, 1.0).cpu().numpy()
+
+
+def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> dict[str, float]:
     """Loss, accuracy and F1 of the series probabilities over all windows of the pool."""
-    posteriors = pool_posteriors(learner.backbone, pool)
+    place, series, n_series = pool.series.device, pool.series, pool.n_series
+    posteriors = pool_posteriors(learner.backbone, pool, autocast=autocast).to(place)
     with torch.inference_mode():
-        weights = window_weights(
-            pool.influence, temperature=learner.temperature, series=pool.series, n_series=pool.n_series
-        )
-        probability = series_probability(posteriors, weights, series=pool.series, n_series=pool.n_series)
-        loss = float(negative_log_likelihood(probability, pool.targets).mean())
-    truth, guess = pool.targets.cpu().numpy(), probability.argmax(dim=1).cpu().numpy()
+        temperature = learner.temperature.to(place)
+        weights = window_weights(pool.influence, temperature=temperature, series=series, n_series=n_series)
+        probability = series_probability(posteriors, weights, series=series, n_series=n_series).cpu()
+        targets = pool.targets.cpu()
+        loss = float(negative_log_likelihood(probability, targets).mean())
+    truth, guess = targets.numpy(), probability.argmax(dim=1).numpy()
     average = "binary" if probability.shape[1] == 2 else "macro"
     return {
         "validation_loss": loss,
@@ -323,25 +408,41 @@ def train(
         Go on from that file if it is there. The result is bit for bit that of an uninterrupted run on the
         same device with the same number of threads.
     """
-    device = pool.strip.device
+    device = pool.device
     own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
     groups = [
         {"params": list(learner.backbone.parameters()), "weight_decay": config.weight_decay},
         {"params": own, "weight_decay": 0.0},  # decay would draw tau towards 1
     ]
-    optimizer = torch.optim.Adam([group for group in groups if group["params"]], lr=config.lr)
+    groups = [group for group in groups if group["params"]]
+    fused = device.type == "cuda"  # one kernel for all of theta, which takes its rate without a wait
+    optimizer = torch.optim.Adam(groups, lr=config.lr, fused=fused)
     progress = Progress()
     if resume and checkpoint is not None and checkpoint.exists():
         progress = load_checkpoint(checkpoint, learner, optimizer, fingerprint=fingerprint)
         logger.info("resuming after epoch %d of %d", progress.epoch, config.max_epochs)
+    if progress.epoch < config.max_epochs:
+        with _memory_that_ends_is_told(config, device):
+            check_step_memory(learner.backbone, pool, config)
     interrupted = False
+    epochs = range(progress.epoch, config.max_epochs)
+    orders = epoch_orders(pool.n_windows, pool.n_samples, seed=seed, epochs=epochs)
     for callback in callbacks:
         callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
     try:
-        with reproducible(device):
+        with reproducible(device), _memory_that_ends_is_told(config, device), closing(orders):
             while progress.epoch < config.max_epochs and not _out_of_patience(progress, config):
                 record = _one_epoch(
-                    learner, pool, validation, optimizer, progress, config, seed, batch_support, callbacks
+                    learner,
+                    pool,
+                    validation,
+                    optimizer,
+                    progress,
+                    config=config,
+                    seed=seed,
+                    order=next(orders),
+                    batch_support=batch_support,
+                    callbacks=callbacks,
                 )
                 if checkpoint is not None:
                     save_checkpoint(checkpoint, progress, learner, optimizer, fingerprint=fingerprint)
@@ -390,13 +491,16 @@ def _one_epoch(
     validation: WindowPool | None,
     optimizer: torch.optim.Optimizer,
     progress: Progress,
+    *,
     config: TrainingConfig,
     seed: int,
+    order: NDArray[np.int64],
     batch_support: BatchSupport | None,
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
     """Train one epoch, look at the validation part, and note both in ``progress``."""
-    began, epoch, device = time.perf_counter(), progress.epoch, pool.strip.device
+    began, epoch, device = time.perf_counter(), progress.epoch, pool.device
+    autocast = autocast_type(config, device)
 
     def on_step(step: int) -> None:
         for callback in callbacks:
@@ -409,11 +513,10 @@ def _one_epoch(
             pool,
             optimizer,
             config=config,
-            seed=seed,
-            epoch=epoch,
+            order=order,
             first_step=progress.step,
             batch_support=batch_support,
-            autocast=autocast_type(config, device),
+            autocast=autocast,
             on_step=on_step,
         )
     if not math.isfinite(loss):
@@ -425,7 +528,8 @@ def _one_epoch(
     progress.step += steps_an_epoch(config, len(pool))
     record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
     if validation is not None:
-        record |= validate(learner, validation)
+        # On a GPU as fast as training; what is predicted later is always float32.
+        record |= validate(learner, validation, autocast=autocast if device.type == "cuda" else None)
     accuracy = record.get("validation_accuracy", float(progress.epoch))  # without validation: the last epoch
     better = (accuracy, -record.get("validation_loss", 0.0)) > (progress.best_accuracy, -progress.best_loss)
     if better:
@@ -457,8 +561,14 @@ def autocast_type(config: TrainingConfig, device: torch.device) -> torch.dtype |
     """
     if config.precision == "bfloat16":
         return torch.bfloat16
-    automatic = config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if automatic else None
+    if config.precision == "float32" or device.type != "cuda":
+        return None
+    in_hardware = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if in_hardware else None
+
+
+def _mixed_precision(device: torch.device, autocast: torch.dtype | None) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, autocast) if autocast else nullcontext()
 
 
 @contextmanager
@@ -470,8 +580,111 @@ def reproducible(device: torch.device) -> Iterator[None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
+    # It would also write NaN into every tensor that a kernel is about to fill, which costs time and finds nothing
+    # in code that reads only what it wrote.
+    memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
+        memory.fill_uninitialized_memory = filled
         torch.use_deterministic_algorithms(before, warn_only=warn_only)
+
+
+# Memory ---------------------------------------------------------------------------------------------------
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Memory that is free on a device, or None where the system does not tell.
+
+    >>> free = available_bytes(torch.device("cpu"))
+    >>> free is None or free > 0
+    True
+    """
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own reserve
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    return available_memory()
+
+
+def step_bytes(
+    backbone: nn.Module, pool: WindowPool, n_windows: int, *, autocast: torch.dtype | None = None
+) -> int:
+    """The least memory that one step on so many windows needs: what its way forward keeps for its way back.
+
+    Found by a trial on few windows, which leaves weights, buffers and random generators as they were.
+    """
+    few, more = (_kept_bytes(backbone, pool, n, autocast) for n in (N_TRIAL, 2 * N_TRIAL))
+    return (more - few) * n_windows // N_TRIAL
+
+
+def _kept_bytes(backbone: nn.Module, pool: WindowPool, n_windows: int, autocast: torch.dtype | None) -> int:
+    """Bytes of all tensors that autograd holds after a forward pass over the first windows of the pool."""
+    storages: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    before, device = {name: value.clone() for name, value in backbone.state_dict().items()}, pool.device
+    indices = torch.arange(n_windows, device=pool.starts.device) % len(pool)
+    backbone.train()
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+        _mixed_precision(device, autocast),
+    ):
+        logits = backbone(pool.gather(indices))
+    backbone.load_state_dict(before)
+    del logits  # until here, so that no two storages had the same place
+    return sum(storages.values())
+
+
+def check_step_memory(backbone: nn.Module, pool: WindowPool, config: TrainingConfig) -> None:
+    """Refuse a batch that cannot fit into memory before the first epoch, and warn of one that hardly can."""
+    free = available_bytes(pool.device)
+    if free is None:
+        return
+    n_windows = min(config.batch_size, len(pool))
+    needed = step_bytes(backbone, pool, n_windows, autocast=autocast_type(config, pool.device))
+    if PEAK_OF_A_STEP * needed <= free:
+        return
+    told = (
+        f"one step on a batch of {n_windows} windows needs at least {_gigabytes(needed)} of memory, and "
+        f"{_gigabytes(free)} are free on {_told(pool.device)}. Set batch_size to "
+        f"{_advised(n_windows * free / needed)} or less, or train on a device with more memory."
+    )
+    if needed > free:
+        raise TrainingError(told)
+    logger.warning("this may not fit: %s", told)
+
+
+@contextmanager
+def _memory_that_ends_is_told(config: TrainingConfig, device: torch.device) -> Iterator[None]:
+    """Turn an allocation that failed inside a step into an error that says what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate" not in str(error):
+            raise
+        raise TrainingError(
+            f"the memory of {_told(device)} ended in a step with batch_size={config.batch_size} ({error}). Set "
+            f"batch_size to {_advised(config.batch_size)} or less, end what else uses the device, or train on "
+            "one with more memory. Checkpoints and models from before are as they were."
+        ) from error
+
+
+def _advised(n_windows: float) -> int:
+    """The power of two at or below half of what would just fit."""
+    return 2 ** max(int(math.log2(max(n_windows / 2, 1))), 0)
+
+
+def _gigabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def _told(device: torch.device) -> str:
+    return "this machine" if device.type == "cpu" else str(device)

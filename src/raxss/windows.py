@@ -46,16 +46,20 @@ class Windows:
 
     Attributes
     ----------
-    samples
-        ``(n_windows, n_variates, window_length)``. A read-only view, except for a padded series.
+    strip
+        ``(n_variates, n_samples)`` all samples side by side, with the padding of a short series.
     starts
         ``(n_windows,)`` first sample of each window.
+    length, stride
+        L, padding included, and the samples from one start to the next.
     n_padded
         Zeros appended because the series is shorter than one window.
     """
 
-    samples: NDArray[Any]
+    strip: NDArray[Any]
     starts: NDArray[np.int64]
+    length: int
+    stride: int
     rate: float
     offset_seconds: float
     n_padded: int
@@ -64,9 +68,16 @@ class Windows:
         return len(self.starts)
 
     @property
-    def length(self) -> int:
-        """L, padding included."""
-        return int(self.samples.shape[2])
+    def samples(self) -> NDArray[Any]:
+        """``(n_windows, n_variates, length)``, a read-only view of the strip."""
+        return sliding_window_view(self.strip, self.length, axis=1)[:, :: self.stride].transpose(1, 0, 2)
+
+    @property
+    def nonfinite(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows that touch a sample that is not finite."""
+        bad = ~np.isfinite(self.strip).all(axis=0)
+        n_before = np.concatenate([[0], np.cumsum(bad)])
+        return n_before[self.starts + self.length] > n_before[self.starts]
 
     @property
     def start_seconds(self) -> NDArray[np.float64]:
@@ -95,6 +106,5 @@ def windows_of(series: Series, *, window_length: int, stride: int) -> Windows:
     """
     starts = window_starts(series.n_samples, window_length=window_length, stride=stride)
     n_padded = max(window_length - series.n_samples, 0)
-    samples = np.pad(series.samples, ((0, 0), (0, n_padded))) if n_padded else series.samples
-    view = sliding_window_view(samples, window_length, axis=1)[:, ::stride].transpose(1, 0, 2)
-    return Windows(view, starts, series.rate, series.start_seconds, n_padded)
+    strip = np.pad(series.samples, ((0, 0), (0, n_padded))) if n_padded else series.samples
+    return Windows(strip, starts, window_length, stride, series.rate, series.start_seconds, n_padded)

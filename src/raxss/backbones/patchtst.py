@@ -4,7 +4,8 @@
         -> patches (batch * n_variates, n_patches, patch_length) -> tokens (.., n_patches, d_model)
         -> features (batch, n_variates * n_patches * d_model) -> logits (batch, n_outputs)
 
-PatchTST (Nie et al., 2023) with the settings of the paper, as classifier.
+PatchTST (Nie et al., 2023) with the settings of the paper, as classifier. patchtst_numba.py and
+patchtst_triton.py do the same in fewer passes over memory, on a CPU and on a GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raxss.backbones import patchtst_numba, patchtst_triton
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
 from raxss.errors import ConfigError
@@ -92,6 +94,9 @@ class PatchTST(nn.Module):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, n_variates * n_patches * d_model)``."""
+        for fused in (patchtst_triton, patchtst_numba):
+            if fused.suits(self, windows):
+                return fused.features(self, windows)
         return self.plain_features(windows)
 
     def plain_features(self, windows: Tensor) -> Tensor:

@@ -26,6 +26,14 @@ SplitFile = Annotated[
 ]
 OutFile = Annotated[Path, typer.Option("--out", help="Table to write: .csv or .parquet.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Bank = Annotated[
+    str | None,
+    typer.Option(
+        help="Where to seek neighbours instead of where the model says: series (all windows), local (those nearest "
+        "in time) or sampled (stretches of all of it). The latter two are for recordings of many hours."
+    ),
+]
+BankSize = Annotated[int | None, typer.Option(help="Windows in a local or sampled bank.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 
@@ -35,6 +43,8 @@ def predict(
     out: OutFile,
     device: Device = "auto",
     split: SplitFile = None,
+    bank: Bank = None,
+    bank_size: BankSize = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Score recordings: one row a series, with the probability of each class."""
@@ -45,7 +55,8 @@ def predict(
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
     refuse_existing(out, overwrite=overwrite)
     check_writable(out)
-    table = prediction_table(model, inputs, device, split)
+    classifier = opened_model(model, device, bank, bank_size)
+    table = prediction_table(classifier, inputs, split)
     with whole_file(out) as temporary:
         if out.suffix == ".csv":
             table.map(without_formula).to_csv(temporary, index=False)
@@ -54,24 +65,27 @@ def predict(
     print(f"{len(table)} predictions are in {out}")
 
 
-def prediction_table(folder: Path, inputs: list[Path], device: str, split: Path | None) -> pd.DataFrame:
+def opened_model(folder: Path, device: str, bank: str | None, bank_size: int | None) -> RAxSSClassifier:
+    """The model, with a bar on terminals, and with another bank where one is asked for."""
+    from raxss.estimator import RAxSSClassifier
+
+    model = RAxSSClassifier.from_pretrained(folder, device=device)
+    changes: dict[str, Any] = {"bank": bank, "bank_size": bank_size}
+    model.set_params(verbose=1, **{name: value for name, value in changes.items() if value is not None})
+    _ = model.config  # a wrong setting is told before recordings are read
+    return model
+
+
+def prediction_table(model: RAxSSClassifier, inputs: list[Path], split: Path | None) -> pd.DataFrame:
     """One row a series."""
     import pandas as pd
 
-    from raxss.estimator import RAxSSClassifier
-    from raxss.progress import progress_bar
-
-    model = RAxSSClassifier.from_pretrained(folder, device=device)
     series = series_for(model, inputs, split)
     rows: list[dict[str, Any]] = []
-    with progress_bar(unit="series") as bar:
-        for one in bar.track(series, description="predicting"):
-            probability = model.predict_proba([one])[0]
-            row = {"name": one.name, "predicted": model.classes_[probability.argmax()]}
-            row |= {
-                f"probability_{name}": value for name, value in zip(model.classes_, probability, strict=True)
-            }
-            rows.append(row | {"seconds": one.seconds} | ({} if one.label is None else {"label": one.label}))
+    for one, probability in zip(series, model.predict_proba(series), strict=True):
+        row = {"name": one.name, "predicted": model.classes_[probability.argmax()]}
+        row |= {f"probability_{name}": value for name, value in zip(model.classes_, probability, strict=True)}
+        rows.append(row | {"seconds": one.seconds} | ({} if one.label is None else {"label": one.label}))
     return pd.DataFrame(rows)
 
 

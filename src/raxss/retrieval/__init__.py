@@ -1,10 +1,19 @@
-"""Within-series retrieval (Eq. 1): one front door, an exact CPU kernel, a torch path for the GPU.
+"""Within-series retrieval (Eq. 1): one front door, exact kernels for CPU and CUDA, a torch path for the rest.
 
-Read front.py first, then result.py, search.py, blocked.py and diagonal.py.
+Read front.py first, then result.py, search.py, blocked.py and diagonal.py; on_cuda.py is diagonal.py on a GPU.
 """
 
 from raxss.retrieval.cache import cached_retrieve, clear_cache
 from raxss.retrieval.front import MEASURES, retrieve
+from raxss.retrieval.many import retrieve_many
 from raxss.retrieval.result import Retrieval, WindowFlag
 
-__all__ = ["retrieve", "cached_retrieve", "clear_cache", "Retrieval", "WindowFlag", "MEASURES"]
+__all__ = [
+    "retrieve",
+    "retrieve_many",
+    "cached_retrieve",
+    "clear_cache",
+    "Retrieval",
+    "WindowFlag",
+    "MEASURES",
+]

@@ -2,18 +2,18 @@
 
     Search -> similarity, neighbors (n_windows, n_neighbors)
 
-The path for coarse strides, where windows share little, for features and for explicit banks. Never holds the
-whole window-by-window matrix. Next: diagonal.py, the fast path where windows overlap much.
+The path for coarse strides, where windows share little, for features and for banks of scattered windows.
+Never holds the whole window-by-window matrix. Next: diagonal.py, the fast path where windows overlap much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.retrieval.compiled import run_on_threads
+from raxss.retrieval.compiled import now_and_then, run_on_threads
 from raxss.retrieval.kernels import select_rows
 from raxss.retrieval.search import Search
 
@@ -22,25 +22,32 @@ _ROWS_AT_ONCE = 64  # that a thread selects from
 
 
 def nearest_by_blocks(
-    search: Search, *, block_values: int = _BLOCK_VALUES
+    search: Search,
+    *,
+    block_values: int = _BLOCK_VALUES,
+    on_progress: Callable[[float], None] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Exact lists by float64 matrix products."""
-    n_bank, n_values = len(search.bank), search.window_length * len(search.samples)
+    n_values = search.window_length * len(search.samples)
     similarity, neighbors = search.empty_lists()
-    if n_bank == 0:
+    if len(search.bank) == 0:
         return similarity, neighbors
+    tell = now_and_then(on_progress)
     columns = max(block_values // n_values, 1)
+    n_bank = min(len(search.bank), columns + 2 * search.farthest)
     rows = max(min(block_values // n_bank, columns), 1)
-    held = search.unit_windows(search.bank) if n_bank <= columns else None
+    held = search.unit_windows(search.bank) if len(search.bank) <= columns else None
     for first in range(0, search.n_windows, rows):
         queries = np.arange(first, min(first + rows, search.n_windows))
+        near = search.bank if held is not None else search.bank_near(first, first + len(queries))
         vectors = search.unit_windows(slice(first, first + rows))
-        block = np.empty((len(queries), n_bank))
-        for column in range(0, n_bank, columns):
+        block = np.empty((len(queries), len(near)))
+        for column in range(0, len(near), columns):
             part = slice(column, column + columns)
-            bank = search.unit_windows(search.bank[part]) if held is None else held
+            bank = search.unit_windows(near[part]) if held is None else held
             np.matmul(vectors, bank.T, out=block[:, part])
-        _select(search, block, queries, similarity, neighbors)
+        _select(search, block, queries, near, similarity, neighbors)
+        tell((first + len(queries)) / search.n_windows)
     return similarity, neighbors
 
 
@@ -48,6 +55,7 @@ def _select(
     search: Search,
     block: NDArray[np.float64],
     queries: NDArray[np.int64],
+    bank: NDArray[np.int64],
     similarity: NDArray[np.float64],
     neighbors: NDArray[np.int64],
 ) -> None:
@@ -62,8 +70,9 @@ def _select(
             select_rows(
                 block[some],
                 queries[some],
-                search.bank,
+                bank,
                 search.gap,
+                search.farthest,
                 search.spread_gap,
                 similarity[which],
                 neighbors[which],

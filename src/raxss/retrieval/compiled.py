@@ -7,12 +7,15 @@ side. So there is no OpenMP or TBB pool to collide with torch's, and worker proc
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, TypeVar, cast
 
 import numba
 import torch
+
+TELL_EVERY = 0.1  # seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,31 +30,58 @@ def compiled_sum(function: Function) -> Function:
     return cast(Function, numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})(function))
 
 
-def run_on_threads(work: Callable[[], Iterator[None]], *, n_tasks: int, n_threads: int | None = None) -> None:
-    """Run ``work`` on each thread until its iterator ends; it pauses where it may be interrupted.
+def run_on_threads(
+    work: Callable[[], Iterator[None]],
+    *,
+    n_tasks: int,
+    n_threads: int | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> None:
+    """Run ``work`` on each thread until its iterator ends; it pauses after each task.
 
     As many threads as torch uses (a data-loading worker has it at one), but no more than there are tasks.
-    Ctrl-C or an error in one thread stops the others at their next pause.
+    Ctrl-C or an error in one thread stops the others at their next pause. The thread that called hears of
+    progress.
     """
     n_threads = min(n_threads or torch.get_num_threads(), n_tasks)
+    tell = now_and_then(on_progress)
     stopped = threading.Event()
+    n_done = [0] * n_threads
 
-    def until_stopped() -> None:
+    def until_stopped(which: int) -> None:
         try:
             for _ in work():
+                n_done[which] += 1
+                if n_threads == 1:
+                    tell(n_done[0] / n_tasks)
                 if stopped.is_set():
                     return
         except BaseException:
             stopped.set()
             raise
 
-    if n_threads <= 1:
-        until_stopped()
-        return
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="raxss-retrieval") as threads:
-        futures = [threads.submit(until_stopped) for _ in range(n_threads)]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            stopped.set()
+    if n_threads == 1:
+        until_stopped(0)
+    elif n_threads > 1:
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="raxss-retrieval") as threads:
+            futures = [threads.submit(until_stopped, which) for which in range(n_threads)]
+            try:
+                while wait(futures, TELL_EVERY, FIRST_EXCEPTION).not_done and not stopped.is_set():
+                    tell(sum(n_done) / n_tasks)
+                for future in futures:
+                    future.result()
+            finally:
+                stopped.set()
+
+
+def now_and_then(on_progress: Callable[[float], None] | None) -> Callable[[float], None]:
+    """Passes on the share that is done, but not more often than ten times a second."""
+    told = time.monotonic()
+
+    def tell(share: float) -> None:
+        nonlocal told
+        if on_progress is not None and time.monotonic() - told >= TELL_EVERY:
+            on_progress(share)
+            told = time.monotonic()
+
+    return tell

@@ -9,153 +9,233 @@ that leave it and gained as many that enter:
 
 with every sample taken relative to the mean of the window that it enters or leaves, one sample at a time, and
 gain = L / (L - 1) (cosine: relative to 0, gain 1). That is 2 products per sample of stride instead of L, and
-since all is relative to the window's own mean, drift and offset cost no digits. Samples are laid out by their
-place within a stride, so neighbouring diagonals are neighbours in memory. kernels.py walks the matrix.
+since all is relative to the window's own mean, drift and offset cost no digits. kernels.py walks the matrix, a
+tile at a time.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raxss.retrieval.compiled import compiled, run_on_threads
-from raxss.retrieval.kernels import NONE, first_eligible, select_rows, walk_tile
+from raxss.retrieval.kernels import (
+    NO_KEY,
+    NONE,
+    Eligible,
+    Lists,
+    Steps,
+    aligned,
+    first_eligible,
+    pack_columns,
+    read_keys,
+    select_rows,
+    walk_rows,
+    walk_tile,
+)
 from raxss.retrieval.search import Search, sliding_means
+from raxss.retrieval.vectors import COLUMNS, ROWS, SUMS
 
-TILE = 1024  # windows a side: the larger, the less its edges cost; rounding errors grow slowly with it
-STRIP = 256  # columns walked at once, so that their samples stay in the first-level cache
+TILES = (
+    768,
+    1536,
+    3072,
+    6144,
+)  # windows a side: the larger, the less its edges cost, and the fewer can be shared out
+_TILES_ABREAST = 12  # that a larger side must leave
 _ROW_VALUES = 2**22  # float64 values of whole rows that one thread holds: 32 MB
 _LOUDER = 64.0  # how much louder an earlier window may be before sums start anew
 _FAINTEST = 1e-100  # products of fainter windows would vanish; the loudest sample is 1
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """A search laid out for walking along diagonals; a *term* is one entering or leaving sample.
-
-    Attributes
-    ----------
-    phases
-        ``(n_variates * stride, n)`` samples by their place within a stride.
-    means
-        ``(n_variates, n_windows)`` of the windows; zeros under cosine.
-    inverse
-        ``(n_windows,)`` 1 / norm; 0 for flat windows, NaN for those that are not finite.
-    ahead
-        ``(n_windows, n_terms)`` factors of row i on its way to row i + 1, gain and sign included.
-    across
-        ``(n_terms, n_windows)`` factors of column j on its way to column j + 1.
-    fresh
-        ``(n_windows,)`` where sums start anew.
-    """
-
-    phases: NDArray[np.float64]
-    means: NDArray[np.float64]
-    inverse: NDArray[np.float64]
-    ahead: NDArray[np.float64]
-    across: NDArray[np.float64]
-    fresh: NDArray[np.bool_]
+_NO_NORM = 1e300  # in place of a norm: whatever its products are, only a bar below 0 is reached
 
 
 def suits_diagonals(search: Search) -> bool:
-    """Whether windows overlap by half at least, and the bank is not so small that products are cheaper."""
-    if 2 * search.stride > search.window_length or search.n_windows < 2:
+    """Whether steps are cheaper than products: windows overlap by half at least, the bank is in long stretches."""
+    length, stride, n_bank = search.window_length, search.stride, len(search.bank)
+    if 2 * stride > length or search.n_windows < 2 or n_bank == 0:
         return False
-    shaped = search.norms[~search.flat & ~search.nonfinite]
-    return bool(
-        len(search.bank) * search.window_length > search.n_windows * 4 * search.stride
-        and shaped.min(initial=1.0) > _FAINTEST
-    )
+    if search.norms[~search.flat & ~search.nonfinite].min(initial=1.0) <= _FAINTEST:
+        return False
+    if _is_a_triangle(search):
+        return True
+    stretches = _stretches(search)
+    n_columns = (stretches[:, 1] - stretches[:, 0] + COLUMNS / 2).sum()  # blocks are walked whole
+    return bool(2 * stride * n_columns + length * len(stretches) < 0.35 * length * n_bank)  # measured
+
+
+def _is_a_triangle(search: Search) -> bool:
+    """Whether each pair need be looked at only once, since it serves the lists of both its windows."""
+    return search.spread_gap == 1 and len(search.bank) == search.n_windows - int(search.nonfinite.sum())
 
 
 def nearest_by_diagonals(
     search: Search,
     *,
-    tile: int = TILE,
-    strip: int = STRIP,
+    tile: int | None = None,
     n_threads: int | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Exact lists by the recurrence; the same for any number of threads."""
-    every_window = len(search.bank) == search.n_windows - int(search.nonfinite.sum())
-    if every_window and search.spread_gap == 1:
-        return _nearest_by_tiles(search, tile, strip, n_threads)
-    return _nearest_by_rows(search, tile, strip, n_threads)
+    if len(search.bank) == 0:
+        return search.empty_lists()
+    work = _tiles_of_the_bank
+    if search.spread_gap > 1:
+        work = _whole_rows
+    elif _is_a_triangle(search):
+        work = _tiles_of_the_triangle
+    begun = work(search, lay_out(search), tile or tile_side(search.n_windows))
+    run_on_threads(begun.on_thread, n_tasks=begun.n_tasks, n_threads=n_threads, on_progress=on_progress)
+    similarity, neighbors = begun.found()
+    if search.spread_gap == 1:
+        flat = np.flatnonzero(search.flat)
+        first_eligible(flat, search.bank, search.gap, similarity, neighbors, search.farthest)
+    return similarity, neighbors
 
 
-def _nearest_by_tiles(
-    search: Search, tile: int, strip: int, n_threads: int | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Keep only the lists: a tile of the upper triangle serves its rows and its columns."""
+def tile_side(n_windows: int) -> int:
+    """Windows a side of the tiles; it must not depend on the number of threads, or rounding would too."""
+    return max(side for side in TILES if side == TILES[0] or side * _TILES_ABREAST <= n_windows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A search in tasks: what each thread does, and the similarity and neighbors found when all are done."""
+
+    on_thread: Callable[[], Iterator[None]]
+    n_tasks: int
+    found: Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
+
+
+def _tiles_of_the_triangle(search: Search, steps: Steps, tile: int) -> _Work:
+    """The whole series as bank: a tile of the upper triangle serves its rows and its columns."""
     n_windows = search.n_windows
-    steps = lay_out(search)
-    similarity, neighbors = search.empty_lists()
-    # What a similarity must reach to be looked at. A flat window ties with everything: see first_eligible.
-    bar = np.where(search.flat | search.nonfinite, np.inf, NONE)
-    tiles = _Tiles(n_windows, tile, search.gap)
-    no_rows = np.empty((0, 0))
+    bar = _bars(search)
+    lists = Lists(_no_keys(search), bar, bar, steps.inverse)
+    eligible = Eligible(search.gap, search.farthest, search.gap)
+    tiles = _Tiles(n_windows, tile, search.gap, search.farthest)
 
-    def work() -> Iterator[None]:
+    def on_thread() -> Iterator[None]:
         while (place := tiles.claim()) is not None:
             row, column = place
             try:
-                walk_tile(
-                    row * tile,
-                    min((row + 1) * tile, n_windows),
-                    column * tile,
-                    min((column + 1) * tile, n_windows),
-                    strip,
-                    search.gap,
-                    search.window_length,
-                    search.stride,
-                    *(steps.phases, steps.means, steps.inverse, steps.ahead, steps.across, steps.fresh),
-                    *(similarity, neighbors, bar, no_rows),
-                )
+                rows = row * tile, min((row + 1) * tile, n_windows)
+                walk_tile(*rows, column * tile, min((column + 1) * tile, n_windows), eligible, steps, lists)
             finally:
                 tiles.release(place)
             yield
 
-    run_on_threads(work, n_tasks=len(tiles), n_threads=n_threads)
-    first_eligible(np.flatnonzero(search.flat), search.bank, search.gap, similarity, neighbors)
-    return similarity, neighbors
+    return _Work(on_thread, len(tiles), lambda: _read(lists.keys))
 
 
-def _nearest_by_rows(
-    search: Search, tile: int, strip: int, n_threads: int | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Look at whole rows, as spread and banks need: neighbors beyond the nearest may still be wanted."""
+def _tiles_of_the_bank(search: Search, steps: Steps, tile: int) -> _Work:
+    """A bank of stretches: all windows are rows, those of the bank columns, and only rows have lists."""
     n_windows = search.n_windows
-    steps = lay_out(search)
-    similarity, neighbors = search.empty_lists()
-    n_rows = min(max(_ROW_VALUES // n_windows, 16), tile)
-    pending = iter(range(0, n_windows, n_rows))
+    bar = _bars(search)
+    in_bank = np.full_like(steps.inverse, np.nan)
+    in_bank[search.bank] = steps.inverse[search.bank]
+    lists = Lists(_no_keys(search), bar, np.full_like(bar, np.inf), in_bank)
+    eligible = Eligible(-search.farthest, search.farthest, search.gap)
+    stretches = _stretches(search).tolist()
+    pending = iter(range(0, n_windows, tile))
 
-    def work() -> Iterator[None]:
-        rows = np.empty((n_rows, n_windows))
+    def on_thread() -> Iterator[None]:
         for first in pending:
-            end = min(first + n_rows, n_windows)
-            walk_tile(
-                *(first, end, 0, n_windows, strip, -n_windows, search.window_length, search.stride),
-                *(steps.phases, steps.means, steps.inverse, steps.ahead, steps.across, steps.fresh),
-                *(similarity, neighbors, steps.inverse, rows),
-            )
-            some = rows[: end - first]
-            select_rows(
-                some if len(search.bank) == n_windows else some[:, search.bank],
-                np.arange(first, end),
-                search.bank,
-                search.gap,
-                search.spread_gap,
-                similarity[first:end],
-                neighbors[first:end],
-            )
+            for left, right in stretches:
+                walk_tile(first, min(first + tile, n_windows), left, right, eligible, steps, lists)
             yield
 
-    run_on_threads(work, n_tasks=-(-n_windows // n_rows), n_threads=n_threads)
-    return similarity, neighbors
+    return _Work(on_thread, -(-n_windows // tile), lambda: _read(lists.keys))
+
+
+def _whole_rows(search: Search, steps: Steps, tile: int) -> _Work:
+    """Whole rows of similarities, as spread needs: windows beyond the nearest may still be wanted."""
+    n_windows = search.n_windows
+    similarity, neighbors = search.empty_lists()
+    n_columns = min(n_windows, tile + 2 * search.farthest)
+    n_rows = min(max(_ROW_VALUES // n_columns // ROWS, 1) * ROWS, tile)
+    firsts = range(0, n_windows, tile)
+    pending = iter(firsts)
+    shared = _Columns(search, steps) if search.reach is None else None
+
+    def on_thread() -> Iterator[None]:
+        rows = np.empty((n_rows, n_columns))
+        for first in pending:
+            end = min(first + tile, n_windows)
+            columns = shared or _Columns(search, steps, search.bank_near(first, end))
+            products = aligned(columns.n_products)
+            for top in range(first, end, n_rows):
+                bottom = min(top + n_rows, end)
+                some = rows[: bottom - top, : columns.n_windows]
+                walk_rows(top, bottom, top == first, columns.parts, steps, columns.across, products, some)
+                select_rows(
+                    columns.of_bank(some),
+                    np.arange(top, bottom),
+                    columns.bank,
+                    search.gap,
+                    search.farthest,
+                    search.spread_gap,
+                    similarity[top:bottom],
+                    neighbors[top:bottom],
+                )
+                yield
+
+    n_tasks = sum(-(-(min(first + tile, n_windows) - first) // n_rows) for first in firsts)
+    return _Work(on_thread, n_tasks, lambda: (similarity, neighbors))
+
+
+class _Columns:
+    """The windows of a bank, and those between that are walked over, as columns of whole rows."""
+
+    def __init__(self, search: Search, steps: Steps, bank: NDArray[np.int64] | None = None) -> None:
+        self.bank = search.bank if bank is None else bank
+        stretches = _stretches(search, self.bank)
+        windows = np.concatenate([np.arange(*stretch) for stretch in stretches] or [self.bank])
+        self.n_windows = len(windows)
+        self._of_bank = None if len(windows) == len(self.bank) else np.searchsorted(windows, self.bank)
+        breaks = (np.diff(windows) > 1) | steps.fresh[windows[1:]]  # sums are not carried across
+        firsts = np.concatenate([np.zeros(min(len(windows), 1), np.int64), np.flatnonzero(breaks) + 1])
+        n_columns = np.diff(firsts, append=len(windows))
+        widths = -(-n_columns // COLUMNS) * COLUMNS
+        self.parts = np.column_stack(
+            [windows[firsts], windows[firsts] + n_columns, firsts, np.cumsum(widths) - widths]
+        )
+        self.n_products = int(widths.sum())
+        self.across = aligned(self.n_products * steps.terms.shape[1])
+        pack_columns(steps.terms, self.parts, self.across)
+
+    def of_bank(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The columns of the bank."""
+        return rows if self._of_bank is None else rows[:, self._of_bank]
+
+
+def _stretches(search: Search, bank: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """``(n_stretches, 2)`` windows to walk, from and up to: the bank, and gaps that are cheaper walked over."""
+    bank = search.bank if bank is None else bank
+    breaks = np.flatnonzero(np.diff(bank) * 2 * search.stride > search.window_length + 2 * search.stride)
+    places = np.concatenate([[0], breaks + 1, [len(bank)]]) if len(bank) else np.zeros(1, np.int64)
+    return np.column_stack([bank[places[:-1]], bank[places[1:] - 1] + 1])
+
+
+def _no_keys(search: Search) -> NDArray[np.int64]:
+    return np.full((search.n_windows, search.n_neighbors), NO_KEY, np.int64)
+
+
+def _read(keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Similarity and neighbors; these take the keys' place."""
+    similarity = np.empty(keys.shape)
+    read_keys(keys, similarity)
+    return similarity, keys
+
+
+def _bars(search: Search) -> NDArray[np.float64]:
+    """What a similarity must reach to be looked at. A flat window ties with everything: see first_eligible."""
+    bars = np.full(search.n_windows + COLUMNS, np.inf)
+    bars[: search.n_windows][~search.flat & ~search.nonfinite] = NONE
+    return bars
 
 
 class _Tiles:
@@ -165,30 +245,44 @@ class _Tiles:
     need little attention later. The order does not change the lists.
     """
 
-    def __init__(self, n_windows: int, tile: int, gap: int) -> None:
+    _MOST_WAITING = 64
+
+    def __init__(self, n_windows: int, tile: int, gap: int, reach: int) -> None:
         n_blocks = -(-n_windows // tile)
-        self._pending = [
-            (row, row + further)
+        furthers = [
+            further  # blocks from the diagonal
             for further in range(n_blocks)
-            for row in range(n_blocks - further)
-            if (further + 1) * tile > gap  # else nothing in it is eligible
+            if (further + 1) * tile > gap and (further - 1) * tile < reach  # else nothing in it is eligible
         ]
+        self._n_tiles = sum(n_blocks - further for further in furthers)
+        self._upcoming = ((row, row + further) for further in furthers for row in range(n_blocks - further))
+        self._waiting: list[tuple[int, int]] = []  # passed over because another thread was there
         self._busy: set[int] = set()
         self._changed = threading.Condition()
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return self._n_tiles
 
     def claim(self) -> tuple[int, int] | None:
         """Take a tile whose rows and columns are free, waiting for one if need be; None when all are done."""
         with self._changed:
-            while self._pending:
-                for place, tile in enumerate(self._pending):
-                    if self._busy.isdisjoint(tile):
-                        self._busy.update(tile)
-                        return self._pending.pop(place)
+            while (tile := self._free()) is None:
+                if not self._waiting:
+                    return None
                 self._changed.wait()
-            return None
+            self._busy.update(tile)
+            return tile
+
+    def _free(self) -> tuple[int, int] | None:
+        for place, tile in enumerate(self._waiting):
+            if self._busy.isdisjoint(tile):
+                return self._waiting.pop(place)
+        while len(self._waiting) < self._MOST_WAITING:
+            upcoming = next(self._upcoming, None)
+            if upcoming is None or self._busy.isdisjoint(upcoming):
+                return upcoming
+            self._waiting.append(upcoming)
+        return None
 
     def release(self, tile: tuple[int, int]) -> None:
         """Give a tile's rows and columns free."""
@@ -201,35 +295,48 @@ def lay_out(search: Search) -> Steps:
     """Arrange samples, entering and leaving ones for the walk."""
     (n_variates, n_samples), stride = search.samples.shape, search.stride
     n_windows, length = search.n_windows, search.window_length
-    n_columns = -(-n_samples // stride) + 1
-    whole = np.zeros((n_variates, n_columns * stride))
-    whole[:, :n_samples] = search.samples
-    phases = np.ascontiguousarray(whole.reshape(n_variates, n_columns, stride).transpose(0, 2, 1))
-    n_steps = (n_windows - 1) * stride  # of one sample each
-    terms = np.zeros((2, n_variates, n_windows * stride))
-    entering, leaving = terms[:, :, :n_steps]
-    entering[:] = search.samples[:, length : length + n_steps]
-    leaving[:] = search.samples[:, :n_steps]
-    gain = 1.0
-    if search.centred:
-        gain = length / (length - 1)
-        for variate, samples in enumerate(search.samples):
-            means = sliding_means(samples, length)
-            entering[variate] -= means[1 : n_steps + 1]
-            leaving[variate] -= means[:n_steps]
-    by_window = terms.reshape(2, n_variates, n_windows, stride)
-    signs = np.array([gain, -gain]).reshape(2, 1, 1, 1)
+    phases = np.zeros((n_variates, stride, -(-n_samples // stride) + SUMS))
+    terms = np.zeros((n_windows, 2, n_variates, stride))
+    for variate, samples in enumerate(search.samples):
+        for phase in range(min(stride, n_samples)):
+            every = samples[phase::stride]
+            phases[variate, phase, : len(every)] = every
+        means = sliding_means(samples, length) if search.centred else np.zeros(n_samples - length + 1)
+        _fill_terms(samples, means, length, terms[:, :, variate])
+    hidden = search.flat | search.nonfinite
+    inverse = np.full(n_windows + COLUMNS, np.nan)
+    norms = np.full(n_windows + COLUMNS, _NO_NORM)
     with np.errstate(divide="ignore"):
-        inverse = np.where(search.flat, 0.0, 1.0 / search.norms)
-    inverse[search.nonfinite] = np.nan
+        inverse[:n_windows] = np.where(search.flat, 0.0, 1.0 / search.norms)
+    inverse[:n_windows][search.nonfinite] = np.nan
+    norms[:n_windows][~hidden] = search.norms[~hidden]
     return Steps(
-        phases=phases.reshape(n_variates * stride, n_columns),
+        length=length,
+        stride=stride,
+        gain=length / (length - 1) if search.centred and length > 1 else 1.0,
+        phases=phases.reshape(n_variates * stride, -1),
         means=search.means,
         inverse=inverse,
-        ahead=np.ascontiguousarray((signs * by_window).transpose(2, 0, 1, 3)).reshape(n_windows, -1),
-        across=np.ascontiguousarray(by_window.transpose(0, 1, 3, 2)).reshape(-1, n_windows),
-        fresh=fresh_starts(search.norms, search.flat | search.nonfinite),
+        norms=norms,
+        terms=terms.reshape(n_windows, -1),
+        fresh=fresh_starts(search.norms, hidden),
     )
+
+
+@compiled
+def _fill_terms(
+    samples: NDArray[np.float64],
+    means: NDArray[np.float64],  # of the window at every sample
+    length: int,
+    terms: NDArray[np.float64],  # (n_windows, 2, stride) out
+) -> None:
+    """Samples that enter and leave on the way to the next window, relative to the mean of their window."""
+    n_windows, _, stride = terms.shape
+    for window in range(n_windows - 1):
+        for phase in range(stride):
+            place = window * stride + phase
+            terms[window, 0, phase] = samples[place + length] - means[place + 1]
+            terms[window, 1, phase] = samples[place] - means[place]
 
 
 @compiled

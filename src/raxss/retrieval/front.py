@@ -9,6 +9,7 @@ picks a path and turns lists into support. Next: result.py for what comes out, s
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raxss.errors import ConfigError, DataError, nearest
+from raxss.memory import refuse_too_large
 from raxss.recordings.series import Series
 from raxss.retrieval.blocked import nearest_by_blocks
 from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
@@ -25,6 +27,11 @@ from raxss.retrieval.search import Search, search_features, search_signal
 from raxss.windows import window_starts
 
 MEASURES = ("pearson", "cosine")
+BANKS = ("series", "local", "sampled")
+BANK_SIZE = 65_536
+_STRETCH = 512  # windows that a sampled bank takes in a row: long enough that steps along diagonals pay
+_LEAST_STRETCHES = 16  # that it takes anyway
+_BYTES_A_WINDOW, _BYTES_A_SAMPLE = 40, 40  # that a search holds at its peak, besides its lists
 
 
 def retrieve(
@@ -37,8 +44,10 @@ def retrieve(
     exclusion: int = 0,
     spread: int = 0,
     bank: str | ArrayLike = "series",
+    bank_size: int = BANK_SIZE,
     features: ArrayLike | None = None,
     device: str = "cpu",
+    on_progress: Callable[[float], None] | None = None,
 ) -> Retrieval:
     r"""Find the nearest windows of every window within its own series, exactly.
 
@@ -62,14 +71,21 @@ def retrieve(
     spread
         Listed neighbors start more than so many samples apart from each other, chosen from the best down.
     bank
-        ``"series"``: every window may be a neighbor. Or the indices of those that may, such as the windows
-        of a sampled minibatch.
+        ``"series"``: every window may be a neighbor. For very long series, where that takes time with the
+        square of the length: ``"local"``, those that lie at most ``bank_size // 2`` windows before or after
+        the query; or ``"sampled"``, the same ``bank_size`` windows for every query, in stretches of some
+        hundred, evenly spread over the series (nothing is drawn at random). Or the indices of those that
+        may, such as the windows of a sampled minibatch.
+    bank_size
+        Of a local or sampled bank, in windows. A series that has no more is searched whole.
     features
         ``(n_windows, d)``: compare these vectors instead of the windows. Times, exclusion and non-finite
         windows still come from the samples, and so do flat ones, by Pearson's rule: a dead signal recurs
         perfectly in any space. A vector that is not finite makes its window non-finite too.
     device
         ``"cpu"`` or a torch device such as ``"cuda"``. The lists are the same.
+    on_progress
+        Called with the share that is done, from 0 to 1, at most ten times a second and once at the end.
 
     Returns
     -------
@@ -93,9 +109,10 @@ def retrieve(
         exclusion=exclusion,
         spread=spread,
         bank=bank,
+        bank_size=bank_size,
         features=features,
     )
-    return question.answered(*_nearest(question.search, device))
+    return question.answered(*_nearest(question.search, device, on_progress))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +170,7 @@ def ask(
     spread: int,
     bank: str | ArrayLike,
     features: ArrayLike | None,
+    bank_size: int = BANK_SIZE,
 ) -> Question:
     """Check the settings of `retrieve` and lay the series out for the search."""
     array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
@@ -168,28 +186,38 @@ def ask(
     }
     _check_measure(measure)
     starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
+    name, size = _bank_used(bank, _whole("bank_size", bank_size, least=1), len(starts))
+    settings |= {"bank": name, "bank_size": size}
+    _refuse_overflow(array.shape, len(starts), n_neighbors)
     search = search_signal(
         array,
         window_length=min(window_length, array.shape[1]),  # padding is never looked at
         stride=stride,
         measure=measure,
-        bank=_bank_indices(bank, len(starts)),
+        bank=_bank_windows(name, size, bank, len(starts)),
         n_neighbors=n_neighbors,
         exclusion=exclusion,
         spread=spread,
+        reach=size // 2 if name == "local" else None,
     )
     if features is not None:
         search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
     return Question(search, starts, array.shape[1] < window_length, settings)
 
 
-def _nearest(search: Search, device: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _nearest(
+    search: Search, device: str, on_progress: Callable[[float], None] | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Send a search down the path that suits it."""
     if device != "cpu":
-        return nearest_on_torch(search, device)
-    if suits_diagonals(search):
-        return nearest_by_diagonals(search)
-    return nearest_by_blocks(search)
+        lists = nearest_on_torch(search, device)
+    elif suits_diagonals(search):
+        lists = nearest_by_diagonals(search, on_progress=on_progress)
+    else:
+        lists = nearest_by_blocks(search, on_progress=on_progress)
+    if on_progress is not None:
+        on_progress(1.0)
+    return lists
 
 
 def _support(
@@ -227,17 +255,46 @@ def _check_measure(measure: str) -> None:
         raise ConfigError(f"unknown measure {measure!r}{nearest(str(measure).lower(), MEASURES)}")
 
 
-def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
-    """Window indices that may be neighbors, or None for all."""
-    if isinstance(bank, str):
-        if bank != "series":
-            raise ConfigError(f"bank {bank!r} is unknown; needed is 'series' or an array of window indices.")
-        return None
+def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[str, int]:
+    """Which bank it comes to, and its size where that is bounded: a large bank is the whole series."""
+    if not isinstance(bank, str):
+        return "indices", 0
+    if bank not in BANKS:
+        raise ConfigError(
+            f"bank {bank!r} is unknown{nearest(bank, BANKS)} Or give an array of window indices."
+        )
+    return ("series", 0) if bank == "series" or bank_size >= n_windows else (bank, bank_size)
+
+
+def _bank_windows(name: str, size: int, bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
+    """Window indices that may be neighbors of any window, or None for all."""
+    if name == "indices":
+        return _bank_indices(bank, n_windows)
+    return _sampled_bank(size, n_windows) if name == "sampled" else None
+
+
+def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
+    """So many windows: the middle of each of many equal parts of the series.
+
+    Examples
+    --------
+    >>> _sampled_bank(4, 12)
+    array([ 1,  4,  7, 10])
+    """
+    n_stretches = min(max(size // _STRETCH, _LEAST_STRETCHES), size)
+    parts = np.arange(n_stretches + 1) * n_windows // n_stretches
+    lengths = np.diff(np.arange(n_stretches + 1) * size // n_stretches)
+    firsts = parts[:-1] + (np.diff(parts) - lengths) // 2
+    return np.concatenate([np.arange(first, first + n) for first, n in zip(firsts, lengths, strict=True)])
+
+
+def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64]:
+    """The windows that a caller named."""
     indices = np.asarray(bank)
     if indices.ndim != 1 or (indices.size and not np.issubdtype(indices.dtype, np.integer)):
         raise ConfigError(
-            f"bank must be 'series' or a flat array of window indices, got an array of {indices.dtype} "
-            f"with shape {indices.shape}. For a mask, pass np.flatnonzero(mask)."
+            f"bank must be one of {', '.join(BANKS)} or a flat array of window indices, got an array of "
+            f"{indices.dtype} with shape {indices.shape}. For a mask, pass np.flatnonzero(mask)."
         )
     indices = indices.astype(np.int64)
     outside = indices[(indices < 0) | (indices >= n_windows)]
@@ -258,3 +315,13 @@ def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
             f"({n_windows}, d), one vector a window at this window_length and stride."
         )
     return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def _refuse_overflow(shape: tuple[int, ...], n_windows: int, n_neighbors: int) -> None:
+    """Say so before a search that would not fit into memory is begun."""
+    n_bytes = n_windows * (16 * n_neighbors + _BYTES_A_WINDOW) + shape[0] * shape[1] * _BYTES_A_SAMPLE
+    refuse_too_large(
+        n_bytes,
+        f"retrieval of {n_windows:,} windows with {n_neighbors} neighbors each",
+        "Take a coarser stride, fewer neighbors, or a part of the series.",
+    )

@@ -1,56 +1,167 @@
-"""Nearest windows with torch, on a GPU.
+"""Nearest windows on a torch device, such as a GPU.
 
-    Search -> similarity, neighbors (n_windows, n_neighbors)
+    Searches -> similarity, neighbors (n_windows, n_neighbors) of each
 
-Float64 matrix products in blocks of bounded size. A similarity on the grid of kernels.py is an integer of
-34 bits; with the window's place behind it, it becomes one 64-bit key, and the largest keys are the nearest
-windows, ties already in order.
+On a CUDA device the kernel of on_cuda.py takes what suits it, all series at once. The rest goes by float64 matrix
+products in blocks of bounded size: a similarity on the grid of kernels.py is an integer of 34 bits; with the
+window's place behind it, it becomes one 64-bit key, and the largest keys are the nearest windows, ties already in
+order. What the device has no memory for is searched on the CPU. The lists are the same in every case.
 """
 
 from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from raxss.errors import ConfigError
+from raxss.retrieval.blocked import nearest_by_blocks
+from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
 from raxss.retrieval.kernels import GRID, NONE
+from raxss.retrieval.on_cuda import bytes_needed, nearest_on_cuda, too_much_for_it, why_not
 from raxss.retrieval.search import Search
 
+Lists = tuple[NDArray[np.float64], NDArray[np.int64]]
+
 _BLOCK_VALUES = 2**24  # 64-bit values in one block: 128 MB
+_LEAST_BLOCK_VALUES = 2**18
+_COPIES = 8  # of a block, that are alive at once
 _PLACE_BITS = 29
+_LAST_PLACE = 2**_PLACE_BITS - 1
 _INELIGIBLE = -(2**63)
 
+_SLOWER = "The slower torch path takes its place, with the same lists."
 
-def nearest_on_torch(
-    search: Search, device: str, *, block_values: int = _BLOCK_VALUES
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+_log = logging.getLogger("raxss")
+
+
+def nearest_on_torch(search: Search, device: str, *, block_values: int = _BLOCK_VALUES) -> Lists:
     """Exact lists on a torch device; the same as on the CPU."""
+    return nearest_of_each([search], device, block_values=block_values)[0]
+
+
+def nearest_of_each(
+    searches: Sequence[Search], device: str, *, block_values: int = _BLOCK_VALUES
+) -> list[Lists]:
+    """Exact lists of many series on a torch device, together where that is faster."""
     place = _device(device)
-    n_bank, n_values = len(search.bank), search.window_length * len(search.samples)
+    found: dict[int, Lists] = {}
+    for which, search in enumerate(searches):
+        if len(search.bank) == 0 or search.gap >= search.n_windows:  # nothing is eligible
+            found[which] = search.empty_lists()
+    if place.type == "cuda":
+        _walk(searches, place, found)
+    for which, search in enumerate(searches):
+        if which not in found:
+            found[which] = _by_products_within_memory(search, place, block_values)
+    return [found[which] for which in range(len(searches))]
+
+
+def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, Lists]) -> None:
+    """Find the lists of all searches that suit the kernel, if it can be used here."""
+    suited = []
+    for which, search in enumerate(searches):
+        if which in found or not suits_diagonals(search):
+            continue
+        reason = too_much_for_it(search, place)
+        if reason is None:
+            suited.append(which)
+        else:
+            _say_once(f"the fused retrieval kernel is not used: {reason}. {_SLOWER}")
+    if not suited:
+        return
+    reason = why_not(place)
+    if reason is not None:
+        _say_once(f"the fused retrieval kernel cannot be used on {place}: {reason}. {_SLOWER}")
+        return
+    for batch in _batches(searches, suited, place):
+        some = [searches[which] for which in batch]
+        try:
+            found.update(zip(batch, nearest_on_cuda(some, place), strict=True))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            _say_once(
+                f"{place} ran out of memory in the fused retrieval kernel, which needs about "
+                f"{_gigabytes(bytes_needed(some))}. {_SLOWER}"
+            )
+
+
+def _batches(searches: Sequence[Search], suited: list[int], place: torch.device) -> Iterator[list[int]]:
+    """Searches that fit into the device's memory together; one that does not fit alone is left out, and said."""
+    free = _free_bytes(place)
+    batch: list[int] = []
+    total = 0
+    for which in suited:
+        alone = bytes_needed([searches[which]])
+        if alone > free:
+            _say_once(
+                f"a search of {searches[which].n_windows} windows needs {_gigabytes(alone)} for the fused "
+                f"retrieval kernel, and {place} has {_gigabytes(free)} free. {_SLOWER}"
+            )
+            continue
+        if batch and total + alone > free // 2:
+            yield batch
+            batch, total = [], 0
+        batch.append(which)
+        total += alone
+    if batch:
+        yield batch
+
+
+def _by_products_within_memory(search: Search, place: torch.device, block_values: int) -> Lists:
+    """Lists by products in blocks as large as the memory allows; on the CPU where not even small ones fit."""
+    if place.type != "cuda":
+        return nearest_by_products(search, place, block_values=block_values)
+    block_values = min(block_values, _free_bytes(place) // (8 * _COPIES))
+    while block_values >= _LEAST_BLOCK_VALUES:
+        try:
+            return nearest_by_products(search, place, block_values=block_values)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            block_values //= 4
+    needed = 8 * (_COPIES * _LEAST_BLOCK_VALUES + search.samples.size + 4 * search.n_windows)
+    _say_once(
+        f"a search of {search.n_windows} windows needs at least {_gigabytes(needed)} on {place}, which has "
+        f"{_gigabytes(_free_bytes(place))} free; it is done on the CPU, with the same lists."
+    )
+    return nearest_by_diagonals(search) if suits_diagonals(search) else nearest_by_blocks(search)
+
+
+def nearest_by_products(search: Search, place: torch.device, *, block_values: int = _BLOCK_VALUES) -> Lists:
+    """Exact lists by float64 matrix products, keys and topk."""
+    n_values = search.window_length * len(search.samples)
     similarity, neighbors = search.empty_lists()
-    if n_bank == 0:
+    if len(search.bank) == 0:
         return similarity, neighbors
     windows = _UnitWindows(search, place)
-    bank = torch.from_numpy(search.bank).to(place)
     columns = max(block_values // n_values, 1)
+    n_bank = min(len(search.bank), columns + 2 * search.farthest)
     rows = max(min(block_values // n_bank, columns), 1)
-    backwards = torch.arange(2**_PLACE_BITS - 1, 2**_PLACE_BITS - 1 - n_bank, -1, device=place)
     for first in range(0, search.n_windows, rows):
         queries = torch.arange(first, min(first + rows, search.n_windows), device=place)
+        near = search.bank_near(first, first + len(queries))
+        if len(near) == 0:
+            continue
+        bank = torch.from_numpy(near).to(place)
         vectors = windows.take(queries)
-        keys = torch.empty((len(queries), n_bank), dtype=torch.int64, device=place)
-        for column in range(0, n_bank, columns):
+        keys = torch.empty((len(queries), len(bank)), dtype=torch.int64, device=place)
+        backwards = torch.arange(_LAST_PLACE, _LAST_PLACE - len(bank), -1, device=place)
+        for column in range(0, len(bank), columns):
             part = slice(column, column + columns)
             values = (vectors @ windows.take(bank[part]).T).clamp_(-1.0, 1.0)
             keys[:, part] = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + backwards[part]
-        keys[(bank - queries[:, None]).abs() < search.gap] = _INELIGIBLE
+        distance = (bank - queries[:, None]).abs_()
+        keys[(distance < search.gap) | (distance > search.farthest)] = _INELIGIBLE
         best = _largest(keys, bank, search.n_neighbors, search.spread_gap).cpu().numpy()
         listed = best != _INELIGIBLE
-        chosen = 2**_PLACE_BITS - 1 - (best & (2**_PLACE_BITS - 1))
+        chosen = _LAST_PLACE - (best & _LAST_PLACE)
         which = slice(first, first + len(queries)), slice(0, best.shape[1])
         similarity[which] = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE)
-        neighbors[which] = np.where(listed, search.bank[np.where(listed, chosen, 0)], -1)
+        neighbors[which] = np.where(listed, near[np.where(listed, chosen, 0)], -1)
     return similarity, neighbors
 
 
@@ -86,10 +197,26 @@ def _device(name: str) -> torch.device:
     """The device of this name, if work can be done there."""
     try:
         place = torch.device(name)
-        torch.empty(1, device=place)
+        place = torch.empty(1, device=place).device  # with its number
     except (RuntimeError, AssertionError) as error:
         reason = (str(error).splitlines() or ["unavailable"])[0]
         raise ConfigError(
             f"device {name!r} cannot be used ({reason}). Use 'cpu', or a torch device of this machine."
         ) from error
     return place
+
+
+def _free_bytes(place: torch.device) -> int:
+    """Memory of a CUDA device that can still be had, what torch holds idle included."""
+    free, _ = torch.cuda.mem_get_info(place)
+    return free + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+
+
+def _gigabytes(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.2g} GB"
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    """Say why the slower path is taken, once a process."""
+    _log.warning(message)

@@ -43,6 +43,11 @@ class Retrieval:
         ``(n_windows,)`` sums of `WindowFlag`.
     space
         ``"signal"`` where windows themselves were compared, ``"features"`` where given vectors were.
+    bank
+        Which windows could be neighbors: ``"series"`` all, ``"local"`` those near the query, ``"sampled"`` some
+        stretches of the series, ``"indices"`` those that the caller named.
+    bank_size
+        Windows of a local or sampled bank; 0 where nothing was bounded.
 
     The remaining attributes are the settings used. All arrays are read-only.
     """
@@ -59,6 +64,8 @@ class Retrieval:
     exclusion: int
     spread: int
     space: str
+    bank: str = "series"
+    bank_size: int = 0
 
     def __post_init__(self) -> None:
         for array in (self.similarity, self.neighbors, self.support, self.starts, self.flags):

@@ -41,6 +41,9 @@ class Search:
         ``(n_bank,)`` ascending indices of the finite windows that may be neighbors.
     gap, spread_gap
         Least distance, in windows, from query to neighbor and between neighbors.
+    reach
+        Greatest distance, in windows, from query to neighbor; None: any. A window j of the bank is eligible as
+        neighbor of i if and only if gap <= |i - j| <= reach.
     """
 
     samples: NDArray[np.float64]
@@ -56,6 +59,17 @@ class Search:
     n_neighbors: int
     gap: int
     spread_gap: int
+    reach: int | None = None
+
+    @property
+    def farthest(self) -> int:
+        """The reach as a number, where there is none too."""
+        return self.n_windows if self.reach is None else self.reach
+
+    def bank_near(self, first: int, end: int) -> NDArray[np.int64]:
+        """The part of the bank that is within reach of any query from ``first`` up to ``end``."""
+        places = np.searchsorted(self.bank, [first - self.farthest, end + self.farthest])
+        return self.bank[slice(*places)]
 
     @property
     def n_windows(self) -> int:
@@ -94,6 +108,7 @@ def search_signal(
     n_neighbors: int,
     exclusion: int,
     spread: int,
+    reach: int | None = None,
 ) -> Search:
     """Prepare the windows of a series for comparison with one another."""
     finite = np.isfinite(samples)
@@ -121,6 +136,7 @@ def search_signal(
         n_neighbors=n_neighbors,
         gap=exclusion // stride + 1,
         spread_gap=spread // stride + 1,
+        reach=reach,
     )
 
 
@@ -145,6 +161,7 @@ def search_features(
         n_neighbors=signal.n_neighbors,
         exclusion=(signal.gap - 1) * length,
         spread=(signal.spread_gap - 1) * length,
+        reach=signal.reach,
     )
     return replace(search, flat=(search.flat | signal.shapeless) & ~search.nonfinite)
 

@@ -1,0 +1,180 @@
+"""How does evidence become Parquet?
+
+    columns -> one file;  the evidence of many series -> one folder with three tables
+
+A recording of a hundred channels is three files, not three hundred: the tables of all series stand one below the
+other, each with a column that names its series. Series are written as they come, while the next are computed; the
+folder appears whole or not at all. Next: estimator.py makes the evidence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raxss.errors import DataError
+from raxss.evidence.lists import Columns, columns_of
+from raxss.storage import json_ready, whole_folder
+
+if TYPE_CHECKING:
+    from raxss.evidence.trail import SeriesEvidence
+
+#: Looking for repeats among doubles takes longer than writing them; only the names repeat.
+HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
+ROWS_A_GROUP = 2**16  # at least; readers skip and unpack whole groups
+
+
+def write_tables(
+    evidence: Iterable[SeriesEvidence], folder: Path | str, *, top: int | None = 50, overwrite: bool = False
+) -> int:
+    """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
+
+    The first two are those of `SeriesEvidence` with a column ``series`` before the others. The summary has one
+    row a series: what was predicted and how sure, how many windows were effective, warnings, settings.
+
+    Parameters
+    ----------
+    evidence
+        As `RAxSSClassifier.explain_each` gives it: each is written, and let go, before the next is asked for.
+    top
+        The neighbour lists of so many windows of each series, by weight, and of the first of each class; None:
+        of all.
+
+    Returns
+    -------
+    How many series there were.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     n_series = write_tables(model.explain_each(series[:3]), f"{place}/why")
+    ...     summary = pd.read_parquet(f"{place}/why/summary.parquet")
+    ...     windows = pd.read_parquet(f"{place}/why/windows.parquet")
+    >>> summary["series"].tolist(), float(windows["weight"].sum().round(9))  # 1 for each series
+    (['motif-000', 'noise-001', 'motif-002'], 3.0)
+    """
+    rows: list[dict[str, Any]] = []
+    classes: tuple[Any, ...] = ()
+    with whole_folder(folder, overwrite=overwrite) as place:
+        windows, neighbors = _File(place / "windows.parquet"), _File(place / "neighbors.parquet")
+        pending: Future[None] | None = None
+        with windows, neighbors, ThreadPoolExecutor(1) as writer:
+            for one in evidence:
+                classes = classes or one.classes
+                _refuse_other_classes(one, classes)
+                rows.append(_summary_row(one))
+                if pending is not None:
+                    pending.result()
+                pending = writer.submit(_append, one, windows, neighbors, top)
+                del one  # or it would be held while the next is computed
+            if pending is not None:
+                pending.result()
+        if not rows:
+            raise DataError("there is no evidence to write: no series were given. Give one at least.")
+        pq.write_table(_summary_table(rows), place / "summary.parquet")
+    return len(rows)
+
+
+def write_parquet(path: Path, parts: Iterable[Columns]) -> None:
+    """Columns to a Parquet file, part by part."""
+    with _File(path) as file:
+        for part in parts:
+            file.append(pa.table({name: pa.array(values) for name, values in part.items()}))
+
+
+class _File:
+    """A Parquet file that gets its columns from the first table. Short tables share a row group."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def append(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        if sum(map(len, self._waiting)) >= ROWS_A_GROUP:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self._waiting:
+            table, self._waiting = pa.concat_tables(self._waiting), []
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, table.schema, **HOW_TO_WRITE)
+            self._writer.write_table(table)
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:  # else the file is thrown away
+            self._write_waiting()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _append(evidence: SeriesEvidence, windows: _File, neighbors: _File, top: int | None) -> None:
+    name = _text(evidence.name)
+    windows.append(_with_series(name, columns_of(evidence.windows)))
+    for part in evidence.list_columns(top):
+        neighbors.append(_with_series(name, part))
+
+
+def _with_series(name: str, columns: Columns) -> pa.Table:
+    series = pa.repeat(name, len(columns["window"]))
+    return pa.table({"series": series} | {key: pa.array(values) for key, values in columns.items()})
+
+
+def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
+    chances = zip(evidence.classes, evidence.series_probability, strict=True)
+    return {
+        "series": _text(evidence.name),
+        "label": evidence.label,
+        "predicted": evidence.predicted,
+        **{f"probability_{class_}": float(chance) for class_, chance in chances},
+        "rate": evidence.rate,
+        "seconds": evidence.seconds,
+        "n_windows": len(evidence.windows),
+        "effective_windows": evidence.effective_windows,
+        "effective_share": evidence.effective_share,
+        "overlap_share": evidence.overlap_share,
+        "warnings": [_text(warning) for warning in evidence.warnings],
+        "settings": json.dumps(json_ready(evidence.settings), default=str),
+    }
+
+
+def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
+    from raxss.evidence.trail import FORMAT, NOTE
+
+    columns: dict[str, pa.Array] = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types
+            columns[name] = pa.array([None if value is None else _text(str(value)) for value in values])
+    return pa.table(columns).replace_schema_metadata({"format": FORMAT, "note": NOTE})
+
+
+def _refuse_other_classes(evidence: SeriesEvidence, classes: tuple[Any, ...]) -> None:
+    if evidence.classes != classes:
+        raise DataError(
+            f"series {evidence.name!r} has the classes {', '.join(map(repr, evidence.classes))}, and those before "
+            f"it {', '.join(map(repr, classes))}; one table holds the evidence of one model. Write them apart."
+        )
+
+
+def _text(value: str) -> str:
+    """Text that UTF-8 can hold: names from file systems may carry half characters."""
+    return value.encode("utf-8", "backslashreplace").decode()

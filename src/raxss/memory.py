@@ -1,0 +1,60 @@
+"""Will it fit? How much memory is left, and a refusal in numbers before work that would overflow it.
+
+Next: prediction.py and evidence/ ask before they build large tables.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raxss.errors import DataError
+
+_MEMINFO = Path("/proc/meminfo")
+_GROUP = Path("/sys/fs/cgroup")  # where a container is told its limit
+
+
+def available_memory() -> int | None:
+    """Bytes that can be taken without swapping or being killed; None where the system does not tell."""
+    known = [one for one in (_of_the_machine(), _of_the_container()) if one is not None]
+    return min(known, default=None)
+
+
+def refuse_too_large(n_bytes: int, what: str, advice: str) -> None:
+    """Say that something does not fit, how much it needs and what to do, before it is begun.
+
+    Examples
+    --------
+    >>> refuse_too_large(10**18, "the table", "Ask for less.")
+    Traceback (most recent call last):
+    ...
+    raxss.errors.DataError: the table needs 1,000,000,000.0 GB of memory, but ... GB are free. Ask for less.
+    """
+    free = available_memory()
+    if free is not None and n_bytes > free:
+        raise DataError(
+            f"{what} needs {n_bytes / 1e9:,.1f} GB of memory, but {free / 1e9:,.1f} GB are free. {advice}"
+        )
+
+
+def _of_the_machine() -> int | None:
+    try:
+        for line in _MEMINFO.read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _of_the_container() -> int | None:
+    try:
+        most = (_GROUP / "memory.max").read_text("ascii").strip()
+        used = int((_GROUP / "memory.current").read_text("ascii"))
+        kept = dict(line.split() for line in (_GROUP / "memory.stat").read_text("ascii").splitlines())
+        return None if most == "max" else int(most) - used + int(kept.get("inactive_file", 0))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,570 @@
+"""A benchmark that measures the wrong thing is worse than none: contenders must agree, guesses must be marked."""
+
+import doctest
+import importlib
+import importlib.util
+import json
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import __main__ as command
+from benchmarks import (
+    common,
+    network_cpu,
+    peaks,
+    prediction,
+    report,
+    retrieval,
+    scaling,
+    scaling_page,
+    telling,
+    training,
+)
+from benchmarks.contenders import (
+    FAISS,
+    FAISS_TOLD,
+    OURS,
+    STUMPY,
+    TORCH,
+    Answer,
+    Case,
+    Contender,
+    by_faiss,
+    by_raxss,
+    by_torch,
+    clocked,
+    installed_peers,
+)
+from numpy.testing import assert_allclose
+
+import naive
+
+ROOT = Path(__file__).parents[1]
+TINY = Case(3_000, 256, 5)
+NO_PEAKS = {"threads": 1, **{f"{kind}_gmacs": 100.0 for kind in (
+    "float64", "float32", "float64_matmul", "float32_matmul")}}  # fmt: skip
+
+
+@pytest.fixture
+def no_peaks(monkeypatch):
+    """The machine's peak is measured in a test of its own."""
+    monkeypatch.setattr(retrieval, "peak_rates", lambda **_: NO_PEAKS)
+
+
+# Retrieval ------------------------------------------------------------------------------------------------
+
+
+def test_brute_force_is_what_the_plain_double_loop_says(rng):
+    samples = rng.normal(size=90).cumsum() + 1e3
+    case = Case(90, 16, 3, exclusion=6)
+    exact = retrieval.brute_force(samples, case, np.arange(case.n_windows))
+    expected = naive.similarity(samples, 16, 3, "pearson")
+    apart = 3 * np.abs(np.subtract.outer(np.arange(case.n_windows), np.arange(case.n_windows)))
+    assert_allclose(exact, np.where(apart <= 6, -np.inf, expected), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("search", "library", "case", "error"),
+    [
+        (by_raxss, "raxss", TINY, 1e-9),
+        (by_raxss, "raxss", Case(1_500, 256, 1).zoned, 1e-9),
+        (by_torch, "torch", TINY, 1e-5),
+        (by_faiss, "faiss", TINY, 1e-5),
+    ],
+)
+def test_each_contender_finds_what_brute_force_finds(search, library, case, error):
+    pytest.importorskip(library)
+    samples = common.make_signal(case.n_samples)
+    queries = np.arange(case.n_windows)
+    exact = retrieval.brute_force(samples, case, queries)
+    assert retrieval.error_against(exact, queries, search(samples, case)) <= error
+
+
+def test_those_who_are_installed_meet_in_one_run_and_the_tables_have_their_ratios():
+    """All but stumpy, which compiles for a minute: it is in test_slow_benchmarks.py."""
+    cases = [Case(2_000, 256, 1), Case(2_500, 256, 5)]
+    with installed_peers() as found:
+        peers = [one for one in found if one.name != STUMPY]
+        results = retrieval.run(
+            cases, goal=cases[1], memory_cases=[Case(30_000, 256, 5)], peers=peers, peak_seconds=0.05
+        )
+    json.dumps(results)  # everything in it can be written
+    expected = {TORCH, FAISS, FAISS_TOLD} if importlib.util.find_spec("faiss") else {TORCH}
+    for one in results["cases"]:
+        assert set(one["peers"]) == expected
+        assert one["ours"]["error"] <= 1e-6
+        assert len(one["ours"]["runs"]) == 3
+        for peer in one["peers"].values():
+            assert peer["ratio"] == pytest.approx(peer["seconds"] / one["ours"]["seconds"])
+            assert peer["difference"] <= 2e-5
+    assert results["memory"][0]["added_mb"] > 0
+    assert f"({results['cases'][1]['peers'][TORCH]['ratio']:.3g})" in retrieval.tables(results)
+
+
+def test_a_peer_that_knows_one_stride_keeps_its_time_at_the_others_and_the_table_says_so(no_peaks):
+    def at_stride_one(samples, case):
+        return 7.0, by_raxss(samples, case)
+
+    known = Contender(STUMPY, at_stride_one, tolerance=1e-6, only_stride=1)
+    cases = [Case(1_000, 128, 1), Case(1_000, 128, 5)]
+    results = retrieval.run(cases, goal=cases[1], memory_cases=[], peers=[known])
+    at_one, at_five = results["cases"]
+    assert at_one["peers"][STUMPY]["ratio"] == 7.0 / at_one["ours_with_exclusion"]["seconds"]
+    assert at_five["peers"][STUMPY]["seconds"] == 7.0
+    assert at_five["peers"][STUMPY]["at_stride"] == 1
+    assert "7† (" in retrieval.tables(results)
+
+
+def lying(samples, case):
+    """Slightly better than the truth."""
+    found = by_torch(samples, case)
+    return Answer(found.similarity + 0.003, found.neighbors)
+
+
+def mixing_up(samples, case):
+    """The right similarities, of the wrong windows."""
+    found = by_torch(samples, case)
+    return Answer(found.similarity, np.roll(found.neighbors, 100, axis=0))
+
+
+@pytest.mark.parametrize("search", [lying, mixing_up])
+def test_a_contender_that_lies_is_caught(no_peaks, search):
+    liar = Contender("the liar", clocked(search), tolerance=2e-5)
+    with pytest.raises(common.Disagreement, match=r"the liar is wrong on 3,000 samples, L 256, stride 5"):
+        retrieval.run([TINY], goal=TINY, memory_cases=[], peers=[liar])
+
+
+def test_ours_is_caught_as_well(no_peaks, monkeypatch):
+    monkeypatch.setattr(retrieval, "OURS", Contender(OURS.name, clocked(lying), tolerance=1e-6))
+    with pytest.raises(common.Disagreement, match=r"raxss is wrong .* off by up to 0\.003"):
+        retrieval.run([TINY], goal=TINY, memory_cases=[], peers=[])
+
+
+def test_what_would_take_a_peer_too_long_is_not_run_but_extrapolated_and_marked(no_peaks):
+    asked = []
+
+    def slow(samples, case):
+        asked.append(case.n_windows)
+        return case.n_windows**2 * 1e-4, by_torch(samples, case)  # it says so; nobody waits
+
+    small, large = Case(1_000, 256, 5), Case(2_002, 256, 5)
+    results = retrieval.run(
+        [large, small],
+        goal=Case(9_000, 256, 5),
+        memory_cases=[],
+        peers=[Contender(TORCH, slow, 2e-5)],
+        longest_aside_s=5.0,
+    )
+    first, second = (one["peers"][TORCH] for one in results["cases"])
+    assert small.n_windows in asked
+    assert large.n_windows not in asked
+    assert not first["extrapolated"]
+    assert second["extrapolated"]
+    assert second["seconds"] == pytest.approx(large.n_windows**2 * 1e-4)
+    assert second["from_windows"] == small.n_windows
+    assert f"~{second['seconds']:.3g} (" in retrieval.tables(results)
+
+
+def test_at_the_size_of_the_goal_a_peer_may_take_longer(no_peaks):
+    def slow(samples, case):
+        return case.n_windows**2 * 1e-4, by_torch(samples, case)
+
+    small, large = Case(1_000, 256, 5), Case(2_000, 256, 5)
+    results = retrieval.run(
+        [small, large], goal=large, memory_cases=[], peers=[Contender(TORCH, slow, 2e-5)], longest_aside_s=5.0
+    )
+    assert not results["cases"][1]["peers"][TORCH]["extrapolated"]
+
+
+def test_the_issue_s_sizes_are_all_there_but_a_million_at_stride_one():
+    sizes = {(case.n_samples, case.window_length, case.stride) for case in retrieval.CASES}
+    assert len(sizes) == 4 * 2 * 3 - 2
+    assert not any(case.n_samples == 1_000_000 and case.stride == 1 for case in retrieval.CASES)
+    assert retrieval.GOAL.n_windows == 39_796
+    assert retrieval.GOAL.pairs == 39_796 * 39_795 // 2
+    assert retrieval.GOAL.macs == retrieval.GOAL.pairs * 10
+
+
+def test_the_peak_kernel_really_multiplies_and_adds():
+    """x -> x/2 + 1 goes to 2 in every one of the chains, and the sum of their first lanes comes back."""
+    for scalar, lanes in (("double", 2), ("float", 4)):
+        engine, chains = peaks._compiled_chains(scalar, lanes)
+        assert chains(2_000) == 2.0 * peaks.CHAINS
+        assert chains(1) == sum((k + 2) / 2 + 1 for k in range(peaks.CHAINS))
+        del engine
+
+
+def test_peaks_are_positive_and_single_precision_is_the_faster_one():
+    rates = peaks.peak_rates(seconds=0.1, matrix=256, n_repeats=3)
+    assert rates["threads"] == common.n_cores()
+    assert rates["float32_gmacs"] > rates["float64_gmacs"] > 0
+
+
+# Records --------------------------------------------------------------------------------------------------
+
+
+def test_a_record_has_date_hardware_and_versions_but_names_neither_host_nor_folder():
+    record = common.recorded("retrieval", "cpu", lambda: {"seconds": 1.0})
+    text = json.dumps(record)
+    for fact in ("date", "seed", "cores", "cpu", "load", "numpy", "torch", "numba", "raxss", "stumpy"):
+        assert f'"{fact}' in text
+    assert record["machine"]["cores"] == common.n_cores()
+    assert str(ROOT) not in text
+    assert str(Path.home()) not in text or str(Path.home()) == "/"
+    assert len(platform.node()) < 3 or platform.node() not in text
+
+
+def test_peak_added_sees_what_a_call_held_for_a_moment():
+    def work():
+        held = np.ones(200_000_000 // 8)  # too large for memory that was freed before and is held back
+        return held.sum()
+
+    added, result = common.peak_added(work)
+    assert result == 200_000_000 // 8
+    assert 190_000_000 <= added <= 300_000_000
+
+
+@pytest.mark.parametrize("module", [common, report, scaling, scaling_page, telling])
+def test_examples_in_the_benchmarks_hold(module):
+    found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+# Scaling --------------------------------------------------------------------------------------------------
+
+COSTS = scaling.Costs(
+    call_s=0.5, pair_s=1e-6, batch_s=1.0, network_s=1e-4, window_s=2e-3, evidence_bytes=100.0
+)
+
+
+def test_the_archive_s_cost_is_what_pencil_and_paper_say():
+    """12 s at 1 kHz pooled 24/12 are 999 samples; windows of 99 at stride 100 are 10; 45 pairs."""
+    archive = scaling.Archive(n_patients=3, n_channels=2, hours=12 / 3600, window_length=99, stride=100)
+    assert archive.windows_per_series == 10
+    cost = scaling.archive_cost(COSTS, archive)
+    assert cost["n_windows"] == 6 * 10
+    assert cost["pairs"] == 6 * 45
+    assert cost["search_hours"] == pytest.approx((6 * 0.5 + 6 * 45 * 1e-6) / 3600)
+    assert cost["window_hours"] == pytest.approx(6 * 10 * 2e-3 / 3600)
+    assert cost["hours"] == pytest.approx(cost["search_hours"] + cost["window_hours"])
+    assert cost["evidence_tb"] == pytest.approx(6_000e-12)
+
+
+def test_a_local_bank_of_four_compares_each_window_with_two_on_either_side():
+    """Of 10 windows 9 pairs are one apart and 8 are two apart."""
+    assert scaling.pairs_within(10, 4) == 17
+    assert scaling.pairs_within(10, None) == 45
+    assert scaling.pairs_within(10, 10) == 45, "a series with no more windows than the bank is searched whole"
+
+
+def test_sixty_four_workers_take_a_sixty_fourth_and_half_a_machine_takes_twice():
+    archive = scaling.Archive(n_patients=1)
+    whole = scaling.archive_cost(COSTS, archive)["hours"]
+    assert scaling.archive_cost(COSTS, archive, workers=64)["hours"] == pytest.approx(whole / 64)
+    assert scaling.archive_cost(COSTS, archive, workers=0.5)["hours"] == pytest.approx(whole * 2)
+
+
+def test_the_constants_behind_measurements_are_found_again():
+    """Times made from known constants, and not a negative one where noise would ask for it."""
+    pairs = [1e6, 1e7, 1e8]
+    made = {
+        "retrieval": [{"pairs": n, "seconds": 0.01 + 2e-9 * n} for n in pairs],
+        "network": [{"batch": n, "seconds": 0.002 + 1e-4 * n} for n in (64, 512, 4096)],
+        "prediction": [
+            {"channels": n, "n_windows": 1000 * n, "pairs": 499_500 * n, "evidence_bytes": 50_000 * n,
+             "seconds": n * (0.01 + 2e-9 * 499_500 + 1000 * 3e-4)}
+            for n in (1, 4)
+        ],
+    }  # fmt: skip
+    costs = scaling.costs_of(made)
+    assert_allclose(
+        [costs.call_s, costs.pair_s, costs.batch_s, costs.network_s, costs.window_s, costs.evidence_bytes],
+        [0.01, 2e-9, 0.002, 1e-4, 3e-4, 50.0],
+        rtol=1e-6,
+    )
+    assert min(scaling.fit([[1, 1], [1, 2]], [1.0, 3.0])) >= 0
+
+
+def test_the_price_of_a_pair_comes_apart_into_steps_pair_and_anchors():
+    cases = [
+        {"n_windows": 10**4, "pairs": 5 * 10**7, "stride": stride, "window_length": length,
+         "ours": {"seconds": 5e7 * (2 * stride * 0.1 + 0.3 + length * 2e-4) * 1e-9}}
+        for stride in (1, 5, 64) for length in (256, 1024)
+    ]  # fmt: skip
+    terms = scaling.terms_of_a_pair(cases)
+    assert_allclose(list(terms.values()), [0.1, 0.3, 2e-4], rtol=1e-6)
+    assert scaling.terms_of_a_pair(cases[:2]) == {}, "two times cannot tell three prices apart"
+
+
+@pytest.fixture(scope="module")
+def tiny_scaling():
+    return scaling.run(
+        "cpu", lengths=(1_200, 2_400), batches=(4, 8), channels=(1, 2), channel_samples=1_100, n_repeats=1
+    )
+
+
+def test_all_three_growths_are_measured(tiny_scaling):
+    assert [one["n_windows"] for one in tiny_scaling["retrieval"]] == [36, 276]
+    assert [one["batch"] for one in tiny_scaling["network"]] == [4, 8]
+    assert [one["n_windows"] for one in tiny_scaling["prediction"]] == [16, 32]
+    assert all(one["evidence_bytes"] > 0 for one in tiny_scaling["prediction"])
+    seconds = [
+        one["seconds"] for part in ("retrieval", "network", "prediction") for one in tiny_scaling[part]
+    ]
+    assert min(seconds) > 0
+
+
+# Report ---------------------------------------------------------------------------------------------------
+
+
+def case_of(n_samples, stride, seconds, peers):
+    case = Case(n_samples, 1024, stride)
+    ours = {"seconds": seconds, "error": 2e-10, "ns_per_pair": 1.5, "gmacs": 8.0,
+            "share_of_float64_peak": 0.08, "share_of_float32_peak": 0.04}  # fmt: skip
+    return {
+        "n_samples": n_samples,
+        "window_length": 1024,
+        "stride": stride,
+        "exclusion": 0,
+        "n_windows": case.n_windows,
+        "pairs": case.pairs,
+        "ours": ours,
+        "peers": {
+            name: {"seconds": seconds * ratio, "ratio": ratio, "extrapolated": False} for name, ratio in peers
+        },
+    }
+
+
+@pytest.fixture
+def results(tmp_path, tiny_scaling):
+    """Two machines' files, as runs would have left them."""
+    found = {
+        "settings": {"n_neighbors": 10, "threads": 2, "goal": {"n_samples": 200_000, "window_length": 1024,
+                     "stride": 5}, "queries_checked": 200, "blas_environment": {}, "blas_of_faiss": ["Old"]},
+        "peaks": NO_PEAKS,
+        "cases": [case_of(200_000, 1, 10.0, [(STUMPY, 30.0)]),
+                  case_of(200_000, 5, 1.0, [(TORCH, 17.25), (FAISS, 150.0), (FAISS_TOLD, 18.0), (STUMPY, 300.0)])],
+        "memory": [{"n_samples": n, "n_windows": n // 5, "added_mb": n / 1e4,
+                    "bytes_per_window_and_neighbor": 50.0} for n in (200_000, 1_000_000)],
+    }  # fmt: skip
+    found["cases"][0]["ours_with_exclusion"] = found["cases"][0]["ours"]
+    place = tmp_path / "results"
+    for machine, part, one in (
+        ("cpu2", "retrieval", found),
+        ("cpu2", "scaling", tiny_scaling),
+        ("h200", "scaling", tiny_scaling),
+        ("h200", "seed", {"seconds": 150.0, "settings": {"epochs": 50, "windows_an_epoch": 9, "n_train": 4},
+                          "seconds_by_part": {"training": 140.0}, "windows_per_second": 5.0, "loss": [1.0, 0.5],
+                          "validation_accuracy": 0.5}),
+    ):  # fmt: skip
+        (place / machine).mkdir(parents=True, exist_ok=True)
+        record = common.recorded(part, "cpu", lambda one=one: one)
+        (place / machine / f"{part}.json").write_text(json.dumps(record))
+    return place
+
+
+def test_the_report_has_every_goal_and_says_what_was_reached(results, tmp_path):
+    text = report.write(results)
+    assert (tmp_path / "RESULTS.md").read_text() == text
+    lines = text.splitlines()
+    rows = {goal.key: next(line for line in lines if f"| {goal.text} " in line) for goal in report.GOALS}
+    assert "17.2" in rows["retrieval-torch"]
+    assert "| reached " in rows["retrieval-torch"]
+    assert "told the right one: 18 times" in rows["retrieval-faiss"]
+    assert "the same question to both: 30 times" in rows["retrieval-stumpy"]
+    assert "**missed**" in rows["seed"]
+    assert "at most 120 s" in rows["seed"]
+    assert "not measured" in rows["prediction-gpu"]
+
+
+def test_the_report_is_the_same_for_the_same_files(results, tmp_path):
+    first = report.write(results), scaling_page.write(results, tmp_path / "a")
+    second = report.write(results), scaling_page.write(results, tmp_path / "b")
+    assert first == second
+    assert (tmp_path / "a" / "scaling.png").read_bytes() == (tmp_path / "b" / "scaling.png").read_bytes()
+
+
+def test_a_missed_goal_is_followed_by_its_reason(results):
+    everything = report.read_all(results)
+    told = report.report(everything, {"seed": "The disk was slow that day."})
+    assert "retrieval included.** The disk was slow that day." in told
+    assert "no reason is written down" in report.report(everything, {})
+
+
+def test_every_note_belongs_to_a_goal():
+    assert set(report.read_notes(report.NOTES)) <= {goal.key for goal in report.GOALS}
+    assert len({goal.key for goal in report.GOALS}) == len(report.GOALS)
+
+
+def test_the_page_has_one_core_one_gpu_and_64_from_the_model(results, tmp_path):
+    text = scaling_page.write(results, tmp_path / "docs")
+    costs = scaling.costs_of(report.read_all(results)["h200"]["scaling"]["results"])
+    expected = scaling.archive_cost(costs, scaling.Archive(hours=24.0), workers=64)
+    row = next(
+        line for line in text.splitlines() if "| 24 h" in line and "exact" in line and "| 64 H200" in line
+    )
+    assert f"| {scaling_page.duration(expected['hours'])} " in row
+    assert "| 1 CPU core " in text
+    assert "| 1 H200 " in text
+    assert (tmp_path / "docs" / "scaling.png").stat().st_size > 10_000
+
+
+def test_without_results_the_page_says_how_to_get_them(tmp_path):
+    assert "python -m benchmarks scaling" in scaling_page.write(tmp_path / "none", tmp_path)
+    assert "not measured" in report.write(tmp_path / "none", tmp_path / "RESULTS.md")
+
+
+@pytest.mark.parametrize("machine", [one.name for one in sorted(common.RESULTS.glob("*")) if one.is_dir()])
+def test_committed_results_give_a_figure_for_every_goal_they_are_about(machine):
+    everything = report.read_all(common.RESULTS)
+    asked = [goal for goal in report.GOALS if goal.machine == machine and goal.part in everything[machine]]
+    assert [goal.key for goal in asked if report.goal_figure(goal, everything) is None] == []
+
+
+@pytest.mark.skipif(not common.RESULTS.is_dir(), reason="no results are committed")
+def test_the_committed_pages_are_what_the_committed_results_say():
+    everything = report.read_all(common.RESULTS)
+    assert (ROOT / "benchmarks" / "RESULTS.md").read_text() == report.report(
+        everything, report.read_notes(report.NOTES)
+    )
+    assert (ROOT / "docs" / "scaling.md").read_text() == scaling_page.page(everything)
+
+
+# The other parts, small ------------------------------------------------------------------------------------
+
+
+def figures_of(part, results):
+    """What the goals about a part find in its results, and what the report says of them."""
+    found = {goal.key: goal.figure(results) for goal in report.GOALS if goal.part == part}
+    assert telling.part_tables(part, json.loads(json.dumps(results))).count("|") > 10
+    return found
+
+
+def test_training_has_the_figures_of_its_goals():
+    results = training.step_rate("cpu", batch=16, n_series=4, window_length=64, n_rounds=1)
+    found = figures_of("training", results)
+    assert found["training-cpu"] == results["windows_per_second"]["raxss"] > 0
+
+
+def test_a_seed_has_the_figure_of_its_goal():
+    results = training.one_seed(
+        "cpu", n_epochs=1, n_train=4, n_validation=2, window_length=256, stride=400, n_neighbors=2
+    )
+    assert figures_of("seed", results)["seed"] == results["seconds"] > 0
+
+
+def test_a_recording_has_the_figures_of_its_goals():
+    results = prediction.recording("cpu", n_channels=2, seconds=30, window_length=256, stride=64)
+    assert figures_of("prediction", results)["prediction-cpu"] == results["seconds"] > 0
+    assert f"{results['n_windows']:,} windows" in report._prediction_beside(results)
+
+
+def test_the_network_beside_its_plain_layers_has_a_table_with_ratios():
+    results = network_cpu.run(batch=4, plain_batch=2, n_rounds=1)
+    text = telling.part_tables("network", json.loads(json.dumps(results)))
+    assert f"| {common.number(results['ratio']['evaluation'])} " in text
+
+
+def test_what_a_gpu_measured_is_told_with_ratios_and_floors():
+    """The figures are made up, since most machines have no GPU; their names are those of retrieval_gpu.py."""
+    results = {
+        "ours_ms": 2.0, "torch_tf32_ms": 29.0, "torch_float64_ms": 90.0, "end_to_end_ms": 12.0,
+        "preparing_on_the_cpu_ms": 5.0, "n_windows": 39_796, "settings": {"stride": 5},
+        "many": {"kernel_ms": 4.0, "n_series": 100, "n_windows_each": 4796, "end_to_end_ms": 40.0,
+                 "one_by_one_ms": 400.0},
+        "errors": {"offset 1e9": 3e-9}, "error": 3e-9,
+        "floors": {"copy_tb_per_s": 4.3, "bytes_ms": 0.002, "float64_tflops": 32.0, "float64_ms": 0.99,
+                   "float32_tflops": 57.0, "float32_ms": 0.56},
+    }  # fmt: skip
+    found = figures_of("retrieval-gpu", results)
+    assert found == {"retrieval-gpu": 2.0, "retrieval-gpu-error": 3e-9}
+    row = next(line for line in telling.part_tables("retrieval-gpu", results).splitlines() if "tf32" in line)
+    assert row.split("|")[-2].strip() == "14.5"
+    source = (ROOT / "benchmarks" / "retrieval_gpu.py").read_text()
+    assert [
+        name for name in (*results, *results["many"], *results["floors"]) if f'"{name}"' not in source
+    ] == []
+
+
+def test_only_a_whole_day_counts_for_the_memory_of_a_day():
+    results = prediction.long_channel("cpu", 0.02, "local", window_length=256, stride=64)
+    goal = next(goal for goal in report.GOALS if goal.key == "long")
+    record = {"cpu2": {"long": {"results": results}}}
+    assert report.goal_figure(goal, record) is None
+    assert (
+        report.goal_figure(goal, {"cpu2": {"long": {"results": {**results, "hours": 24}}}})
+        == results["peak_gb"]
+    )
+    assert "bank local" in report._long_beside(results)
+
+
+# The command ----------------------------------------------------------------------------------------------
+
+
+def test_all_parts_for_two_cores_fit_into_half_an_hour():
+    minutes = sum(minutes for _, device, minutes in command.plan(has_gpu=False))
+    assert 0 < minutes <= 30
+
+
+def test_a_gpu_adds_its_own_parts():
+    without, with_gpu = command.plan(has_gpu=False), command.plan(has_gpu=True)
+    assert {device for _, device, _ in without} == {"cpu"}
+    assert ("retrieval-gpu", "cuda") in {(name, device) for name, device, _ in with_gpu}
+    assert {"seed", "retrieval-gpu"}.isdisjoint(name for name, *_ in without)
+
+
+def test_a_part_is_recorded_where_json_says(tmp_path, monkeypatch, tiny_scaling, capsys):
+    monkeypatch.setattr(scaling, "run", lambda device: {**tiny_scaling, "asked": device})
+    monkeypatch.setenv("RAXSS_CACHE", "off")  # as the command sets it; back to what it was afterwards
+    assert command.main(["scaling", "--device", "cpu", "--json", str(tmp_path / "here.json")]) == 0
+    record = json.loads((tmp_path / "here.json").read_text())
+    assert record["part"] == "scaling"
+    assert record["results"]["asked"] == "cpu"
+    assert "windows_per_s" in capsys.readouterr().out
+
+
+def test_all_runs_each_part_in_its_own_process_and_goes_on_when_one_fails(tmp_path, monkeypatch, capsys):
+    """The processes are played: each leaves a file, and one says that it failed."""
+    asked = []
+
+    def played(arguments):
+        part, place = arguments[3], Path(arguments[arguments.index("--json") + 1])
+        asked.append((part, place.relative_to(tmp_path).as_posix()))
+        return subprocess.CompletedProcess(arguments, returncode=int(part == "training"))
+
+    monkeypatch.setattr(command.subprocess, "run", played)
+    monkeypatch.setattr(command, "_has_gpu", lambda: False)
+    monkeypatch.setenv("RAXSS_CACHE", "off")
+    place = str(tmp_path / "results")
+    assert command.main(["all", "--results", place, "--docs", str(tmp_path), "--without", "long"]) == 1
+    machine = common.machine_name("cpu")
+    parts = [name for name, *_ in command.plan(has_gpu=False) if name != "long"]
+    assert asked == [(name, f"results/{machine}/{name}.json") for name in parts]
+    told = json.loads((tmp_path / "results" / machine / "all.json").read_text())
+    assert told["results"]["failed"] == ["training on cpu"]
+    assert "FAILED: training on cpu" in capsys.readouterr().err
+    assert (tmp_path / "RESULTS.md").exists()
+    assert (tmp_path / "scaling.md").exists()
+
+
+def test_a_part_for_a_gpu_says_that_there_is_none(monkeypatch):
+    monkeypatch.setattr(command, "_has_gpu", lambda: False)
+    monkeypatch.setenv("RAXSS_CACHE", "off")
+    with pytest.raises(SystemExit, match=r"retrieval-gpu needs a CUDA device"):
+        command.main(["retrieval-gpu"])
+
+
+def test_a_part_for_the_cpu_cannot_be_sent_to_a_gpu(monkeypatch):
+    monkeypatch.setenv("RAXSS_CACHE", "off")
+    with pytest.raises(SystemExit, match=r"retrieval cannot run on a CUDA device"):
+        command.main(["retrieval", "--device", "cuda"])
+
+
+def test_an_unknown_part_is_refused_with_those_there_are(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["retrival"])
+    assert "'retrival' (choose from" in capsys.readouterr().err

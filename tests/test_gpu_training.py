@@ -1,0 +1,264 @@
+"""On a CUDA device: an epoch without a wait, the same bits again, and memory that is too small."""
+
+import contextlib
+import logging
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.training import one_seed, step_rate
+from torch import nn
+
+from raxss import Series, training
+from raxss.backbones import build_backbone
+from raxss.config import TrainingConfig
+from raxss.errors import TrainingError
+from raxss.sampling import epoch_order
+from raxss.training import (
+    Learner,
+    WindowPool,
+    autocast_type,
+    available_bytes,
+    feature_moments,
+    reproducible,
+    step_bytes,
+    train,
+    train_epoch,
+    validate,
+)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
+]
+
+LENGTH, STRIDE, DEVICE = 1024, 16, torch.device("cuda")
+PAPER = {"window_loss_weight": 0.0, "series_loss_weight": 1.0, "lr": 3e-4, "warmup_steps": 2}
+PRECISIONS = ["float32", "bfloat16"]
+
+
+def pool_of(rng, n_series=24, device=DEVICE, **options):
+    """Slow against fast oscillations in noise, of differing lengths."""
+    series = []
+    for index in range(n_series):
+        time = np.arange(rng.integers(2000, 3000))
+        wave = np.sin(time * (0.05 + 0.2 * (index % 2)) + rng.uniform(0, 6))
+        series.append(Series((wave + rng.normal(size=len(time))).astype(np.float32)))
+    counts = [(one.n_samples - LENGTH) // STRIDE + 1 for one in series]
+    return WindowPool(
+        series,
+        np.arange(n_series) % 2,
+        [rng.uniform(0.8, 1.0, size=count) for count in counts],
+        [np.zeros(count, dtype=bool) for count in counts],
+        window_length=LENGTH,
+        stride=STRIDE,
+        device=device,
+        **options,
+    )
+
+
+def learner_of(backbone="patchtst", *, learned=False, device=DEVICE):
+    torch.manual_seed(0)
+    network = build_backbone(backbone, n_variates=1, window_length=LENGTH, n_outputs=1)
+    return Learner(network, temperature=0.1, learned=learned).to(device)
+
+
+def weights_of(learner):
+    return {name: value.cpu().clone() for name, value in learner.state_dict().items()}
+
+
+def assert_same_bits(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+@contextlib.contextmanager
+def waiting(mode):
+    torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("backbone", ["patchtst", "convnet"])
+def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
+    """torch raises where a call would wait; the first step compiles kernels and is let off."""
+    pool, learner = pool_of(rng, on_host=on_host), learner_of(backbone, learned=True)
+    config = TrainingConfig(batch_size=512, precision=precision, **PAPER)
+    order = epoch_order(pool.n_windows, pool.n_samples, seed=1, epoch=0)
+    n_steps, seen = training.steps_an_epoch(config, len(pool)), []
+    assert n_steps >= 4
+
+    def on_step(step):
+        seen.append(step)
+        torch.cuda.set_sync_debug_mode("error" if step < n_steps else "default")
+
+    with reproducible(DEVICE), waiting("default"):
+        loss = train_epoch(
+            learner,
+            pool,
+            torch.optim.Adam(learner.parameters(), fused=True),
+            config=config,
+            order=order,
+            first_step=0,
+            autocast=autocast_type(config, DEVICE),
+            on_step=on_step,
+        )
+    assert seen == list(range(1, n_steps + 1))
+    assert np.isfinite(loss)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, precision):
+    pools = pool_of(rng), pool_of(rng, n_series=8)
+    config = TrainingConfig(batch_size=512, max_epochs=3, patience=0, precision=precision, **PAPER)
+    arguments = {"config": config, "seed": 3, "fingerprint": "toy"}
+    runs = []
+    for _ in range(2):
+        whole = learner_of(learned=True)
+        runs.append((train(whole, *pools, **arguments), weights_of(whole)))
+    assert_same_bits(runs[0][1], runs[1][1])
+
+    class Stop:
+        def on_train_begin(self, n_epochs, n_steps):
+            pass
+
+        on_step = on_train_begin
+
+        def on_epoch_end(self, record):
+            raise SystemExit
+
+        def on_train_end(self):
+            pass
+
+    path = tmp_path / "run.checkpoint"
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            train(
+                learner_of(learned=True),
+                *pools,
+                checkpoint=path,
+                resume=True,
+                callbacks=[Stop()],
+                **arguments,
+            )
+    resumed = learner_of("patchtst", learned=True)
+    found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
+    assert_same_bits(weights_of(resumed), runs[0][1])
+    for one, other in zip(found.history, runs[0][0].history, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_a_pool_in_the_hosts_memory_trains_the_same_bits(rng):
+    config = TrainingConfig(batch_size=512, max_epochs=2, **PAPER)
+    results = []
+    for on_host in (False, True):
+        generator = np.random.default_rng(5)
+        pool, held = pool_of(generator, on_host=on_host), pool_of(generator, n_series=6, on_host=on_host)
+        assert pool.strip.device.type == ("cpu" if on_host else "cuda")
+        learner = learner_of()
+        history = train(learner, pool, held, config=config, seed=1, fingerprint="toy").history
+        results.append((weights_of(learner), [row["validation_loss"] for row in history]))
+    assert_same_bits(results[0][0], results[1][0])
+    assert results[0][1] == pytest.approx(results[1][1], abs=1e-6)  # summed on the host there
+
+
+def test_a_pool_that_does_not_fit_stays_on_the_host_and_says_so(rng, monkeypatch, caplog):
+    monkeypatch.setattr(training, "available_bytes", lambda device: 500_000)
+    with caplog.at_level(logging.WARNING, logger="raxss"):
+        pool = pool_of(rng)
+    needed = 4 * pool.strip.numel() + training.BYTES_A_WINDOW * len(pool)
+    assert pool.on_host
+    assert f"need {needed / 1e6:.1f} MB of memory and cuda has 0.5 MB free" in caplog.text
+    assert pool.take(torch.tensor([3, 1])).windows.device.type == "cuda"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_validation_in_training_precision_is_near_the_exact_one(rng, precision):
+    pool, learner = pool_of(rng), learner_of()
+    config = TrainingConfig(batch_size=512, max_epochs=2, precision=precision, **PAPER)
+    train(learner, pool, None, config=config, seed=1, fingerprint="toy")
+    exact = validate(learner, pool)
+    mixed = validate(learner, pool, autocast=autocast_type(config, DEVICE))
+    assert mixed["validation_loss"] == pytest.approx(exact["validation_loss"], abs=1e-2)
+
+
+def test_feature_moments_agree_with_the_cpu(rng):
+    learner = learner_of("convnet")
+    pool, twin = (
+        pool_of(np.random.default_rng(1), n_series=4, device=torch.device(one)) for one in ("cuda", "cpu")
+    )
+    on_gpu = feature_moments(learner.backbone, pool)
+    on_cpu = feature_moments(learner.backbone.cpu(), twin)
+    for one, other in zip(on_gpu, on_cpu, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision):
+    pool, learner, batch = pool_of(rng), learner_of(), 1024
+    config = TrainingConfig(batch_size=batch, precision=precision, **PAPER)
+    autocast = autocast_type(config, DEVICE)
+    told = step_bytes(learner.backbone, pool, batch, autocast=autocast)
+    optimizer = torch.optim.Adam(learner.parameters(), fused=True)
+    order = np.arange(2 * batch) % len(pool)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    train_epoch(learner, pool, optimizer, config=config, order=order, first_step=0, autocast=autocast)
+    peak = torch.cuda.max_memory_allocated() - before
+    print(f"{precision}: told {told / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB, {peak / told:.2f} times")
+    assert told <= peak <= 3 * told
+
+
+class Greedy(nn.Module):
+    """Asks for a petabyte when it is trained on a whole batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(LENGTH, 1)
+
+    def forward(self, windows):
+        if len(windows) == 48:
+            torch.empty(10**15, dtype=torch.uint8, device=windows.device)
+        return self.head(windows[:, 0])
+
+
+def test_a_gpu_whose_memory_ends_in_a_step_is_told_with_the_batch_size(rng):
+    learner = Learner(Greedy(), temperature=0.1, learned=False).to(DEVICE)
+    config = TrainingConfig(batch_size=48)
+    with pytest.raises(TrainingError, match=r"(?s)memory of cuda .* batch_size=48 .*batch_size to 16"):
+        train(learner, pool_of(rng), None, config=config, seed=1, fingerprint="toy")
+
+
+def test_a_batch_that_cannot_fit_on_the_gpu_is_refused_before_the_first_step(rng, monkeypatch):
+    learner, pool = learner_of(), pool_of(rng)
+    monkeypatch.setattr(training, "available_bytes", lambda device: 10_000_000)
+    with pytest.raises(
+        TrainingError, match=r"batch of 512 windows needs at least .* 10\.0 MB are free on cuda"
+    ):
+        train(learner, pool, None, config=TrainingConfig(batch_size=512), seed=1, fingerprint="toy")
+
+
+def test_free_memory_shrinks_by_what_is_taken_and_counts_what_torch_keeps():
+    before = available_bytes(DEVICE)
+    taken = torch.empty(2**30, dtype=torch.uint8, device=DEVICE)
+    assert before - available_bytes(DEVICE) == pytest.approx(2**30, rel=0.1)
+    del taken
+    assert available_bytes(DEVICE) == pytest.approx(before, abs=2**27)
+
+
+def test_the_benchmark_of_a_step_agrees_with_its_reference():
+    found = step_rate("cuda", batch=256, n_steps=4, n_reference_steps=1, n_rounds=1, n_series=40)
+    assert found["agreement"]["difference"] <= 1e-4
+    assert all(rate > 0 for rate in found["windows_per_second"].values())
+
+
+def test_the_benchmark_of_one_seed_runs_and_its_parts_add_up():
+    found = one_seed("cuda", n_epochs=2, n_train=8, n_validation=4, stride=50, batch_size=256)
+    assert sum(found["seconds_by_part"].values()) == pytest.approx(found["seconds"], rel=1e-3)
+    assert all(part > 0 for part in found["seconds_by_part"].values())

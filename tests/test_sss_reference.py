@@ -1,0 +1,165 @@
+"""The reference that training is measured against says what raxss says; and the benchmark around both."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import sss_reference, training
+from benchmarks.common import Disagreement
+
+from raxss.backbones import build_backbone, n_parameters
+from raxss.storage import json_ready
+
+
+@pytest.fixture(scope="module")
+def both():
+    """Our network and the reference with its weights, without dropout."""
+    torch.manual_seed(3)
+    ours = build_backbone(
+        "patchtst",
+        n_variates=1,
+        window_length=1024,
+        n_outputs=1,
+        options={"dropout": 0.0, "attention_dropout": 0.0},
+    )
+    with torch.no_grad():
+        for value in ours.parameters():  # what starts at 0 or 1 would hide that it was not copied
+            value.add_(0.1 * torch.randn_like(value))
+    reference = sss_reference.TextbookPatchTST(1024, dropout=0.0)
+    sss_reference.copy_weights(ours, reference)
+    return ours, reference
+
+
+def test_the_reference_has_as_many_parameters_as_the_public_code():
+    assert n_parameters(sss_reference.TextbookPatchTST(1024)) == 34_019
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_from_equal_weights_both_networks_give_equal_logits(both, mode):
+    ours, reference = both
+    windows = torch.randn(6, 1, 1024, generator=torch.Generator().manual_seed(1)).cumsum(dim=2)
+    with torch.no_grad():
+        expected, found = ours.train(mode)(windows)[:, 0], reference.train(mode)(windows)
+    assert expected.std() > 0.01
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_from_equal_weights_both_networks_have_equal_gradients(both):
+    ours, reference = both
+    windows = torch.randn(4, 1, 1024, generator=torch.Generator().manual_seed(2))
+    for network in both:
+        network.train().zero_grad()
+        network(windows).square().sum().backward()
+    torch.testing.assert_close(
+        reference.embedding.weight.grad, ours.projection.weight.grad, atol=1e-4, rtol=1e-3
+    )
+    torch.testing.assert_close(reference.output.weight.grad, ours.head.weight.grad, atol=1e-4, rtol=1e-3)
+
+
+def test_dropout_of_the_reference_acts_in_training_alone():
+    network, windows = sss_reference.TextbookPatchTST(256, dropout=0.5), torch.randn(4, 1, 256)
+    assert not torch.equal(network(windows), network(windows))
+    assert torch.equal(network.eval()(windows), network(windows))
+
+
+def test_the_dataset_holds_every_window_with_its_series_and_label(rng):
+    series = [rng.normal(size=n).astype(np.float32) for n in (20, 13, 8)]
+    dataset = sss_reference.WindowDataset(series, [1, 0, 1], window_length=8, stride=5)
+    found = [(index, label, window[0].tolist()) for window, index, label in dataset]
+    expected = [
+        (index, float(label), one[start : start + 8].tolist())
+        for index, (one, label) in enumerate(zip(series, [1, 0, 1], strict=True))
+        for start in range(0, len(one) - 7, 5)
+    ]
+    assert len(dataset) == 3 + 2 + 1
+    assert found == expected
+
+
+def test_the_loader_gives_every_window_once_in_another_order(rng):
+    series = [np.arange(start, start + 40, dtype=np.float32) for start in (0, 100)]
+    dataset = sss_reference.WindowDataset(series, [0, 1], window_length=8, stride=8)
+    loader = sss_reference.loader_of(dataset, batch_size=5, n_workers=0, seed=1)
+    first = [float(value) for windows, _, _ in loader for value in windows[:, 0, 0]]
+    assert sorted(first) == [0, 8, 16, 24, 32, 100, 108, 116, 124, 132]
+    assert first != sorted(first)
+
+
+def test_the_loss_is_the_mean_over_series_of_the_loss_of_the_mean():
+    logits = torch.tensor([0.0, math.log(3.0), -1.0])
+    loss = sss_reference.series_loss(logits, torch.tensor([4, 4, 1]), torch.tensor([1.0, 1.0, 0.0]))
+    expected = (-math.log((0.5 + 0.75) / 2) - math.log(1 - 1 / (1 + math.e))) / 2
+    assert loss.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_steps_of_the_reference_lower_its_loss(rng):
+    series = [np.sin(np.arange(400) * rate).astype(np.float32) for rate in (0.1, 0.9) * 4]
+    dataset = sss_reference.WindowDataset(series, [0, 1] * 4, window_length=64, stride=8)
+    torch.manual_seed(0)
+    network = sss_reference.TextbookPatchTST(64)
+    loader = sss_reference.loader_of(dataset, batch_size=64, n_workers=0, seed=0)
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    log = [
+        value
+        for _ in range(4)
+        for value in sss_reference.train_on(network, optimizer, loader, torch.device("cpu"))
+    ]
+    assert len(log) == 4 * (len(dataset) // 64)
+    assert log[-1] < 0.5 * log[0]
+
+
+SMALL = {"batch": 32, "n_steps": 2, "n_rounds": 1, "n_series": 6, "window_length": 128}
+
+
+def test_a_step_is_timed_for_every_contender_after_they_agreed():
+    found = training.step_rate("cpu", **SMALL)
+    assert set(found["windows_per_second"]) == {"raxss", "reference", "reference without its loader"}
+    assert all(rate > 0 for rate in found["windows_per_second"].values())
+    assert found["agreement"]["difference"] <= 1e-5
+    assert found["agreement"]["parameters"][0] == found["agreement"]["parameters"][1]
+    assert json.loads(json.dumps(json_ready(found))) == found
+    assert "| raxss " in training.tell_step(found)
+
+
+def test_contenders_that_disagree_are_not_timed(monkeypatch):
+    right = sss_reference.series_loss
+    monkeypatch.setattr(sss_reference, "series_loss", lambda *given: right(*given) + 0.01)
+    with pytest.raises(Disagreement, match=r"the loss is 0\.\d+ .* the reference's 0\.\d+"):
+        training.step_rate("cpu", **SMALL)
+
+
+def test_one_seed_is_timed_by_parts_that_add_up():
+    found = training.one_seed(
+        "cpu", n_epochs=2, n_train=4, n_validation=2, window_length=64, stride=600, batch_size=32
+    )
+    assert found["settings"]["epochs"] == 2
+    assert sum(found["seconds_by_part"].values()) == pytest.approx(found["seconds"], rel=1e-3)
+    assert all(part > 0 for part in found["seconds_by_part"].values())
+    lengths = training.recorded_lengths(4)
+    assert found["settings"]["windows_an_epoch"] == sum((n - 64) // 600 + 1 for n in lengths)
+    assert "| retrieval " in training.tell_seed(found)
+
+
+def test_the_lengths_are_those_of_the_sidecars(shared_data):
+    found = []
+    for sidecar in (shared_data / "ds003029").rglob("*_ieeg.json"):
+        told = json.loads(sidecar.read_text())
+        n_samples = round(told["SamplingFrequency"] * told["RecordingDuration"])
+        found.append(f"{n_samples},{told['ECOGChannelCount'] + told['SEEGChannelCount']}")
+    assert sorted(found) == sorted(training.LENGTHS.read_text().splitlines()[2:])
+
+
+def test_an_epoch_of_one_seed_has_about_two_million_windows():
+    n_windows = [((training.recorded_lengths(n) - 1024) // 5 + 1).sum() for n in (561, 80)]
+    assert n_windows == [2_104_327, 299_774]
+
+
+def test_the_command_writes_its_numbers_with_machine_and_date(tmp_path, capsys):
+    file = tmp_path / "seed.json"
+    small = ["--epochs", "1", "--series", "2", "--stride", "2000"]
+    training.main(["seed", "--device", "cpu", *small, "--json", str(file)])
+    record = json.loads(file.read_text())
+    assert record["part"] == "seed"
+    assert record["machine"]["cores"] >= 1
+    assert "seconds" in capsys.readouterr().out
