@@ -38,13 +38,16 @@ from raxss import RAxSSClassifier, Series, estimator, storage, training
 from raxss.backbones import build_backbone, n_parameters
 from raxss.config import Config, TrainingConfig
 from raxss.training import (
+    STEPS_BEFORE_REPLAY,
     Batch,
     Learner,
     WindowPool,
+    adam,
     autocast_type,
     batch_loss,
     reproducible,
     step_bytes,
+    step_for,
     train,
     train_epoch,
 )
@@ -171,7 +174,7 @@ class Task:
 
     def optimizer(self, learner: Learner) -> torch.optim.Optimizer:
         """As `raxss.training.train` has it."""
-        return torch.optim.Adam(learner.parameters(), lr=3e-4, fused=self.device.type == "cuda")
+        return adam(learner, _paper_training(1), self.device)
 
     def score(self, learner: Learner, windows: Tensor, precision: torch.dtype | None) -> Tensor:
         """Logits of our network under this precision."""
@@ -309,16 +312,10 @@ def _steps(
     on_step: Callable[[int], None] = lambda step: None,
 ) -> None:
     """So many steps as training takes them."""
-    train_epoch(
-        learner,
-        pool,
-        task.optimizer(learner),
-        config=_paper_training(batch),
-        order=np.arange(n_steps * batch) % len(pool),
-        first_step=0,
-        autocast=task.autocast,
-        on_step=on_step,
-    )
+    config, optimizer = _paper_training(batch), task.optimizer(learner)
+    step = step_for(learner, pool, optimizer, config=config, autocast=task.autocast)
+    order = np.arange(n_steps * batch) % len(pool)
+    train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=0, on_step=on_step)
 
 
 def _parts(task: Task, batch: int, *, n_repeats: int) -> dict[str, float]:
@@ -350,8 +347,10 @@ def _parts(task: Task, batch: int, *, n_repeats: int) -> dict[str, float]:
             optimizer.zero_grad()
         if task.device.type == "cuda":
             ticks: list[float] = []
-            _steps(task, learner, pool, batch, 8, lambda step: ticks.append(time.perf_counter()))
-            seconds["host, to queue a step"] = np.diff(ticks[:4]).tolist()  # before its queue is full
+            _steps(task, learner, pool, batch, 24, lambda step: ticks.append(time.perf_counter()))
+            # The first steps are queued piece by piece; those behind the recording as one graph each.
+            seconds["host, to queue a step in pieces"] = np.diff(ticks[: STEPS_BEFORE_REPLAY + 1]).tolist()
+            seconds["host, to queue a step"] = np.diff(ticks[STEPS_BEFORE_REPLAY + 2 :]).tolist()[:8]
     return {name: 1e3 * statistics.median(every[1:]) for name, every in seconds.items()}
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,11 +19,13 @@ from raxss.sampling import epoch_order
 from raxss.training import (
     Learner,
     WindowPool,
+    adam,
     autocast_type,
     available_bytes,
     feature_moments,
     reproducible,
     step_bytes,
+    take_step,
     train,
     train_epoch,
     validate,
@@ -75,7 +79,9 @@ def assert_same_bits(first, second):
 
 @contextlib.contextmanager
 def waiting(mode):
-    torch.cuda.set_sync_debug_mode(mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode(mode)
     try:
         yield
     finally:
@@ -97,19 +103,35 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
         seen.append(step)
         torch.cuda.set_sync_debug_mode("error" if step < n_steps else "default")
 
+    optimizer = adam(learner, config, DEVICE)
+    step = partial(take_step, learner, pool, optimizer, config=config, autocast=autocast_type(config, DEVICE))
     with reproducible(DEVICE), waiting("default"):
         loss = train_epoch(
-            learner,
-            pool,
-            torch.optim.Adam(learner.parameters(), fused=True),
-            config=config,
-            order=order,
-            first_step=0,
-            autocast=autocast_type(config, DEVICE),
-            on_step=on_step,
+            step, learner, pool, optimizer, config=config, order=order, first_step=0, on_step=on_step
         )
     assert seen == list(range(1, n_steps + 1))
     assert np.isfinite(loss)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("backbone", ["patchtst", "convnet"])
+def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, precision, monkeypatch):
+    """Three epochs with dropout, a last batch of another size, and a rate that changes."""
+    pool = pool_of(rng)
+    config = TrainingConfig(batch_size=384, max_epochs=3, patience=0, precision=precision, **PAPER)
+    assert len(pool) % 384 > 0
+    assert len(pool) // 384 > 2 * training.STEPS_BEFORE_REPLAY
+    ends, replays = [], []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    for n_plain in (training.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(training, "STEPS_BEFORE_REPLAY", n_plain)
+        learner = learner_of(backbone, learned=True)
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy")
+        ends.append((weights_of(learner), trained.history, len(replays)))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert [row["train_loss"] for row in ends[0][1]] == [row["train_loss"] for row in ends[1][1]]
+    assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 384) - 10  # all but the first were replayed
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -204,12 +226,13 @@ def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision):
     config = TrainingConfig(batch_size=batch, precision=precision, **PAPER)
     autocast = autocast_type(config, DEVICE)
     told = step_bytes(learner.backbone, pool, batch, autocast=autocast)
-    optimizer = torch.optim.Adam(learner.parameters(), fused=True)
+    optimizer = adam(learner, config, DEVICE)
+    step = partial(take_step, learner, pool, optimizer, config=config, autocast=autocast)
     order = np.arange(2 * batch) % len(pool)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    train_epoch(learner, pool, optimizer, config=config, order=order, first_step=0, autocast=autocast)
+    train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=0)
     peak = torch.cuda.max_memory_allocated() - before
     print(f"{precision}: told {told / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB, {peak / told:.2f} times")
     assert told <= peak <= 3 * told

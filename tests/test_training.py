@@ -28,6 +28,7 @@ from raxss.training import (
     learning_rate,
     pool_posteriors,
     step_bytes,
+    step_for,
     train,
     train_epoch,
     validate,
@@ -387,15 +388,10 @@ def test_mixed_precision_is_for_gpus_unless_asked_for(rng):
     assert autocast_type(TrainingConfig(precision="bfloat16"), torch.device("cpu")) == torch.bfloat16
     learner, pool = toy_learner(), toy_pool(rng)
     optimizer = torch.optim.Adam(learner.parameters())
-    loss = train_epoch(
-        learner,
-        pool,
-        optimizer,
-        config=TrainingConfig(series_loss_weight=1.0),
-        order=epoch_order(pool.n_windows, pool.n_samples, seed=0, epoch=0),
-        first_step=0,
-        autocast=torch.bfloat16,
-    )
+    config = TrainingConfig(series_loss_weight=1.0)
+    step = step_for(learner, pool, optimizer, config=config, autocast=torch.bfloat16)
+    order = epoch_order(pool.n_windows, pool.n_samples, seed=0, epoch=0)
+    loss = train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=0)
     assert math.isfinite(loss)
 
 
@@ -430,7 +426,8 @@ def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
         one.backbone[0].bias = None  # the normalisation takes it away again; its gradient is noise
     optimizer = torch.optim.Adam(learner.parameters())
     torch.manual_seed(8)
-    loss = train_epoch(learner, pool, optimizer, config=config, order=order, first_step=3)
+    step = step_for(learner, pool, optimizer, config=config)
+    loss = train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=3)
 
     torch.manual_seed(8)
     adam, losses = torch.optim.Adam(twin.parameters()), []

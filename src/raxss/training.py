@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -50,6 +51,8 @@ BatchSupport = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 WINDOWS_A_PASS = {"cpu": 4096, "cuda": 8192}  # scored at once where nothing is learned
 SHARE_FOR_THE_POOL = 0.5  # of a GPU's free memory; the rest is for the steps
+STEPS_BEFORE_REPLAY = 3  # of a CUDA graph
+MOST_FOR_MOMENTS = 2**17  # windows whose features are averaged; more would not change the third digit
 N_TRIAL = 32  # windows in the trial that tells how much memory a step needs; kernels like whole blocks
 PEAK_OF_A_STEP = 1.25  # times what the way forward keeps: measured with PatchTST, layer by layer
 BYTES_A_WINDOW = 8 + 8 + 8 + 4 + 1  # start, series and place in the epoch's order, influence, flat
@@ -159,10 +162,10 @@ class WindowPool:
         columns = (self.series, self.starts, self.influence, self.flat)
         return Batch(self.gather(indices), *(self._on_device(column[indices]) for column in columns))
 
-    def all_windows(self) -> Iterator[Tensor]:
-        """Every window once, in order, as many at a time as memory bears."""
+    def all_windows(self, *, every: int = 1) -> Iterator[Tensor]:
+        """Every window once, or every so-manieth, in order, as many at a time as memory bears."""
         n_at_once = WINDOWS_A_PASS[self.device.type]
-        for indices in torch.arange(len(self), device=self.starts.device).split(n_at_once):
+        for indices in torch.arange(0, len(self), every, device=self.starts.device).split(n_at_once):
             yield self.gather(indices)
 
     def _on_device(self, values: Tensor) -> Tensor:
@@ -248,7 +251,116 @@ def batch_loss(
     return loss
 
 
+def take_step(
+    learner: Learner,
+    pool: WindowPool,
+    optimizer: torch.optim.Optimizer,
+    indices: Tensor,  # (batch,)
+    *,
+    config: TrainingConfig,
+    batch_support: BatchSupport | None = None,
+    autocast: torch.dtype | None = None,
+) -> Tensor:  # ()
+    """The body of Alg. 1's loop for one batch; returns its loss, which a GPU may still be computing.
+
+    Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor theta, so it was done before the first
+    epoch and lies in ``pool.influence``; with ``batch_support`` it is done here, among the batch's windows.
+    """
+    windows, series, starts, influence, flat = pool.take(indices)
+    if batch_support is not None:
+        influence = batch_support(windows, series, starts, flat)
+    with _mixed_precision(pool.device, autocast):
+        logits = learner.backbone(windows)  # Y_i <- f_theta(w) for all series at once
+    loss = batch_loss(  # Aggregate, then the loss over the series present
+        logits.float(),
+        influence,
+        series,
+        pool.targets,
+        temperature=learner.temperature,
+        window_loss_weight=config.window_loss_weight,
+        series_loss_weight=config.series_loss_weight,
+    )
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()  # theta <- Update(theta, L_batch)
+    return loss.detach()
+
+
+class ReplayedStep:
+    """A step recorded once as a CUDA graph and replayed from then on, with the same result.
+
+    A step of the paper's network is some three hundred small pieces of work. A GPU does them in 6 ms, but the host
+    needs 10 ms to queue them one by one; a graph is queued as one.
+
+    Parameters
+    ----------
+    step
+        Takes the indices of a batch to its loss, without ever waiting for the device.
+    n_windows
+        In a batch that is replayed; another size (the last batch of an epoch) is stepped through plainly.
+    """
+
+    def __init__(self, step: Callable[[Tensor], Tensor], n_windows: int) -> None:
+        self._step, self._n_windows = step, n_windows
+        self._n_plain = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._indices = self._loss = torch.zeros(0)
+
+    def __call__(self, indices: Tensor) -> Tensor:
+        """Take one step; the loss is overwritten by the next one."""
+        if len(indices) != self._n_windows:
+            return self._step(indices)
+        if self._n_plain < STEPS_BEFORE_REPLAY:  # they compile kernels and make the optimiser's memory
+            self._n_plain += 1
+            return self._step(indices)
+        if self._graph is None and not self._record(indices):
+            return self._step(indices)
+        assert self._graph is not None, "it was recorded"
+        self._indices.copy_(indices)
+        self._graph.replay()
+        return self._loss
+
+    def _record(self, indices: Tensor) -> bool:
+        """Record a step without taking it; where that cannot be, say so once and go on plainly."""
+        graph, self._indices = torch.cuda.CUDAGraph(), indices.clone()
+        try:
+            with torch.cuda.graph(graph):
+                self._loss = self._step(self._indices)
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            logger.warning("a step cannot be recorded (%s); it is queued in pieces, which is slower", error)
+            self._n_windows = -1  # no batch has this size
+            return False
+        self._graph = graph
+        return True
+
+
+def step_for(
+    learner: Learner,
+    pool: WindowPool,
+    optimizer: torch.optim.Optimizer,
+    *,
+    config: TrainingConfig,
+    batch_support: BatchSupport | None = None,
+    autocast: torch.dtype | None = None,
+) -> Callable[[Tensor], Tensor]:
+    """`take_step` for this learner, pool and optimiser: indices of a batch -> its loss.
+
+    It is replayed as a CUDA graph where all lies on a GPU and nothing asks the device for a number; of a network
+    its attribute ``capturable`` tells that.
+    """
+    step: Callable[[Tensor], Tensor] = partial(
+        take_step, learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast
+    )
+    on_gpu = pool.device.type == "cuda" and not pool.on_host
+    if on_gpu and batch_support is None and getattr(learner.backbone, "capturable", False):
+        return ReplayedStep(step, config.batch_size)
+    return step
+
+
 def train_epoch(
+    step: Callable[[Tensor], Tensor],
     learner: Learner,
     pool: WindowPool,
     optimizer: torch.optim.Optimizer,
@@ -256,17 +368,14 @@ def train_epoch(
     config: TrainingConfig,
     order: NDArray[np.int64],
     first_step: int,
-    batch_support: BatchSupport | None = None,
-    autocast: torch.dtype | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> float:
     """Visit every window once and update theta after each batch (Alg. 1).
 
-    Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor theta, so it was done before the first
-    epoch and lies in ``pool.influence``; with ``batch_support`` it is done here, among the batch's windows.
-
     Parameters
     ----------
+    step
+        From `step_for`: indices of a batch -> its loss.
     order
         ``(n_windows,)`` the order of the windows, from `raxss.sampling.epoch_order`.
 
@@ -276,31 +385,14 @@ def train_epoch(
 
     Notes
     -----
-    Nothing between the first batch and the last waits for a GPU; with ``batch_support`` it does.
+    Nothing between the first batch and the last waits for a GPU; with the batch as the bank it does.
     """
     learner.train()
     total, n_batches = torch.zeros((), device=pool.device), 0
     places = torch.from_numpy(order).to(pool.starts.device)  # once, so that a batch is a piece of it
     for indices in places.split(config.batch_size):  # W_0 <- Sample(W, B), without replacement
-        windows, series, starts, influence, flat = pool.take(indices)
-        if batch_support is not None:
-            influence = batch_support(windows, series, starts, flat)
-        with _mixed_precision(pool.device, autocast):
-            logits = learner.backbone(windows)  # Y_i <- f_theta(w) for all series at once
-        loss = batch_loss(  # Aggregate, then the loss over the series present
-            logits.float(),
-            influence,
-            series,
-            pool.targets,
-            temperature=learner.temperature,
-            window_loss_weight=config.window_loss_weight,
-            series_loss_weight=config.series_loss_weight,
-        )
         set_learning_rate(optimizer, learning_rate(config, first_step + n_batches, len(pool)))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()  # theta <- Update(theta, L_batch)
-        total += loss.detach()
+        total += step(indices)
         n_batches += 1
         on_step(n_batches)
     return float(total) / n_batches
@@ -328,10 +420,26 @@ def learning_rate(config: TrainingConfig, step: int, n_windows: int) -> float:
     return config.final_lr + (config.lr - config.final_lr) * (1 + math.cos(math.pi * share)) / 2
 
 
+def adam(learner: Learner, config: TrainingConfig, device: torch.device) -> torch.optim.Adam:
+    """The optimiser; on a GPU as one kernel for all of theta, with its rate on the device as well."""
+    own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
+    groups = [
+        {"params": list(learner.backbone.parameters()), "weight_decay": config.weight_decay},
+        {"params": own, "weight_decay": 0.0},  # decay would draw tau towards 1
+    ]
+    groups = [group for group in groups if group["params"]]
+    if device.type == "cpu":
+        return torch.optim.Adam(groups, lr=config.lr)
+    return torch.optim.Adam(groups, lr=torch.tensor(config.lr, device=device), fused=True, capturable=True)
+
+
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use this rate from the next step on."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # where a recorded step looks for it
+        else:
+            group["lr"] = rate
 
 
 def pool_posteriors(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
@@ -343,15 +451,16 @@ def pool_posteriors(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dt
 
 
 def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation ``(d,)`` of each feature over all windows of a pool, for retrieval in feature space.
+    """Mean and deviation ``(d,)`` of each feature over the windows of a pool, for retrieval in feature space.
 
-    Summed on the device in float64; a feature that never changes gets the deviation 1.
+    Over evenly spread windows where there are more than 131,072. Summed on the device in float64; a feature that
+    never changes gets the deviation 1.
     """
     backbone.eval()
     mean, squares = torch.zeros(2, dtype=torch.float64, device=pool.device)
     n_seen = 0
     with torch.inference_mode(), exact_arithmetic():
-        for windows in pool.all_windows():
+        for windows in pool.all_windows(every=math.ceil(len(pool) / MOST_FOR_MOMENTS)):
             part = features_of(backbone, windows).double()
             # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
             variance, centre = torch.var_mean(part, dim=0, correction=0)
@@ -409,14 +518,7 @@ def train(
         same device with the same number of threads.
     """
     device = pool.device
-    own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
-    groups = [
-        {"params": list(learner.backbone.parameters()), "weight_decay": config.weight_decay},
-        {"params": own, "weight_decay": 0.0},  # decay would draw tau towards 1
-    ]
-    groups = [group for group in groups if group["params"]]
-    fused = device.type == "cuda"  # one kernel for all of theta, which takes its rate without a wait
-    optimizer = torch.optim.Adam(groups, lr=config.lr, fused=fused)
+    optimizer = adam(learner, config, device)
     progress = Progress()
     if resume and checkpoint is not None and checkpoint.exists():
         progress = load_checkpoint(checkpoint, learner, optimizer, fingerprint=fingerprint)
@@ -424,6 +526,8 @@ def train(
     if progress.epoch < config.max_epochs:
         with _memory_that_ends_is_told(config, device):
             check_step_memory(learner.backbone, pool, config)
+    autocast = autocast_type(config, device)
+    step = step_for(learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast)
     interrupted = False
     epochs = range(progress.epoch, config.max_epochs)
     orders = epoch_orders(pool.n_windows, pool.n_samples, seed=seed, epochs=epochs)
@@ -433,6 +537,7 @@ def train(
         with reproducible(device), _memory_that_ends_is_told(config, device), closing(orders):
             while progress.epoch < config.max_epochs and not _out_of_patience(progress, config):
                 record = _one_epoch(
+                    step,
                     learner,
                     pool,
                     validation,
@@ -441,7 +546,6 @@ def train(
                     config=config,
                     seed=seed,
                     order=next(orders),
-                    batch_support=batch_support,
                     callbacks=callbacks,
                 )
                 if checkpoint is not None:
@@ -486,6 +590,7 @@ def fit_temperature(
 
 
 def _one_epoch(
+    step: Callable[[Tensor], Tensor],
     learner: Learner,
     pool: WindowPool,
     validation: WindowPool | None,
@@ -495,12 +600,12 @@ def _one_epoch(
     config: TrainingConfig,
     seed: int,
     order: NDArray[np.int64],
-    batch_support: BatchSupport | None,
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
     """Train one epoch, look at the validation part, and note both in ``progress``."""
     began, epoch, device = time.perf_counter(), progress.epoch, pool.device
-    autocast = autocast_type(config, device)
+    # On a GPU validation is as fast as training; what is predicted later is always float32.
+    autocast = autocast_type(config, device) if device.type == "cuda" else None
 
     def on_step(step: int) -> None:
         for callback in callbacks:
@@ -509,14 +614,13 @@ def _one_epoch(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(_epoch_seed(seed, epoch))  # dropout
         loss = train_epoch(
+            step,
             learner,
             pool,
             optimizer,
             config=config,
             order=order,
             first_step=progress.step,
-            batch_support=batch_support,
-            autocast=autocast,
             on_step=on_step,
         )
     if not math.isfinite(loss):
@@ -528,8 +632,7 @@ def _one_epoch(
     progress.step += steps_an_epoch(config, len(pool))
     record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
     if validation is not None:
-        # On a GPU as fast as training; what is predicted later is always float32.
-        record |= validate(learner, validation, autocast=autocast if device.type == "cuda" else None)
+        record |= validate(learner, validation, autocast=autocast)
     accuracy = record.get("validation_accuracy", float(progress.epoch))  # without validation: the last epoch
     better = (accuracy, -record.get("validation_loss", 0.0)) > (progress.best_accuracy, -progress.best_loss)
     if better:
@@ -538,7 +641,7 @@ def _one_epoch(
     record |= {
         "best": better,
         "temperature": learner.temperature.item(),
-        "lr": optimizer.param_groups[0]["lr"],
+        "lr": float(optimizer.param_groups[0]["lr"]),
         "windows": len(pool),
         "seconds": time.perf_counter() - began,
     }
@@ -612,16 +715,18 @@ def available_bytes(device: torch.device) -> int | None:
 def step_bytes(
     backbone: nn.Module, pool: WindowPool, n_windows: int, *, autocast: torch.dtype | None = None
 ) -> int:
-    """The least memory that one step on so many windows needs: what its way forward keeps for its way back.
+    """The least memory that one step on so many windows needs.
 
-    Found by a trial on few windows, which leaves weights, buffers and random generators as they were.
+    Found by a trial on few windows, which leaves weights, buffers and random generators as they were. On a GPU the
+    allocator tells the peak; on a CPU it is what the way forward keeps for the way back.
     """
-    few, more = (_kept_bytes(backbone, pool, n, autocast) for n in (N_TRIAL, 2 * N_TRIAL))
+    few, more = (_bytes_of_a_trial(backbone, pool, n, autocast) for n in (N_TRIAL, 2 * N_TRIAL))
     return (more - few) * n_windows // N_TRIAL
 
 
-def _kept_bytes(backbone: nn.Module, pool: WindowPool, n_windows: int, autocast: torch.dtype | None) -> int:
-    """Bytes of all tensors that autograd holds after a forward pass over the first windows of the pool."""
+def _bytes_of_a_trial(
+    backbone: nn.Module, pool: WindowPool, n_windows: int, autocast: torch.dtype | None
+) -> int:
     storages: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
@@ -630,17 +735,27 @@ def _kept_bytes(backbone: nn.Module, pool: WindowPool, n_windows: int, autocast:
         return tensor
 
     before, device = {name: value.clone() for name, value in backbone.state_dict().items()}, pool.device
-    indices = torch.arange(n_windows, device=pool.starts.device) % len(pool)
+    windows = pool.gather(torch.arange(n_windows, device=pool.starts.device) % len(pool))
     backbone.train()
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
-        _mixed_precision(device, autocast),
-    ):
-        logits = backbone(pool.gather(indices))
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if device.type == "cuda":
+            held = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            with _mixed_precision(device, autocast):
+                logits = backbone(windows)
+            logits.float().sum().backward()
+            n_bytes = torch.cuda.max_memory_allocated(device) - held
+            backbone.zero_grad(set_to_none=True)
+        else:
+            with (
+                torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+                _mixed_precision(device, autocast),
+            ):
+                logits = backbone(windows)
+            n_bytes = sum(storages.values())
+            del logits  # until here, so that no two storages had the same place
     backbone.load_state_dict(before)
-    del logits  # until here, so that no two storages had the same place
-    return sum(storages.values())
+    return n_bytes
 
 
 def check_step_memory(backbone: nn.Module, pool: WindowPool, config: TrainingConfig) -> None:

@@ -56,6 +56,8 @@ class ConvNet(nn.Module):
     torch.Size([2, 3])
     """
 
+    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+
     def __init__(
         self,
         n_variates: int,

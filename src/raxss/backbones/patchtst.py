@@ -54,6 +54,8 @@ class PatchTST(nn.Module):
     torch.Size([2, 1])
     """
 
+    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+
     def __init__(
         self,
         n_variates: int,
