@@ -624,6 +624,25 @@ def test_working_ahead_on_groups_of_series_changes_no_score(fitted, monkeypatch,
     assert told[-1] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("windows_of_a_long_series", "n_ahead"), [(1, 1), (10**6, 3)])
+def test_a_gpu_is_a_few_short_series_ahead_but_one_long_one(
+    fitted, monkeypatch, windows_of_a_long_series, n_ahead
+):
+    model, series = fitted
+    launched: list[int] = []
+
+    class Counting(Scorer):
+        def launch(self, windows, **more):
+            launched.append(len(windows))
+            return super().launch(windows, **more)
+
+    monkeypatch.setattr("raxss.estimator.Scorer", Counting)
+    monkeypatch.setattr("raxss.estimator.SERIES_AHEAD", {"cpu": 3})
+    monkeypatch.setattr("raxss.estimator.WINDOWS_OF_A_LONG_SERIES", windows_of_a_long_series)
+    ahead = [len(launched) - n_before - 1 for n_before, _ in enumerate(model.explain_each(series[:8]))]
+    assert ahead == [n_ahead] * (8 - n_ahead) + [*range(n_ahead)][::-1]
+
+
 def test_short_series_of_a_gpu_are_retrieved_together_up_to_a_bound(fitted, monkeypatch):
     model, series = fitted
     monkeypatch.setattr("raxss.estimator.LISTED_AT_ONCE", 300)

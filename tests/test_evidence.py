@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import weakref
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
@@ -565,7 +566,7 @@ def with_everything(**settings: Any) -> SeriesEvidence:
 def test_rows_of_some_windows_are_those_of_the_whole_table(weighting):
     evidence = with_everything(n_neighbors=6, weighting=weighting)
     whole = evidence.neighbors
-    assert {0, 1, 6} <= set(evidence.lists.n_listed)
+    assert {0, 1, 6} <= set(np.count_nonzero(evidence.lists.retrieval.neighbors >= 0, axis=1).tolist())
     for chosen in ([0], [3, 4, 40, 76], list(range(77)), []):
         some = pd.DataFrame(evidence.lists.columns(np.array(chosen, dtype=np.int64)))
         expected = whole[whole["window"].isin(chosen)].reset_index(drop=True)
@@ -640,21 +641,46 @@ def test_the_evidence_of_many_series_stands_in_one_table(tmp_path):
     assert [list(told) for told in summary["warnings"]] == [one.warnings for one in every]
 
 
-def test_series_are_asked_for_one_at_a_time_and_let_go(tmp_path):
+def test_rows_stand_in_the_order_of_the_series_in_many_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr("raxss.evidence.tables.ROWS_A_GROUP", 100)
+    every = [explain(noise(900 - 70 * one, seed=one, name=f"C{one}")) for one in (3, 0, 9, 5, 1, 7, 2)]
+    write_tables(iter(every), tmp_path / "why", top=None)
+    for name in ("windows", "neighbors"):
+        expected = pd.concat([getattr(one, name).assign(series=one.name) for one in every], ignore_index=True)
+        found = pd.read_parquet(tmp_path / "why" / f"{name}.parquet")
+        assert_frame_equal(found[expected.columns], expected, check_dtype=False)
+        assert pq.read_metadata(tmp_path / "why" / f"{name}.parquet").num_row_groups > 3
+
+
+@pytest.mark.parametrize(("n_windows_waiting", "most_held"), [(76, 0), (77, 1), (3 * 77, 3)])
+def test_a_few_short_series_wait_to_be_written_a_long_one_is_let_go_first(
+    n_windows_waiting, most_held, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("raxss.evidence.tables.WINDOWS_WAITING", n_windows_waiting)
     held: list[weakref.ref[SeriesEvidence]] = []
 
     def each():
-        for one in range(6):
-            gc.collect()
-            assert sum(ref() is not None for ref in held) <= 1  # the one that is being written
-            evidence = explain(noise(seed=one, name=f"C{one}"))
+        for one in range(8):
+            assert sum(ref() is not None for ref in held) <= most_held
+            evidence = explain(noise(seed=one, name=f"C{one}"))  # of 77 windows
             held.append(weakref.ref(evidence))
             yield evidence
             del evidence
 
-    assert write_tables(each(), tmp_path / "why") == 6
-    gc.collect()
+    assert write_tables(each(), tmp_path / "why") == 8
     assert not any(ref() for ref in held)
+
+
+@pytest.mark.parametrize("what", ["columns", "lists"])
+@pytest.mark.parametrize("place", [0, 3, 5])
+def test_a_table_that_cannot_be_written_stops_all_and_leaves_nothing(what, place, tmp_path):
+    every = [explain(noise(seed=one)) for one in range(6)]
+    table = {**every[place].columns} if what == "columns" else every[place].neighbors
+    table["start_s"] = [object()] * len(table["start_s"])
+    every[place] = replace(every[place], **{what: table})
+    with pytest.raises(pa.ArrowInvalid, match="did not recognize Python value type"):
+        write_tables(iter(every), tmp_path / "why", top=None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tables_that_fail_half_way_leave_nothing(tmp_path):

@@ -118,9 +118,9 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
 def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, precision, monkeypatch):
     """Three epochs with dropout, a last batch of another size, and a rate that changes."""
     pool = pool_of(rng)
-    config = TrainingConfig(batch_size=384, max_epochs=3, patience=0, precision=precision, **PAPER)
-    assert len(pool) % 384 > 0
-    assert len(pool) // 384 > 2 * training.STEPS_BEFORE_REPLAY
+    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    assert len(pool) % 192 > 0
+    assert len(pool) // 192 > 2 * training.STEPS_BEFORE_REPLAY
     ends, replays = [], []
     replay = torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
@@ -131,7 +131,7 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
         ends.append((weights_of(learner), trained.history, len(replays)))
     assert_same_bits(ends[0][0], ends[1][0])
     assert [row["train_loss"] for row in ends[0][1]] == [row["train_loss"] for row in ends[1][1]]
-    assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 384) - 10  # all but the first were replayed
+    assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 192) - 10  # all but the first were replayed
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

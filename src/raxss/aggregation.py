@@ -179,10 +179,10 @@ def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int
     array([-0.9, -0.5,  nan])
     """
     values = np.array(support, dtype=np.float64)
-    usable = ~np.isnan(values)
-    generator = np.random.default_rng(seed)
     if weighting == "support":
         return values
+    usable = ~np.isnan(values)
+    generator = np.random.default_rng(seed)
     if weighting == "uniform":
         values[usable] = 0.0
     elif weighting == "inverse":
@@ -257,19 +257,22 @@ def aggregate(
             "together; needed are (n_windows, n_classes) and (n_windows,)."
         )
     influence_ = influence(support_, weighting, seed=seed)
-    if np.isnan(influence_).all():
+    unusable = np.isnan(influence_)
+    if unusable.all():
         raise SignalError(
             f"none of the {len(support_)} windows can be used: each touches samples that are not finite. "
             "Leave this series out, or fill its gaps."
         )
-    bad = ~np.isfinite(posteriors_).all(axis=1) & ~np.isnan(influence_)
-    if bad.any():
-        raise SignalError(
-            f"the posteriors of {int(bad.sum())} windows are not finite, the first of window "
-            f"{int(np.flatnonzero(bad)[0])}; the network has diverged. Check the scaling, or lower lr."
-        )
+    finite = np.isfinite(posteriors_)
+    if not finite.all():  # seldom, and looking at each window takes long
+        bad = ~finite.all(axis=1) & ~unusable
+        if bad.any():
+            raise SignalError(
+                f"the posteriors of {int(bad.sum())} windows are not finite, the first of window "
+                f"{int(np.flatnonzero(bad)[0])}; the network has diverged. Check the scaling, or lower lr."
+            )
     # Nothing that a window without weight says may reach the sum, not even as 0 × NaN.
-    posteriors_[np.isnan(influence_)] = np.nan_to_num(posteriors_[np.isnan(influence_)])
+    posteriors_[unusable] = np.nan_to_num(posteriors_[unusable])
     weights = window_weights(torch.from_numpy(influence_), temperature=temperature).numpy()
     contributions = weights[:, None] * posteriors_
     return Aggregation(

@@ -62,7 +62,8 @@ from raxss.training import (
 from raxss.windows import Windows, windows_of
 
 LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
-SERIES_AHEAD = {"cpu": 0, "cuda": 1}  # a GPU works on the next while the one before is added up and written
+SERIES_AHEAD = {"cpu": 0, "cuda": 3}  # a GPU works on the next while those before are added up and written
+WINDOWS_OF_A_LONG_SERIES = 200_000  # from here on one ahead is enough: the lists of each take 32 MB and more
 PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly, on CPU and GPU alike
 
 logger = logging.getLogger("raxss")
@@ -633,9 +634,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         launched: deque[_Work] = deque()
         for group in self._groups(series, config.retrieval, device):
             for work in self._launched(group, config, device, scorer, progress, with_lists):
+                n_ahead = SERIES_AHEAD[device.type]
+                if len(work.windows) >= WINDOWS_OF_A_LONG_SERIES:
+                    n_ahead = min(n_ahead, 1)
                 launched.append(work)
                 del work
-                if len(launched) > SERIES_AHEAD[device.type]:
+                while len(launched) > n_ahead:
                     yield self._finished(launched.popleft())
         while launched:
             yield self._finished(launched.popleft())

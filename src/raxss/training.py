@@ -53,7 +53,9 @@ WINDOWS_A_PASS = {"cpu": 4096, "cuda": 8192}  # scored at once where nothing is 
 SHARE_FOR_THE_POOL = 0.5  # of a GPU's free memory; the rest is for the steps
 STEPS_BEFORE_REPLAY = 3  # of a CUDA graph
 MOST_FOR_MOMENTS = 2**17  # windows whose features are averaged; more would not change the third digit
-N_TRIAL = 32  # windows in the trial that tells how much memory a step needs; kernels like whole blocks
+#: Windows in the trial that tells how much memory a step needs. A GPU has a fixed part, for all its processors, in
+#: use from some hundred windows on.
+N_TRIAL = {"cpu": 32, "cuda": 512}
 PEAK_OF_A_STEP = 1.25  # times what the way forward keeps: measured with PatchTST, layer by layer
 BYTES_A_WINDOW = 8 + 8 + 8 + 4 + 1  # start, series and place in the epoch's order, influence, flat
 
@@ -720,8 +722,9 @@ def step_bytes(
     Found by a trial on few windows, which leaves weights, buffers and random generators as they were. On a GPU the
     allocator tells the peak; on a CPU it is what the way forward keeps for the way back.
     """
-    few, more = (_bytes_of_a_trial(backbone, pool, n, autocast) for n in (N_TRIAL, 2 * N_TRIAL))
-    return (more - few) * n_windows // N_TRIAL
+    n_trial = N_TRIAL[pool.device.type]
+    few, more = (_bytes_of_a_trial(backbone, pool, n, autocast) for n in (n_trial, 2 * n_trial))
+    return (more - few) * n_windows // n_trial
 
 
 def _bytes_of_a_trial(

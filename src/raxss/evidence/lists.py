@@ -55,21 +55,26 @@ class NeighborLists:
         )
 
     def __len__(self) -> int:
-        return int(self.n_listed.sum())
+        return self._n_rows
 
     @functools.cached_property
-    def n_listed(self) -> NDArray[np.int64]:
-        """``(n_windows,)`` how many neighbours each window has."""
-        return np.count_nonzero(self.retrieval.neighbors >= 0, axis=1)
+    def _n_rows(self) -> int:
+        return int(np.count_nonzero(self.retrieval.neighbors >= 0))
+
+    @property
+    def short(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows with fewer neighbours than were asked for; lists are filled from the front."""
+        return self.retrieval.neighbors[:, -1] < 0
 
     @property
     def overlap_share(self) -> float:
         """Share of the listed neighbours that overlap their query; NaN where none are listed."""
-        n_overlaps, starts = 0, self.retrieval.starts
+        n_overlaps = 0
+        n_apart = -(-self.n_covered // self.retrieval.stride)  # windows that are so far apart share nothing
         for which in self._chunks():
             neighbors = self.retrieval.neighbors[which]
-            distance = np.abs(starts[neighbors] - starts[which][:, np.newaxis])
-            n_overlaps += int(((distance < self.n_covered) & (neighbors >= 0)).sum())
+            distance = np.abs(neighbors - np.arange(which.start, which.stop)[:, np.newaxis])
+            n_overlaps += int(np.count_nonzero((distance < n_apart) & (neighbors >= 0)))
         return n_overlaps / len(self) if len(self) else np.nan
 
     def columns(self, windows: NDArray[np.int64] | None = None) -> Columns:

@@ -3,13 +3,14 @@
     columns -> one file;  the evidence of many series -> one folder with three tables
 
 A recording of a hundred channels is three files, not three hundred: the tables of all series stand one below the
-other, each with a column that names its series. Series are written as they come, while the next are computed; the
-folder appears whole or not at all. Next: estimator.py makes the evidence.
+other, each with a column that names its series. Series are written as they come, by a thread for each file, while
+the next are computed; the folder appears whole or not at all. Next: estimator.py makes the evidence.
 """
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raxss.errors import DataError
-from raxss.evidence.lists import Columns, columns_of
+from raxss.evidence.lists import Columns
 from raxss.storage import json_ready, whole_folder
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 #: Looking for repeats among doubles takes longer than writing them; only the names repeat.
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
 ROWS_A_GROUP = 2**16  # at least; readers skip and unpack whole groups
+WINDOWS_WAITING = 2**15  # to be written while the next series is computed; a longer series is waited for
 
 
 def write_tables(
@@ -41,7 +43,8 @@ def write_tables(
     Parameters
     ----------
     evidence
-        As `RAxSSClassifier.explain_each` gives it: each is written, and let go, before the next is asked for.
+        As `RAxSSClassifier.explain_each` gives it. The next is asked for while a few short ones are still being
+        written, but a long one is written, and let go, first.
     top
         The neighbour lists of so many windows of each series, by weight, and of the first of each class; None:
         of all.
@@ -68,19 +71,20 @@ def write_tables(
     rows: list[dict[str, Any]] = []
     classes: tuple[Any, ...] = ()
     with whole_folder(folder, overwrite=overwrite) as place:
-        windows, neighbors = _File(place / "windows.parquet"), _File(place / "neighbors.parquet")
-        pending: Future[None] | None = None
-        with windows, neighbors, ThreadPoolExecutor(1) as writer:
+        with _File(place / "windows.parquet") as windows, _File(place / "neighbors.parquet") as neighbors:
+            waiting: deque[tuple[int, Future[None], Future[None]]] = deque()  # windows of a series, its rows
             for one in evidence:
                 classes = classes or one.classes
                 _refuse_other_classes(one, classes)
                 rows.append(_summary_row(one))
-                if pending is not None:
-                    pending.result()
-                pending = writer.submit(_append, one, windows, neighbors, top)
+                name = _text(one.name)
+                listed = neighbors.later(name, one.list_columns(top))
+                waiting.append((len(one.columns["window"]), windows.later(name, [one.columns]), listed))
                 del one  # or it would be held while the next is computed
-            if pending is not None:
-                pending.result()
+                while sum(n_windows for n_windows, *_ in waiting) > WINDOWS_WAITING:
+                    _wait_for(*waiting.popleft()[1:])
+            for _, *written in waiting:
+                _wait_for(*written)
         if not rows:
             raise DataError("there is no evidence to write: no series were given. Give one at least.")
         pq.write_table(_summary_table(rows), place / "summary.parquet")
@@ -91,7 +95,7 @@ def write_parquet(path: Path, parts: Iterable[Columns]) -> None:
     """Columns to a Parquet file, part by part."""
     with _File(path) as file:
         for part in parts:
-            file.append(pa.table({name: pa.array(values) for name, values in part.items()}))
+            file.append(_table(part))
 
 
 class _File:
@@ -100,16 +104,25 @@ class _File:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[pa.Table] = []
+        self._gathered: list[pa.Table] = []
+        self._thread = ThreadPoolExecutor(1)  # one, so that rows stay in order
 
     def append(self, table: pa.Table) -> None:
-        self._waiting.append(table)
-        if sum(map(len, self._waiting)) >= ROWS_A_GROUP:
-            self._write_waiting()
+        self._gathered.append(table)
+        if sum(map(len, self._gathered)) >= ROWS_A_GROUP:
+            self._write_gathered()
 
-    def _write_waiting(self) -> None:
-        if self._waiting:
-            table, self._waiting = pa.concat_tables(self._waiting), []
+    def later(self, name: str, parts: Iterable[Columns]) -> Future[None]:
+        """Append the rows of one series, made and written by the thread of this file."""
+        return self._thread.submit(self._append_all, name, parts)
+
+    def _append_all(self, name: str, parts: Iterable[Columns]) -> None:
+        for part in parts:
+            self.append(_table(part, name))
+
+    def _write_gathered(self) -> None:
+        if self._gathered:
+            table, self._gathered = pa.concat_tables(self._gathered), []
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._path, table.schema, **HOW_TO_WRITE)
             self._writer.write_table(table)
@@ -118,22 +131,22 @@ class _File:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
         if kind is None:  # else the file is thrown away
-            self._write_waiting()
+            self._write_gathered()
         if self._writer is not None:
             self._writer.close()
 
 
-def _append(evidence: SeriesEvidence, windows: _File, neighbors: _File, top: int | None) -> None:
-    name = _text(evidence.name)
-    windows.append(_with_series(name, columns_of(evidence.windows)))
-    for part in evidence.list_columns(top):
-        neighbors.append(_with_series(name, part))
+def _table(columns: Columns, name: str | None = None) -> pa.Table:
+    """As Arrow has it, with the name of the series before, if there is one."""
+    series = {} if name is None else {"series": pa.repeat(name, len(columns["window"]))}
+    return pa.table(series | {key: pa.array(values) for key, values in columns.items()})
 
 
-def _with_series(name: str, columns: Columns) -> pa.Table:
-    series = pa.repeat(name, len(columns["window"]))
-    return pa.table({"series": series} | {key: pa.array(values) for key, values in columns.items()})
+def _wait_for(*written: Future[None]) -> None:
+    for one in written:
+        one.result()  # or the error
 
 
 def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
@@ -145,7 +158,7 @@ def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
         **{f"probability_{class_}": float(chance) for class_, chance in chances},
         "rate": evidence.rate,
         "seconds": evidence.seconds,
-        "n_windows": len(evidence.windows),
+        "n_windows": len(evidence.columns["window"]),
         "effective_windows": evidence.effective_windows,
         "effective_share": evidence.effective_share,
         "overlap_share": evidence.overlap_share,

@@ -74,6 +74,8 @@ class SeriesEvidence:
         What a reader should know before trusting this, in plain words.
     settings
         Everything that made this, to be carried into outputs.
+    columns
+        What `windows` is built from when first asked for, by name.
     lists
         What `neighbors` is built from: the lists as retrieval keeps them, or the table that `load` read.
     series
@@ -87,7 +89,7 @@ class SeriesEvidence:
     classes: tuple[Any, ...]
     series_probability: NDArray[np.float64]
     predicted: Any
-    windows: pd.DataFrame
+    columns: Columns
     lists: NeighborLists | pd.DataFrame
     effective_windows: float
     effective_share: float
@@ -95,6 +97,11 @@ class SeriesEvidence:
     warnings: list[str]
     settings: dict[str, Any]
     series: Series | None = None
+
+    @functools.cached_property
+    def windows(self) -> pd.DataFrame:
+        """One row a window, in time order."""
+        return pd.DataFrame(self.columns)
 
     @functools.cached_property
     def neighbors(self) -> pd.DataFrame:
@@ -149,7 +156,7 @@ class SeriesEvidence:
         """Write ``windows.parquet`` and ``neighbors.parquet`` into a folder; ``top`` as in `to_json`."""
         folder = make_folder(folder)
         with whole_file(folder / "windows.parquet") as temporary:
-            write_parquet(temporary, [columns_of(self.windows)])
+            write_parquet(temporary, [self.columns])
         with whole_file(folder / "neighbors.parquet") as temporary:
             write_parquet(temporary, self.list_columns(top))
 
@@ -217,7 +224,7 @@ class SeriesEvidence:
             summary["series_probability"] = np.array(head["series_probability"], dtype=np.float64)
             if head["overlap_share"] is None:
                 summary["overlap_share"] = np.nan
-            return cls(**summary, windows=windows, lists=neighbors, series=series)
+            return cls(**summary, columns=columns_of(windows), lists=neighbors, series=series)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"{folder.name!r} cannot be read as evidence ({error!r}); needed is a folder with "
@@ -258,7 +265,7 @@ class SeriesEvidence:
 
     def _json_parts(self, top: int | None, *, with_tables: bool = True) -> Iterator[str]:
         """The text of `to_json`, piece by piece: of a long recording it is hundreds of megabytes."""
-        head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.windows)}
+        head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.columns["window"])}
         head |= {name: getattr(self, name) for name in _summary_fields()}
         yield json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         if with_tables:
@@ -270,13 +277,13 @@ class SeriesEvidence:
         yield "\n}\n"
 
     def _window_chunks(self) -> Iterator[Columns]:
-        for first in range(0, len(self.windows), WINDOWS_A_CHUNK):
-            yield columns_of(self.windows.iloc[first : first + WINDOWS_A_CHUNK])
+        for first in range(0, len(self.columns["window"]), WINDOWS_A_CHUNK):
+            yield {name: values[first : first + WINDOWS_A_CHUNK] for name, values in self.columns.items()}
 
     def _strongest(self, top: int) -> NDArray[np.int64]:
         """The ``top`` windows by weight and each class's first, ascending."""
-        chosen = _largest(self.windows["weight"].to_numpy(), top).tolist()
-        chosen += [self.windows[f"contribution_{class_}"].to_numpy().argmax() for class_ in self.classes]
+        chosen = _largest(self.columns["weight"], top).tolist()
+        chosen += [self.columns[f"contribution_{class_}"].argmax() for class_ in self.classes]
         return np.unique(chosen).astype(np.int64)
 
     def _lists_of(self, windows: NDArray[np.int64]) -> pd.DataFrame:
@@ -297,7 +304,7 @@ def _largest(values: NDArray[np.float64], n: int | None) -> NDArray[np.intp]:
 
 def _summary_fields() -> list[str]:
     """What `SeriesEvidence` has besides its tables and its samples."""
-    return [one.name for one in fields(SeriesEvidence) if one.name not in ("windows", "lists", "series")]
+    return [one.name for one in fields(SeriesEvidence) if one.name not in ("columns", "lists", "series")]
 
 
 def trace(
@@ -377,7 +384,7 @@ def trace(
         classes=classes,
         series_probability=aggregation.series_probability,
         predicted=classes[int(np.argmax(aggregation.series_probability))],
-        windows=pd.DataFrame(table),
+        columns=table,
         lists=lists,
         effective_windows=effective,
         effective_share=effective / int(usable.sum()),
@@ -435,12 +442,12 @@ def _check_parts(
 
 def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]:
     """What a reader should know before trusting this evidence, with numbers."""
-    windows, settings = evidence.windows, evidence.settings
-    n, m = len(windows), settings["n_neighbors"]
+    windows, settings = evidence.columns, evidence.settings
+    n, m = len(windows["window"]), settings["n_neighbors"]
     n_usable = n - int(windows["nonfinite"].sum())
     said = []
     if windows["padded"].any():
-        short = float(windows["end_s"].iloc[0] - windows["start_s"].iloc[0])
+        short = windows["end_s"][0] - windows["start_s"][0]
         said.append(
             f"the series, {short:.4g} s, is shorter than one window and was padded with zeros behind."
         )
@@ -486,10 +493,10 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"measures how smooth the signal is; set an exclusion such as half a window "
             f"({max(settings['window_length'] // 2, 1)} samples) to find recurrences."
         )
-    shaped = ~(windows["nonfinite"].to_numpy() | windows["flat"].to_numpy())
+    shaped = ~(windows["nonfinite"] | windows["flat"])
     n_shaped = int(shaped.sum())
-    n_short = int((lists.n_listed[shaped] < m).sum())
-    n_lonely = int(windows["lonely"].to_numpy()[shaped].sum())
+    n_short = int(lists.short[shaped].sum())
+    n_lonely = int(windows["lonely"][shaped].sum())
     if n_short:
         lonely = f"; {n_lonely} of them have none and take the mean support of the others" if n_lonely else ""
         said.append(

@@ -27,7 +27,7 @@ from raxss.retrieval.diagonal import fresh_starts
 from raxss.retrieval.kernels import GRID, NONE, first_eligible
 from raxss.retrieval.search import Search, sliding_means
 
-MOST_NEIGHBORS = 32  # one lane of a warp holds one rank of a list
+MOST_NEIGHBORS = 32  # a list lies in a block's memory, and is gone through rank by rank
 LEAST_CAPABILITY = (8, 0)  # of the device: float64 matrix instructions
 
 _ALIGNED = 256  # series begin at multiples of this place
@@ -633,10 +633,10 @@ def rows_of_a_block(layout: Layout) -> int:
 
 def shared_bytes(search: Search, shape: Shape, n_rows: int) -> int:
     """Shared memory of a block: factors of every warp's strip, room for what waits to be listed, and for every row
-    its factors, list, norm, inverse, bar and lock."""
+    its factors, list, norm, inverse and bar."""
     n_terms = _n_terms(search)
     of_a_warp = 64 + 32 + shape.width * n_terms
-    return 8 * (shape.warps * of_a_warp + n_rows * (n_terms + search.n_neighbors + 3))
+    return 8 * (shape.warps * of_a_warp + n_rows * (n_terms + search.n_neighbors + 2)) + 4 * n_rows
 
 
 def _most_shared(device: torch.device) -> int:

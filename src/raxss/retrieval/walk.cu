@@ -33,16 +33,26 @@
 #define NO_ANCHOR (-(1LL << 61))
 #define GRID 2.3283064365386963e-10  // 2^-32
 
-// The lists of a block and what they ask for, in shared memory.
+extern __shared__ double shared[];
+
+// The lists of a block and what they ask for, in shared memory. Where they lie is kept as numbers, not as pointers:
+// only if it sees `shared` itself does the compiler use the fast instructions for it.
 struct Lists {
-    long long* keys;  // (n_rows, n_neighbors); before there are any, (n_rows, 2 * n_neighbors) floats of probe
-    double* inverse;  // (n_rows,) 1 / norm
-    double* norm;     // (n_rows,)
-    double* scaled;   // (WARPS, 64) c / |column| of what waits to be listed
-    int* where;       // (WARPS, 64) its row and, in the low byte, its column in the strip
-    float* bar;       // (n_rows,) what the high half of c / |column| must reach
-    int* lock;        // (n_rows,)
+    int keys_at, inverse_at, norm_at, scaled_at, where_at, bar_at;  // in doubles
     int n_neighbors, gap, reach, first_row;
+
+    // (n_rows, n_neighbors); before there are any, (n_rows, 2 * n_neighbors) floats of probe
+    __device__ __forceinline__ long long* keys() const { return (long long*)(shared + keys_at); }
+    // (n_rows,) 1 / norm
+    __device__ __forceinline__ double* inverse() const { return shared + inverse_at; }
+    // (n_rows,)
+    __device__ __forceinline__ double* norm() const { return shared + norm_at; }
+    // (WARPS, 64) c / |column| of what waits to be listed
+    __device__ __forceinline__ double* scaled() const { return shared + scaled_at; }
+    // (WARPS, 64) its row and, in the low byte, its column in the strip
+    __device__ __forceinline__ int* where() const { return (int*)(shared + where_at); }
+    // (n_rows,) what the high half of c / |column| must reach
+    __device__ __forceinline__ float* bar() const { return (float*)(shared + bar_at); }
 };
 __shared__ Lists lists;
 
@@ -61,60 +71,38 @@ __device__ __forceinline__ long long key_of(double scaled, double inverse_row, i
     return eligible ? (steps << PLACE_BITS) + (LAST_PLACE - column) : NO_KEY;
 }
 
-// List what waits, up to 32 at once, and move what is behind them to the front. The keys of all are made together;
-// then those of one row after another enter its list, where lane l holds rank l meanwhile.
+// List what waits, up to 32 at once, and move what is behind them to the front. A key goes down the list of its row
+// from the best rank: wherever it is nearer it takes the place, and goes on with the key that it found there. So each
+// rank keeps the best of all keys that ever come by, whatever their order, and warps need not wait for each other.
 __device__ __noinline__ int list_waiting(int n_waiting, int strip_column) {
     const int lane = threadIdx.x & 31, at = 2 * (threadIdx.x & ~31) + lane, n_neighbors = lists.n_neighbors;
+    double* scaled = lists.scaled() + at;
+    int* where = lists.where() + at;
     int slot = -1;
     long long key = NO_KEY;
     __syncwarp();
     if (lane < n_waiting) {
-        slot = lists.where[at] >> 8;
-        const int column = strip_column + (lists.where[at] & 255);
-        key = key_of(lists.scaled[at], lists.inverse[slot], lists.first_row + slot, column, lists.gap, lists.reach);
-        const long long last = *(volatile long long*)&lists.keys[(slot + 1) * n_neighbors - 1];
-        if (key <= last) slot = -1;  // a list only gets better
+        slot = *where >> 8;
+        key = key_of(*scaled, lists.inverse()[slot], lists.first_row + slot, strip_column + (*where & 255), lists.gap,
+                     lists.reach);
+        if (key <= *(volatile long long*)&lists.keys()[(slot + 1) * n_neighbors - 1]) slot = -1;  // it only rises
     }
-    unsigned waiting = __ballot_sync(FULL, slot >= 0);
-    while (waiting) {
-        const int now = __shfl_sync(FULL, slot, __ffs(waiting) - 1);
-        const unsigned same_row = __ballot_sync(FULL, slot == now);
-        waiting &= ~same_row;
-        volatile long long* list = lists.keys + now * n_neighbors;
-        if (lane == 0)
-            while (atomicCAS(&lists.lock[now], 0, 1)) __nanosleep(20);
-        __syncwarp();
-        __threadfence_block();
-        // Everyone, in the list or new, counts how many are nearer, and takes that place.
-        const long long mine = lane < n_neighbors ? list[lane] : NO_KEY;
-        int rank_of_mine = lane, rank_of_new = 0;
-        for (unsigned left = same_row; left; left &= left - 1) {
-            const int other = __ffs(left) - 1;
-            const long long other_key = __shfl_sync(FULL, key, other);
-            const bool stays = mine > other_key;
-            const unsigned nearer = __ballot_sync(FULL, stays);
-            if (!stays) ++rank_of_mine;
-            if (other_key > key) ++rank_of_new;
-            if (lane == other) rank_of_new += __popc(nearer);
-        }
-        if (lane < n_neighbors && rank_of_mine < n_neighbors) list[rank_of_mine] = mine;
-        if ((same_row >> lane & 1) && rank_of_new < n_neighbors) list[rank_of_new] = key;
-        __threadfence_block();
-        __syncwarp();
-        if (lane == 0) {
-            const long long last = list[n_neighbors - 1];
-            // Two steps of the grid lower, since what is compared with it is not rounded yet.
-            const double asked = (double)((last >> PLACE_BITS) - 2) * GRID * lists.norm[now];
-            volatile float* bar = lists.bar + now;
-            if (last != NO_KEY) *bar = fmaxf(*bar, high(asked));
-            __threadfence_block();
-            atomicExch(&lists.lock[now], 0);
-        }
+    if (slot >= 0) {
+        long long* list = lists.keys() + slot * n_neighbors;
+#pragma unroll 1
+        for (int rank = 0; rank < n_neighbors; ++rank)
+            if (key > *(volatile long long*)&list[rank]) key = min(key, atomicMax(&list[rank], key));
+        // Two steps of the grid lower, since what is compared with it is not rounded yet. If two warps write at once,
+        // the lower bar may stay: it lets more through, that is all.
+        const long long last = *(volatile long long*)&list[n_neighbors - 1];
+        const double asked = (double)((last >> PLACE_BITS) - 2) * GRID * lists.norm()[slot];
+        volatile float* bar = lists.bar() + slot;
+        if (last != NO_KEY) *bar = fmaxf(*bar, high(asked));
     }
     __syncwarp();
     if (lane + 32 < n_waiting) {
-        lists.scaled[at] = lists.scaled[at + 32];
-        lists.where[at] = lists.where[at + 32];
+        *scaled = scaled[32];
+        *where = where[32];
     }
     __syncwarp();
     return max(n_waiting - 32, 0);
@@ -132,12 +120,12 @@ __device__ __forceinline__ void probe(int slot, int row, const double (&scaled)[
     if (!eligible) best = -1e30f;
     const int lanes = 32 / parts;
     for (int apart = 1; apart < lanes; apart *= 2) best = fmaxf(best, __shfl_xor_sync(FULL, best, apart));
-    if (lane % lanes == 0) ((float*)lists.keys)[slot * stride + part + lane / lanes] = best;
+    if (lane % lanes == 0) ((float*)lists.keys())[slot * stride + part + lane / lanes] = best;
 }
 
 // So many groups have come so near, and each has a window: the list of the row can only ask for more.
 __device__ __forceinline__ float first_bar(int slot, int n_groups, int n_neighbors) {
-    const float* best = (float*)lists.keys + slot * 2 * n_neighbors;
+    const float* best = (float*)lists.keys() + slot * 2 * n_neighbors;
     float bar = -1e30f;
     for (int one = 0; one < n_groups; ++one) {
         int rank = 0;
@@ -148,7 +136,7 @@ __device__ __forceinline__ float first_bar(int slot, int n_groups, int n_neighbo
     if (bar < -1e29f) return bar;
     // What the low half may have held, and two steps of the grid, since lists go by rounded similarities.
     const double value = __hiloint2double(__float_as_int(bar), 0);
-    return high(value - fabs(value) * 0x1p-19 - 2.0 * GRID * lists.norm[slot]);
+    return high(value - fabs(value) * 0x1p-19 - 2.0 * GRID * lists.norm()[slot]);
 }
 
 // From the steps of 8 x COLUMNS pairs to their products: each adds to the one before it on its diagonal.
@@ -215,7 +203,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) walk(
     double* __restrict__ edges,              // (n_blocks, WARPS, max_rows) room to work in
     long long* __restrict__ keys,            // (n_places, n_neighbors) out
     int n_terms, int n_neighbors, int gap, int reach, int max_rows) {
-    extern __shared__ double shared[];
     __shared__ int turn;
     const long long* block = blocks + 6 * blockIdx.x;
     const long long origin = block[0];
@@ -229,13 +216,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) walk(
     double* row_factors = shared + WARPS * WIDTH * n_terms;    // (n_tiles, n_terms, 8)
     double* edge = edges + ((long long)blockIdx.x * WARPS + warp) * max_rows;
     if (threadIdx.x == 0) {
-        lists.keys = (long long*)(row_factors + max_rows * n_terms);
-        lists.inverse = (double*)(lists.keys + max_rows * n_neighbors);
-        lists.norm = lists.inverse + max_rows;
-        lists.scaled = lists.norm + max_rows;
-        lists.where = (int*)(lists.scaled + 64 * WARPS);
-        lists.bar = (float*)(lists.where + 64 * WARPS);
-        lists.lock = (int*)(lists.bar + max_rows);
+        lists.keys_at = WARPS * WIDTH * n_terms + max_rows * n_terms;
+        lists.inverse_at = lists.keys_at + max_rows * n_neighbors;
+        lists.norm_at = lists.inverse_at + max_rows;
+        lists.scaled_at = lists.norm_at + max_rows;
+        lists.where_at = lists.scaled_at + 64 * WARPS;
+        lists.bar_at = lists.where_at + 32 * WARPS;
         lists.first_row = first_row;
         lists.n_neighbors = n_neighbors;
         lists.gap = gap;
@@ -248,13 +234,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) walk(
     for (int slot = threadIdx.x; slot < max_rows; slot += 32 * WARPS) {
         const long long at = origin + first_row + slot;
         const bool lists_something = slot < n_rows && row_norms[at] < 1e300;
-        lists.inverse[slot] = lists_something ? row_inverses[at] : 0.0;
-        lists.norm[slot] = lists_something ? row_norms[at] : 0.0;
-        lists.lock[slot] = 0;
+        lists.inverse()[slot] = lists_something ? row_inverses[at] : 0.0;
+        lists.norm()[slot] = lists_something ? row_norms[at] : 0.0;
     }
-    const float* bars = lists.bar;
-    double* queue = lists.scaled + 64 * warp;
-    int* queue_where = lists.where + 64 * warp;
+    const float* bars = lists.bar();
+    double* queue = lists.scaled() + 64 * warp;
+    int* queue_where = lists.where() + 64 * warp;
     int n_waiting = 0;
     __syncthreads();
 
@@ -282,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) walk(
             for (int slot = lane; slot < n_tiles * 8; slot += 32) edge[slot] = edge_products[slot];
             if (probing && n_strips == 0 && lane < parts)
                 for (int slot = 0; slot < n_rows; ++slot)
-                    ((float*)lists.keys)[slot * 2 * n_neighbors + warp * parts + lane] = -1e30f;
+                    ((float*)lists.keys())[slot * 2 * n_neighbors + warp * parts + lane] = -1e30f;
 
             for (int strip = 0; strip < (probing ? min(n_strips, 1) : n_strips); ++strip) {
                 const int strip_column = segment_column + WIDTH * strip;
@@ -399,14 +384,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) walk(
         __syncthreads();
         if (probing) {
             for (int slot = threadIdx.x; slot < max_rows; slot += 32 * WARPS) {
-                const bool lists_something = lists.norm[slot] > 0.0;
+                const bool lists_something = lists.norm()[slot] > 0.0;
                 const bool probed = n_groups >= n_neighbors && lists_something;
-                lists.bar[slot] = probed ? first_bar(slot, n_groups, n_neighbors) : lists_something ? -1e30f : 1e30f;
-                for (int rank = 0; rank < n_neighbors; ++rank) lists.keys[slot * n_neighbors + rank] = NO_KEY;
+                lists.bar()[slot] = probed ? first_bar(slot, n_groups, n_neighbors) : lists_something ? -1e30f : 1e30f;
             }
+            __syncthreads();
+            for (int place = threadIdx.x; place < max_rows * n_neighbors; place += 32 * WARPS)
+                lists.keys()[place] = NO_KEY;
             __syncthreads();
         }
     }
     for (int place = threadIdx.x; place < n_rows * n_neighbors; place += 32 * WARPS)
-        keys[(origin + first_row) * n_neighbors + place] = lists.keys[place];
+        keys[(origin + first_row) * n_neighbors + place] = lists.keys()[place];
 }
