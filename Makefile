@@ -38,7 +38,7 @@ test-gpu: install  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu
 
 bench: install  ## speed and memory against peers, to benchmarks/RESULTS.md (under 30 minutes on two cores)
-	$(BIN)/python -m benchmarks all
+	env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks all  # peers wait as they please
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) build dist $(OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
