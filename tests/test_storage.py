@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from raxss import storage
@@ -283,3 +284,49 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_and_a_living_one_is_let_b
             assert sum(one.name.startswith(".result") for one in tmp_path.iterdir()) == 2
         storage.write_text(tmp_path / "table.csv", "whole")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["result", "table.csv"]
+
+
+# Tables -------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_as_pandas_reads_it(tmp_path):
+    table = pd.DataFrame(
+        {
+            "name": ["a", None, "ü"],
+            "rate": [1.0, np.nan, 3.0],
+            "place": np.array([1, 2, 3], dtype=np.int32),
+            "kept": [True, False, True],
+            "kind": pd.Categorical(["x", "y", "x"]),
+        }
+    )
+    table.to_parquet(tmp_path / "a.parquet")
+    read = storage.read_parquet(tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(read, table)
+    pd.testing.assert_frame_equal(read, pd.read_parquet(tmp_path / "a.parquet"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+@pytest.mark.parametrize(("reader", "starts_some"), [("read_parquet", False), ("pd.read_parquet", True)])
+def test_reading_a_table_starts_no_thread_that_could_abort_the_end_of_the_process(
+    tmp_path, reader, starts_some
+):
+    pd.DataFrame({"a": np.arange(9), "b": list("abcdefghi")}).to_parquet(tmp_path / "a.parquet")
+    script = f"""
+        import os, sys
+        import pandas as pd, pyarrow.parquet
+        from raxss.storage import read_parquet
+        before = len(os.listdir("/proc/self/task"))
+        {reader}(sys.argv[1])
+        print(len(os.listdir("/proc/self/task")) - before)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "a.parquet")]
+    told = subprocess.run(command, capture_output=True, text=True, check=starts_some is False)
+    assert (int(told.stdout) > 0) == starts_some
+
+
+def test_what_is_no_table_is_an_error_of_its_reader(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match="Parquet"):
+        storage.read_parquet(tmp_path / "a.parquet")
+    with pytest.raises(OSError, match=r"b\.parquet"):
+        storage.read_parquet(tmp_path / "b.parquet")

@@ -21,9 +21,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raxss.errors import OutputError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARK = ".raxss"  # in every folder that was written whole
 ADVICE = "Nothing was left half-written. Choose a folder that can be written and has room"
@@ -43,6 +46,29 @@ def write_text(path: Path | str, text: str) -> None:
 def write_json(path: Path | str, value: Any) -> None:
     """`write_bytes` for JSON; NaN becomes null, because JSON has none."""
     write_text(path, json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_parquet(path: Path | str) -> pd.DataFrame:
+    """A Parquet table, read by the calling thread alone.
+
+    Arrow's own threads, which `pandas.read_parquet` starts, now and then abort a process that ends soon after
+    (apache/arrow issue 34314): everything was done, and the exit code says that it was not. A file that is in
+    memory, read without threads, starts none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> place = Path(tempfile.mkdtemp()) / "a.parquet"
+    >>> pd.DataFrame({"name": ["a", "b"], "rate": [1.0, 2.0]}).to_parquet(place)
+    >>> read_parquet(place)["rate"].tolist()
+    [1.0, 2.0]
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(pa.BufferReader(Path(path).read_bytes())) as file:
+        return file.read(use_threads=False).to_pandas(use_threads=False)
 
 
 @contextmanager

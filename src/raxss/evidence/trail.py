@@ -31,7 +31,7 @@ from raxss.evidence.tables import write_parquet
 from raxss.memory import refuse_too_large
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
-from raxss.storage import json_ready, make_folder, whole_file, whole_folder, write_text
+from raxss.storage import json_ready, make_folder, read_parquet, whole_file, whole_folder, write_text
 from raxss.windows import Windows
 
 NOTE = "Research use only. Not for diagnosis."
@@ -215,7 +215,7 @@ class SeriesEvidence:
         try:
             head = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
             windows, neighbors = (
-                pd.read_parquet(folder / f"{name}.parquet") for name in ("windows", "neighbors")
+                read_parquet(folder / f"{name}.parquet") for name in ("windows", "neighbors")
             )
             if head["format"] != FORMAT:
                 raise ValueError(f"its format is {head['format']!r}, needed is {FORMAT!r}")

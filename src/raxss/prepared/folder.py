@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from raxss.errors import RecordingError, shown
 from raxss.preparation import Preparation
 from raxss.recordings.series import ORIGINS, Series, SeriesCollection
-from raxss.storage import MARK, sha256_of
+from raxss.storage import MARK, read_parquet, sha256_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,10 +256,8 @@ def _check_file(folder: Path, name: str, told: dict[str, Any], *, hashed: bool) 
 
 
 def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
-    import pandas as pd
-
     try:
-        table = pd.read_parquet(folder / TABLE)
+        table = read_parquet(folder / TABLE)
     except Exception as error:  # pyarrow raises whatever its parser stumbles over
         raise _damaged(folder, f"{TABLE} cannot be read") from error
     if list(table.columns) != list(COLUMNS) or len(table) == 0 or not table["name"].is_unique:
