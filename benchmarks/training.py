@@ -37,20 +37,18 @@ from benchmarks.common import SEED, Disagreement, recorded, table, tell, timed
 from raxss import RAxSSClassifier, Series, estimator, storage, training
 from raxss.backbones import build_backbone, n_parameters
 from raxss.config import Config, TrainingConfig
-from raxss.training import (
+from raxss.pool import Batch, WindowPool
+from raxss.step_memory import step_bytes
+from raxss.stepping import (
     STEPS_BEFORE_REPLAY,
-    Batch,
     Learner,
-    WindowPool,
     adam,
     autocast_type,
     batch_loss,
     reproducible,
-    step_bytes,
     step_for,
-    train,
-    train_epoch,
 )
+from raxss.training import train, train_epoch
 
 LENGTHS = Path(__file__).with_name("ds003029_lengths.csv")
 STRIDE = 5

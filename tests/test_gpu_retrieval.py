@@ -197,7 +197,7 @@ def test_where_the_kernel_cannot_be_used_it_is_said_once_and_the_lists_are_the_s
     if reason.startswith("compute"):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     if reason.endswith("free"):
-        monkeypatch.setattr(on_torch, "_free_bytes", lambda place: 1_000_000)
+        monkeypatch.setattr(on_torch, "free_on_gpu", lambda place: 1_000_000)
     with caplog.at_level(logging.WARNING, logger="raxss"):
         for _ in range(2):
             after = retrieve(samples, window_length=128, stride=5, **settings, device="cuda")

@@ -11,25 +11,18 @@ import torch
 from benchmarks.training import one_seed, step_rate
 from torch import nn
 
-from raxss import Series, training
+from raxss import Series, step_memory, stepping
+from raxss import pool as pool_module
 from raxss.backbones import build_backbone
 from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
+from raxss.memory import available_bytes
+from raxss.pool import WindowPool
 from raxss.sampling import epoch_order
-from raxss.training import (
-    Learner,
-    WindowPool,
-    adam,
-    autocast_type,
-    available_bytes,
-    feature_moments,
-    reproducible,
-    step_bytes,
-    take_step,
-    train,
-    train_epoch,
-    validate,
-)
+from raxss.step_memory import step_bytes
+from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
+from raxss.training import feature_moments, train, train_epoch, validate
+from toys import assert_same_bits, weights_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -67,16 +60,6 @@ def learner_of(backbone="patchtst", *, learned=False, device=DEVICE):
     return Learner(network, temperature=0.1, learned=learned).to(device)
 
 
-def weights_of(learner):
-    return {name: value.cpu().clone() for name, value in learner.state_dict().items()}
-
-
-def assert_same_bits(first, second):
-    assert first.keys() == second.keys()
-    for name in first:
-        assert torch.equal(first[name], second[name]), name
-
-
 @contextlib.contextmanager
 def waiting(mode):
     with warnings.catch_warnings():
@@ -96,7 +79,7 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
     pool, learner = pool_of(rng, on_host=on_host), learner_of(backbone, learned=True)
     config = TrainingConfig(batch_size=512, precision=precision, **PAPER)
     order = epoch_order(pool.n_windows, pool.n_samples, seed=1, epoch=0)
-    n_steps, seen = training.steps_an_epoch(config, len(pool)), []
+    n_steps, seen = stepping.steps_an_epoch(config, len(pool)), []
     assert n_steps >= 4
 
     def on_step(step):
@@ -120,12 +103,12 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
     pool = pool_of(rng)
     config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
     assert len(pool) % 192 > 0
-    assert len(pool) // 192 > 2 * training.STEPS_BEFORE_REPLAY
+    assert len(pool) // 192 > 2 * stepping.STEPS_BEFORE_REPLAY
     ends, replays = [], []
     replay = torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
-    for n_plain in (training.STEPS_BEFORE_REPLAY, 10**9):
-        monkeypatch.setattr(training, "STEPS_BEFORE_REPLAY", n_plain)
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
         learner = learner_of(backbone, learned=True)
         trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy")
         ends.append((weights_of(learner), trained.history, len(replays)))
@@ -190,10 +173,10 @@ def test_a_pool_in_the_hosts_memory_trains_the_same_bits(rng):
 
 
 def test_a_pool_that_does_not_fit_stays_on_the_host_and_says_so(rng, monkeypatch, caplog):
-    monkeypatch.setattr(training, "available_bytes", lambda device: 500_000)
+    monkeypatch.setattr(pool_module, "available_bytes", lambda device: 500_000)
     with caplog.at_level(logging.WARNING, logger="raxss"):
         pool = pool_of(rng)
-    needed = 4 * pool.strip.numel() + training.BYTES_A_WINDOW * len(pool)
+    needed = 4 * pool.strip.numel() + pool_module.BYTES_A_WINDOW * len(pool)
     assert pool.on_host
     assert f"need {needed / 1e6:.1f} MB of memory and cuda has 0.5 MB free" in caplog.text
     assert pool.take(torch.tensor([3, 1])).windows.device.type == "cuda"
@@ -260,7 +243,7 @@ def test_a_gpu_whose_memory_ends_in_a_step_is_told_with_the_batch_size(rng):
 
 def test_a_batch_that_cannot_fit_on_the_gpu_is_refused_before_the_first_step(rng, monkeypatch):
     learner, pool = learner_of(), pool_of(rng)
-    monkeypatch.setattr(training, "available_bytes", lambda device: 10_000_000)
+    monkeypatch.setattr(step_memory, "available_bytes", lambda device: 10_000_000)
     with pytest.raises(
         TrainingError, match=r"batch of 512 windows needs at least .* 10\.0 MB are free on cuda"
     ):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
+from raxss.compiled import run_on_threads
 from raxss.retrieval import Retrieval, retrieve
 from raxss.retrieval.blocked import nearest_by_blocks
-from raxss.retrieval.compiled import run_on_threads
 from raxss.retrieval.diagonal import (
     _Tiles,
     fresh_starts,

@@ -10,29 +10,19 @@ import torch
 from torch import nn
 
 import naive
-from raxss import Series, memory, training
+from raxss import Series, memory, step_memory
+from raxss import pool as pool_module
 from raxss.backbones import build_backbone
 from raxss.checkpoints import state_of
 from raxss.config import TrainingConfig
 from raxss.errors import DataError, ModelError, TrainingError
+from raxss.memory import available_bytes
+from raxss.pool import WindowPool
 from raxss.sampling import epoch_order
-from raxss.training import (
-    Learner,
-    WindowPool,
-    autocast_type,
-    available_bytes,
-    batch_loss,
-    check_step_memory,
-    feature_moments,
-    fit_temperature,
-    learning_rate,
-    pool_posteriors,
-    step_bytes,
-    step_for,
-    train,
-    train_epoch,
-    validate,
-)
+from raxss.step_memory import check_step_memory, step_bytes
+from raxss.stepping import Learner, autocast_type, batch_loss, learning_rate, step_for
+from raxss.training import feature_moments, fit_temperature, pool_posteriors, train, train_epoch, validate
+from toys import assert_same_bits, weights_of
 
 LENGTH, STRIDE = 16, 4
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -65,16 +55,6 @@ def toy_learner(seed=0, *, learned=False, device="cpu"):
         nn.Conv1d(1, 8, 5), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(96, 1)
     )
     return Learner(network, temperature=0.1, learned=learned).to(device)
-
-
-def weights_of(learner):
-    return {name: value.cpu().clone() for name, value in learner.state_dict().items()}
-
-
-def assert_bitwise_equal(first, second):
-    assert first.keys() == second.keys()
-    for name in first:
-        assert torch.equal(first[name], second[name]), name
 
 
 class Watcher:
@@ -225,7 +205,7 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
             )
     resumed = toy_learner(seed=99, learned=True, device=device)  # its own weights must not matter
     found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
-    assert_bitwise_equal(weights_of(whole), weights_of(resumed))
+    assert_same_bits(weights_of(whole), weights_of(resumed))
     assert found.best_epoch == expected.best_epoch
     for one, other in zip(found.history, expected.history, strict=True):
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
@@ -240,7 +220,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others(rng, devi
         learner = toy_learner(device=device)
         train(learner, pool, None, config=config, seed=seed, fingerprint="toy")
         results.append(weights_of(learner))
-    assert_bitwise_equal(results[0], results[1])
+    assert_same_bits(results[0], results[1])
     assert not torch.equal(results[0]["backbone.0.weight"], results[2]["backbone.0.weight"])
 
 
@@ -280,7 +260,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(rng, caplog):
         fingerprint="toy",
         callbacks=[Watcher(stop_after_epoch=trained.best_epoch)],
     )
-    assert_bitwise_equal(weights_of(learner), weights_of(reference))
+    assert_same_bits(weights_of(learner), weights_of(reference))
 
 
 def test_ctrl_c_in_the_first_epoch_has_nothing_to_keep(rng):
@@ -465,7 +445,7 @@ def test_taken_windows_come_with_what_belongs_to_them(rng):
 
 
 def test_feature_moments_are_those_of_all_features_at_once(rng, monkeypatch):
-    monkeypatch.setitem(training.WINDOWS_A_PASS, "cpu", 7)  # several passes, the last one shorter
+    monkeypatch.setitem(pool_module.WINDOWS_A_PASS, "cpu", 7)  # several passes, the last one shorter
     pool = toy_pool(rng)
     backbone = build_backbone("convnet", n_variates=1, window_length=LENGTH, n_outputs=1)
     mean, scale = feature_moments(backbone, pool)
@@ -504,14 +484,14 @@ def test_the_trial_leaves_weights_statistics_and_generator_alone(rng):
     torch.manual_seed(3)
     assert step_bytes(learner.backbone, pool, 64) > 0
     assert torch.equal(torch.rand(2), expected)
-    assert_bitwise_equal(state_of(learner), before)
+    assert_same_bits(state_of(learner), before)
 
 
 def test_a_batch_that_cannot_fit_is_refused_with_both_numbers_before_it_starts(rng, monkeypatch):
     pool, learner, watcher = toy_pool(rng), toy_learner(), Watcher()
     n_windows = len(pool)
     needed = step_bytes(learner.backbone, pool, n_windows)
-    monkeypatch.setattr(training, "available_bytes", lambda device: needed // 3)
+    monkeypatch.setattr(step_memory, "available_bytes", lambda device: needed // 3)
     told = (
         rf"batch of {n_windows} windows needs at least {needed / 1e6:.1f} MB .*{needed / 3e6:.1f} MB are free"
     )
@@ -533,14 +513,14 @@ def test_a_batch_that_hardly_fits_is_warned_of_and_tried(rng, monkeypatch, caplo
     needed = step_bytes(learner.backbone, pool, 100)
     for free, warned in ((1.1 * needed, True), (1.3 * needed, False)):
         caplog.clear()
-        monkeypatch.setattr(training, "available_bytes", lambda device, free=free: int(free))
+        monkeypatch.setattr(step_memory, "available_bytes", lambda device, free=free: int(free))
         with caplog.at_level(logging.WARNING, logger="raxss"):
             check_step_memory(learner.backbone, pool, TrainingConfig(batch_size=100))
         assert ("this may not fit" in caplog.text) is warned
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(rng, monkeypatch):
-    monkeypatch.setattr(training, "available_bytes", lambda device: None)
+    monkeypatch.setattr(step_memory, "available_bytes", lambda device: None)
     check_step_memory(toy_learner().backbone, toy_pool(rng), TrainingConfig(batch_size=10**9))
 
 
@@ -554,7 +534,7 @@ def test_the_free_memory_of_this_machine_is_what_the_kernel_says():
 
 def test_a_pool_that_no_memory_bears_is_refused_with_its_size(rng, monkeypatch):
     pool = toy_pool(rng)
-    needed = 2 * 4 * pool.strip.numel() + training.BYTES_A_WINDOW * len(pool)
+    needed = 2 * 4 * pool.strip.numel() + pool_module.BYTES_A_WINDOW * len(pool)
     monkeypatch.setattr(memory, "available_memory", lambda: needed - 1)
     told = rf"training on {len(pool)} windows of 12 series needs {needed / 1e9:.1f} GB"
     with pytest.raises(DataError, match=told):

@@ -1,6 +1,7 @@
 """Small series and networks that several tests share."""
 
 import numpy as np
+import torch
 from torch import nn
 
 from raxss import Series, SeriesCollection
@@ -31,3 +32,15 @@ class Tiny(nn.Module):
 
     def forward(self, windows):
         return self.linear(windows.flatten(1))
+
+
+def weights_of(learner):
+    """A copy of all parameters and buffers, on the CPU."""
+    return {name: value.cpu().clone() for name, value in learner.state_dict().items()}
+
+
+def assert_same_bits(first, second):
+    """Of two such copies."""
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name

@@ -6,7 +6,7 @@
 
 With equal weights this is plain Stochastic Sparse Sampling (SSS). In training the windows of many series
 come in one batch; ``series`` then says which window belongs to which, and one vectorised pass serves all.
-Next: evidence/ takes a prediction apart again; training.py puts these into the loss.
+Next: evidence/ takes a prediction apart again; stepping.py puts these into the loss.
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ from raxss.inputs import (
     common_preparation,
 )
 from raxss.model_folder import load_model, save_model
+from raxss.pool import WindowPool
 from raxss.prediction import Scorer, Scores, pick_device
 from raxss.preparation import Scaling, check_series
 from raxss.progress import ProgressBar, share_bar
@@ -50,15 +51,8 @@ from raxss.retrieval import Retrieval
 from raxss.retrieval.batch import batch_support
 from raxss.retrieval.cache import cached_retrieve, cached_retrieve_many
 from raxss.splits import hold_out
-from raxss.training import (
-    BatchSupport,
-    Callback,
-    Learner,
-    WindowPool,
-    feature_moments,
-    fit_temperature,
-    train,
-)
+from raxss.stepping import BatchSupport, Learner
+from raxss.training import Callback, feature_moments, fit_temperature, train
 from raxss.windows import Windows, windows_of
 
 LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raxss.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
 
 _MEMINFO = Path("/proc/meminfo")
 _GROUP = Path("/sys/fs/cgroup")  # where a container is told its limit
@@ -18,6 +22,34 @@ def available_memory() -> int | None:
     """Bytes that can be taken without swapping or being killed; None where the system does not tell."""
     known = [one for one in (_of_the_machine(), _of_the_container()) if one is not None]
     return min(known, default=None)
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Memory that is free on a device, or None where the system does not tell.
+
+    >>> import torch
+    >>> free = available_bytes(torch.device("cpu"))
+    >>> free is None or free > 0
+    True
+    """
+    return free_on_gpu(device) if device.type == "cuda" else available_memory()
+
+
+def free_on_gpu(device: torch.device) -> int:
+    """Bytes of a CUDA device that can still be had, what torch holds idle included."""
+    import torch
+
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + idle
+
+
+def gigabytes(n_bytes: float) -> str:
+    """For messages.
+
+    >>> gigabytes(2.34e9), gigabytes(5e6)
+    ('2.3 GB', '5.0 MB')
+    """
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
 
 
 def refuse_too_large(n_bytes: int, what: str, advice: str) -> None:

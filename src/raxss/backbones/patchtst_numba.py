@@ -12,9 +12,7 @@ Next: patchtst_kernels.py has the loops.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -23,6 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
+
+from raxss.compiled import run_on_threads
 
 if TYPE_CHECKING:
     from raxss.backbones.patchtst import EncoderLayer, PatchTST
@@ -273,29 +273,15 @@ def _share(n_windows: int, kernel: Callable[..., None], *arguments: Any) -> None
     """``kernel(first, last, *arguments)`` for every chunk of windows, on as many threads as torch uses."""
     from raxss.backbones.patchtst_kernels import CHUNK
 
-    firsts = iter(range(0, n_windows, CHUNK))
-    lock = threading.Lock()
-    stopped = threading.Event()
+    firsts = range(0, n_windows, CHUNK)
+    pending = iter(firsts)
 
-    def until_none_is_left() -> None:
-        while not stopped.is_set():
-            with lock:
-                first = next(firsts, None)
-            if first is None:
-                return
+    def work() -> Iterator[None]:
+        for first in pending:
             kernel(first, min(first + CHUNK, n_windows), *arguments)
+            yield
 
-    n_threads = min(torch.get_num_threads(), -(-n_windows // CHUNK))
-    if n_threads <= 1:
-        until_none_is_left()
-        return
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="raxss-patchtst") as threads:
-        futures = [threads.submit(until_none_is_left) for _ in range(n_threads)]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            stopped.set()  # Ctrl-C, or an error in one thread: the others end after their chunk
+    run_on_threads(work, n_tasks=len(firsts))
 
 
 # Batch normalisation

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.retrieval.compiled import now_and_then, run_on_threads
+from raxss.compiled import now_and_then, run_on_threads
 from raxss.retrieval.kernels import select_rows
 from raxss.retrieval.search import Search
 

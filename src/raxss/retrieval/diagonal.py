@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.retrieval.compiled import compiled, run_on_threads
+from raxss.compiled import compiled, run_on_threads
+from raxss.retrieval.blocked import nearest_by_blocks
 from raxss.retrieval.kernels import (
     NO_KEY,
     NONE,
@@ -70,6 +71,14 @@ def suits_diagonals(search: Search) -> bool:
 def _is_a_triangle(search: Search) -> bool:
     """Whether each pair need be looked at only once, since it serves the lists of both its windows."""
     return search.spread_gap == 1 and len(search.bank) == search.n_windows - int(search.nonfinite.sum())
+
+
+def nearest_on_cpu(
+    search: Search, *, on_progress: Callable[[float], None] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Exact lists by the path that suits the search."""
+    nearest = nearest_by_diagonals if suits_diagonals(search) else nearest_by_blocks
+    return nearest(search, on_progress=on_progress)
 
 
 def nearest_by_diagonals(

@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from raxss.errors import ConfigError, DataError, nearest
 from raxss.memory import refuse_too_large
 from raxss.recordings.series import Series
-from raxss.retrieval.blocked import nearest_by_blocks
-from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
+from raxss.retrieval.diagonal import nearest_on_cpu
 from raxss.retrieval.on_torch import nearest_on_torch
 from raxss.retrieval.result import Retrieval, WindowFlag
 from raxss.retrieval.search import Search, search_features, search_signal
@@ -209,12 +208,8 @@ def _nearest(
     search: Search, device: str, on_progress: Callable[[float], None] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Send a search down the path that suits it."""
-    if device != "cpu":
-        lists = nearest_on_torch(search, device)
-    elif suits_diagonals(search):
-        lists = nearest_by_diagonals(search, on_progress=on_progress)
-    else:
-        lists = nearest_by_blocks(search, on_progress=on_progress)
+    on_cpu = device == "cpu"
+    lists = nearest_on_cpu(search, on_progress=on_progress) if on_cpu else nearest_on_torch(search, device)
     if on_progress is not None:
         on_progress(1.0)
     return lists

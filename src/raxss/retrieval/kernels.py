@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.retrieval.compiled import compiled
+from raxss.compiled import compiled
 from raxss.retrieval.vectors import (
     COLUMNS,
     LANES,

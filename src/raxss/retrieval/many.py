@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from raxss.compiled import now_and_then, run_on_threads
 from raxss.errors import DataError
 from raxss.recordings.series import Series
-from raxss.retrieval.compiled import now_and_then, run_on_threads
 from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
 from raxss.retrieval.front import BANK_SIZE, ask, retrieve
 from raxss.retrieval.on_torch import nearest_of_each

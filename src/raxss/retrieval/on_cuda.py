@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raxss.retrieval.compiled import compiled, run_on_threads
+from raxss.compiled import compiled, run_on_threads
+from raxss.memory import free_on_gpu
 from raxss.retrieval.diagonal import fresh_starts
 from raxss.retrieval.kernels import GRID, NONE, first_eligible
 from raxss.retrieval.search import Search, sliding_means
@@ -654,9 +655,7 @@ def _n_terms(search: Search) -> int:
 
 def _most_products(device: torch.device) -> int:
     """How many full products one launch may hold."""
-    free, _ = torch.cuda.mem_get_info(device)
-    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(_MEMORY_SHARE * (free + idle)) // 8
+    return int(_MEMORY_SHARE * free_on_gpu(device)) // 8
 
 
 def _to_host(tensor: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from raxss.errors import ConfigError
-from raxss.retrieval.blocked import nearest_by_blocks
-from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
+from raxss.memory import free_on_gpu, gigabytes
+from raxss.retrieval.diagonal import nearest_on_cpu, suits_diagonals
 from raxss.retrieval.kernels import GRID, NONE
 from raxss.retrieval.on_cuda import bytes_needed, nearest_on_cuda, too_much_for_it, why_not
 from raxss.retrieval.search import Search
@@ -86,21 +86,21 @@ def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, List
             torch.cuda.empty_cache()
             _say_once(
                 f"{place} ran out of memory in the fused retrieval kernel, which needs about "
-                f"{_gigabytes(bytes_needed(some))}. {_SLOWER}"
+                f"{gigabytes(bytes_needed(some))}. {_SLOWER}"
             )
 
 
 def _batches(searches: Sequence[Search], suited: list[int], place: torch.device) -> Iterator[list[int]]:
     """Searches that fit into the device's memory together; one that does not fit alone is left out, and said."""
-    free = _free_bytes(place)
+    free = free_on_gpu(place)
     batch: list[int] = []
     total = 0
     for which in suited:
         alone = bytes_needed([searches[which]])
         if alone > free:
             _say_once(
-                f"a search of {searches[which].n_windows} windows needs {_gigabytes(alone)} for the fused "
-                f"retrieval kernel, and {place} has {_gigabytes(free)} free. {_SLOWER}"
+                f"a search of {searches[which].n_windows} windows needs {gigabytes(alone)} for the fused "
+                f"retrieval kernel, and {place} has {gigabytes(free)} free. {_SLOWER}"
             )
             continue
         if batch and total + alone > free // 2:
@@ -116,7 +116,7 @@ def _by_products_within_memory(search: Search, place: torch.device, block_values
     """Lists by products in blocks as large as the memory allows; on the CPU where not even small ones fit."""
     if place.type != "cuda":
         return nearest_by_products(search, place, block_values=block_values)
-    block_values = min(block_values, _free_bytes(place) // (8 * _COPIES))
+    block_values = min(block_values, free_on_gpu(place) // (8 * _COPIES))
     while block_values >= _LEAST_BLOCK_VALUES:
         try:
             return nearest_by_products(search, place, block_values=block_values)
@@ -125,10 +125,10 @@ def _by_products_within_memory(search: Search, place: torch.device, block_values
             block_values //= 4
     needed = 8 * (_COPIES * _LEAST_BLOCK_VALUES + search.samples.size + 4 * search.n_windows)
     _say_once(
-        f"a search of {search.n_windows} windows needs at least {_gigabytes(needed)} on {place}, which has "
-        f"{_gigabytes(_free_bytes(place))} free; it is done on the CPU, with the same lists."
+        f"a search of {search.n_windows} windows needs at least {gigabytes(needed)} on {place}, which has "
+        f"{gigabytes(free_on_gpu(place))} free; it is done on the CPU, with the same lists."
     )
-    return nearest_by_diagonals(search) if suits_diagonals(search) else nearest_by_blocks(search)
+    return nearest_on_cpu(search)
 
 
 def nearest_by_products(search: Search, place: torch.device, *, block_values: int = _BLOCK_VALUES) -> Lists:
@@ -204,16 +204,6 @@ def _device(name: str) -> torch.device:
             f"device {name!r} cannot be used ({reason}). Use 'cpu', or a torch device of this machine."
         ) from error
     return place
-
-
-def _free_bytes(place: torch.device) -> int:
-    """Memory of a CUDA device that can still be had, what torch holds idle included."""
-    free, _ = torch.cuda.mem_get_info(place)
-    return free + torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
-
-
-def _gigabytes(n_bytes: int) -> str:
-    return f"{n_bytes / 1e9:.2g} GB"
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from raxss.retrieval.compiled import compiled, compiled_sum
+from raxss.compiled import compiled, compiled_sum
 from raxss.retrieval.kernels import NONE
 
 FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller deviation is no shape

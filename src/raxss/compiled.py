@@ -63,7 +63,7 @@ def run_on_threads(
     if n_threads == 1:
         until_stopped(0)
     elif n_threads > 1:
-        with ThreadPoolExecutor(n_threads, thread_name_prefix="raxss-retrieval") as threads:
+        with ThreadPoolExecutor(n_threads, thread_name_prefix="raxss") as threads:
             futures = [threads.submit(until_stopped, which) for which in range(n_threads)]
             try:
                 while wait(futures, TELL_EVERY, FIRST_EXCEPTION).not_done and not stopped.is_set():
