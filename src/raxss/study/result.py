@@ -1,0 +1,116 @@
+"""What does one cell of a comparison leave behind?
+
+    one fit of one system on one split -> CellResult -> a JSON file that appears whole, and says when it is not
+
+The file holds what the numbers of the table come from: the probability of every test series. The same cell on
+the same device gives the same bytes; how long it took, and where, lies in a file beside it.
+Next: cells.py makes them; report.py puts them into a table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.errors import DataError
+from raxss.storage import json_ready, write_json
+
+FORMAT = "raxss cell 1"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CellResult:
+    """How one system, trained with one seed on one split, did on the test part.
+
+    Attributes
+    ----------
+    dataset, system, seed, fold
+        Which cell it is. ``fold`` is None for a single split, else the fold or the group left out.
+    config_hash
+        Of everything that decides the numbers: data, split, settings.
+    classes, positive
+        Columns of ``probabilities``; the class that F1, AUC and average precision are about, None where there are
+        more than two.
+    settings
+        As resolved: those of the estimator, and what was chosen on validation.
+    split
+        What was kept together, how it was balanced, how many series in each part.
+    names, labels, groups
+        ``(n_test,)`` of the test series; groups are what a bootstrap draws.
+    probabilities
+        ``(n_test, C)``.
+    window_accuracy
+        Share of the test windows with the right class; None for systems that score no windows.
+    validation
+        Figures on the validation part.
+    n_parameters
+        Of the network, None where there is none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> result = CellResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
+    ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
+    ...                     probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]))
+    >>> place = Path(tempfile.mkdtemp()) / "cell.json"
+    >>> result.write(place)
+    >>> CellResult.read(place).probabilities
+    array([[0.9, 0.1],
+           [0.2, 0.8]])
+    """
+
+    dataset: str
+    system: str
+    seed: int
+    fold: str | None = None
+    config_hash: str
+    classes: tuple[Any, ...]
+    positive: Any = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    split: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...]
+    labels: tuple[Any, ...]
+    groups: tuple[str, ...]
+    probabilities: NDArray[np.float64]
+    window_accuracy: float | None = None
+    validation: dict[str, float] = field(default_factory=dict)
+    n_parameters: int | None = None
+
+    def write(self, path: Path | str) -> None:
+        """As JSON, with a seal over its content."""
+        content = json_ready({"format": FORMAT, **dataclasses.asdict(self)})
+        write_json(path, {**content, "seal": _seal(content)})
+
+    @classmethod
+    def read(cls, path: Path | str) -> CellResult:
+        """Read what `write` wrote; refuse a file that was cut short or changed."""
+        path = Path(path)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            sealed = content.pop("seal")
+            if content["format"] != FORMAT:
+                raise ValueError(f"its format is {content['format']!r}, needed is {FORMAT!r}")
+            if sealed != _seal(content):
+                raise ValueError("its content does not fit its seal")
+            del content["format"]
+            for name in ("classes", "names", "labels", "groups"):
+                content[name] = tuple(content[name])
+            content["probabilities"] = np.array(content["probabilities"], dtype=np.float64)
+            return cls(**content)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path.name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
+                "Remove it and run the study again: what is missing is computed anew."
+            ) from error
+
+
+def _seal(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
