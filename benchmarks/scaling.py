@@ -9,6 +9,7 @@ says what an archive costs. Next: scaling_page.py writes docs/scaling.md from wh
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ WINDOW_LENGTH, STRIDE, N_NEIGHBORS = 1024, 5, 10  # the paper's
 BATCHES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 CPU_LENGTHS = (12_500, 25_000, 50_000, 100_000, 200_000)
 GPU_LENGTHS = (50_000, 100_000, 200_000, 400_000, 1_000_000)
+TERMS = ("call", "sample", "multiply_add", "pair", "pair_and_sample", "entry")  # of `terms_of_retrieval`
 POOLED_SAMPLES = 24_999  # 300 s at 1 kHz, pooled 24/12: one channel of a recording
 
 
@@ -156,6 +158,8 @@ class Costs:
         Before the first pair of a series.
     pair_s
         Of retrieval, for every two windows that are compared, at the paper's length and stride.
+    entry_s
+        Of retrieval, for every entry of a list of neighbours that is made, also where a better one replaces it.
     batch_s, network_s
         Of the network alone: to start a batch, and for each window in it.
     window_s
@@ -166,6 +170,7 @@ class Costs:
 
     call_s: float
     pair_s: float
+    entry_s: float
     batch_s: float
     network_s: float
     window_s: float
@@ -189,18 +194,28 @@ def fit(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[fl
 def costs_of(scaling: dict[str, Any]) -> Costs:
     """The model's constants from one run of this part."""
     retrieval, network, prediction = (scaling[name] for name in ("retrieval", "network", "prediction"))
-    call_s, pair_s = fit(
-        [[1.0] * len(retrieval), [one["pairs"] for one in retrieval]], [one["seconds"] for one in retrieval]
+    call_s, pair_s, entry_s = fit(
+        [
+            [1.0] * len(retrieval),
+            [one["pairs"] for one in retrieval],
+            [entries(one["n_windows"]) for one in retrieval],
+        ],
+        [one["seconds"] for one in retrieval],
     )
     batch_s, network_s = fit(
         [[1.0] * len(network), [one["batch"] for one in network]], [one["seconds"] for one in network]
     )
-    searched = [one["pairs"] * pair_s + one["channels"] * call_s for one in prediction]
+    searched = [
+        one["pairs"] * pair_s
+        + one["channels"] * (call_s + entries(one["n_windows"] // one["channels"]) * entry_s)
+        for one in prediction
+    ]
     rest = [max(one["seconds"] - part, 0.0) for one, part in zip(prediction, searched, strict=True)]
     largest = prediction[-1]
     return Costs(
         call_s=call_s,
         pair_s=pair_s,
+        entry_s=entry_s,
         batch_s=batch_s,
         network_s=network_s,
         window_s=max(rest[-1] / largest["n_windows"], network_s),
@@ -208,26 +223,45 @@ def costs_of(scaling: dict[str, Any]) -> Costs:
     )
 
 
-def terms_of_a_pair(cases: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """What a pair costs on the CPU, split up: seconds = pairs x (2 stride x a + b + L x c).
+def entries(n_windows: int, bank_size: int | None = None, n_neighbors: int = N_NEIGHBORS) -> float:
+    """How often a list of neighbours is changed: n m (1 + ln(b / m)), where b windows are met in no order.
+
+    The k-th window that is met is among the best m so far with probability m / k.
+
+    >>> entries(10), round(entries(3_796) / 3_796)
+    (100.0, 69)
+    """
+    bank = min(n_windows, bank_size or n_windows)
+    return n_windows * n_neighbors * (1 + math.log(max(bank / n_neighbors, 1.0)))
+
+
+def terms_of_retrieval(cases: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """What retrieval costs on the CPU, split up.
+
+    seconds = call + samples x d + pairs x (2 stride x a + b + L x c) + entries x e
 
     a: one multiply-add of the recurrence; b: what every pair costs besides (scaling, comparing with the lists);
-    c: full products at the edges of tiles, where the recurrence starts anew.
+    c: full products at the edges of tiles, where the recurrence starts anew; d: means, norms and layout; e: one
+    change of a list.
     """
-    known = [one for one in cases if one["n_windows"] >= 5_000]  # below, starting threads is what is measured
-    if len(known) < 3:
+    if len(cases) < len(TERMS):
         return {}
-    columns = [
-        [one["pairs"] * 2.0 * one["stride"] for one in known],
-        [float(one["pairs"]) for one in known],
-        [float(one["pairs"]) * one["window_length"] for one in known],
-    ]
-    step, pair, anchor = fit(columns, [one["ours"]["seconds"] for one in known])
-    return {
-        "ns_per_multiply_add": step * 1e9,
-        "ns_per_pair": pair * 1e9,
-        "ns_per_pair_and_sample": anchor * 1e9,
-    }
+    found = fit(
+        [[values[term] for values in map(_amounts, cases)] for term in TERMS],
+        [one["ours"]["seconds"] for one in cases],
+    )
+    return dict(zip(TERMS, found, strict=True))
+
+
+def modelled_seconds(terms: dict[str, float], case: dict[str, Any]) -> float:
+    """What the terms say about one case."""
+    return sum(terms[term] * amount for term, amount in _amounts(case).items())
+
+
+def _amounts(case: dict[str, Any]) -> dict[str, float]:
+    pairs = float(case["pairs"])
+    amounts = (1.0, case["n_samples"], pairs * 2 * case["stride"], pairs, pairs * case["window_length"])
+    return dict(zip(TERMS, (*amounts, entries(case["n_windows"])), strict=True))
 
 
 @dataclass(frozen=True)
@@ -290,7 +324,8 @@ def archive_cost(
     """
     n_windows = archive.windows_per_series
     pairs = pairs_within(n_windows, bank_size)
-    search_s = archive.n_series * (costs.call_s + pairs * costs.pair_s) / workers
+    listed = entries(n_windows, bank_size)
+    search_s = archive.n_series * (costs.call_s + pairs * costs.pair_s + listed * costs.entry_s) / workers
     window_s = archive.n_series * n_windows * costs.window_s / workers
     return {
         "n_windows": float(archive.n_series * n_windows),

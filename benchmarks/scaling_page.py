@@ -12,6 +12,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.common import RESULTS, number, table
 from benchmarks.report import Everything, read_all
 from benchmarks.scaling import (
@@ -22,14 +24,21 @@ from benchmarks.scaling import (
     Costs,
     archive_cost,
     costs_of,
+    entries,
     fit,
-    terms_of_a_pair,
+    modelled_seconds,
+    terms_of_retrieval,
 )
 from raxss import storage
 
 DOCS = Path(__file__).parents[1] / "docs"
 BANK_SIZE = 65_536  # windows of a local bank, as in the settings of raxss: a little over an hour
 HOUR, DAY = Archive(hours=1.0), Archive(hours=24.0)
+
+
+def _share_of_entries(n_windows: int) -> float:
+    """Changes of lists in percent of the comparisons, of which every pair is two."""
+    return 100 * entries(n_windows) / (n_windows * (n_windows - 1))
 
 
 def write(results: Path = RESULTS, docs: Path = DOCS) -> str:
@@ -77,13 +86,13 @@ A channel of *T* samples has *n* = (*T* − *L*) / *s* + 1 windows of length *L*
 settings (1 kHz pooled 24/12, *L* = {WINDOW_LENGTH}, *s* = {STRIDE}, *m* = {N_NEIGHBORS} neighbours) an hour of one
 channel is 299,999 pooled samples and {HOUR.windows_per_series:,} windows. What is done with them:
 
-| work             | grows with            | formula                                                          |
-|------------------|-----------------------|------------------------------------------------------------------|
-| retrieval, exact | the square of windows | *n*(*n* − 1)/2 pairs × (2 *s* + *c*) multiply-adds, plus anchors |
-| retrieval, local | windows × bank        | *n* × *b*/2 pairs at the same price; *b* windows in the bank     |
-| network          | windows               | *n* × operations of a window / rate; every batch pays a start    |
-| weights          | windows               | one exponential a window, too little to be seen                  |
-| evidence         | windows               | a row a window and the lists of the strongest: bytes on disk     |
+| work             | grows with            | formula                                                            |
+|------------------|-----------------------|--------------------------------------------------------------------|
+| retrieval, exact | the square of windows | *n*(*n* − 1)/2 pairs × (2 *s* + *c*) multiply-adds, anchors, lists |
+| retrieval, local | windows × bank        | *n* × *b*/2 pairs at the same price; *b* windows in the bank       |
+| network          | windows               | *n* × operations of a window / rate; every batch pays a start      |
+| weights          | windows               | one exponential a window, too little to be seen                    |
+| evidence         | windows               | a row a window and the lists of the strongest: bytes on disk       |
 
 *Pairs.* Neighbouring windows share all but *s* samples at each end. Along a diagonal of the window-by-window
 matrix a dot product is the one before it plus *s* products that enter minus *s* that leave: 2 *s* multiply-adds
@@ -92,6 +101,11 @@ the worst entries of two lists. The similarity is symmetric, so every two window
 
 *Anchors.* The recurrence starts anew at the edges of tiles, with full products of *L* multiply-adds. There is one
 such product for every so many pairs, so it adds a small price per pair that grows with *L*.
+
+*Lists.* The k-th window that is met is among the best *m* so far with probability *m*/*k*, so a list is changed
+*m* (1 + ln(*n*/*m*)) times if windows are met in no order. That is {_share_of_entries(3_796):.1f} % of all
+comparisons at 3,796 windows and {_share_of_entries(199_796):.2f} % at 199,796, and why a pair of a
+short series seems dearer.
 
 *Memory.* Retrieval holds the lists and a few numbers a window, O(*n* × *m*), never a similarity matrix; a
 prediction holds the windows of one channel and no more. So the length of a channel decides how much memory is
@@ -121,6 +135,7 @@ def _measured_tables(everything: Everything, costs: dict[str, Costs]) -> str:
         ["fitted constant", *titles],
         [
             row("retrieval, ns a pair", lambda one: one.pair_s * 1e9),
+            row("retrieval, ns an entry of a list", lambda one: one.entry_s * 1e9),
             row("retrieval, ms a series", lambda one: one.call_s * 1e3),
             row("network, µs a window", lambda one: one.network_s * 1e6),
             row("network, ms a batch", lambda one: one.batch_s * 1e3),
@@ -131,16 +146,21 @@ def _measured_tables(everything: Everything, costs: dict[str, Costs]) -> str:
 
 
 def _terms(everything: Everything) -> list[str]:
-    """What a pair costs, split up over strides and lengths; from the comparison with other libraries."""
+    """What retrieval costs, split up over strides and lengths; from the comparison with other libraries."""
     told = []
     for name, parts in everything.items():
-        terms = terms_of_a_pair(parts["retrieval"]["results"]["cases"]) if "retrieval" in parts else {}
-        if terms:
+        cases = parts["retrieval"]["results"]["cases"] if "retrieval" in parts else []
+        if terms := terms_of_retrieval(cases):
             threads = parts["retrieval"]["results"]["settings"]["threads"]
+            off = [abs(modelled_seconds(terms, one) / one["ours"]["seconds"] - 1) for one in cases]
+            ns = {term: number(seconds * 1e9) for term, seconds in terms.items()}
             told.append(
                 f"Over all lengths and strides of the comparison with other libraries ({name}, {threads} threads), "
-                f"a pair takes 2 *s* × {number(terms['ns_per_multiply_add'])} + {number(terms['ns_per_pair'])} + "
-                f"*L* × {number(terms['ns_per_pair_and_sample'])} ns."
+                f"a pair takes 2 *s* × {ns['multiply_add']} + {ns['pair']} + *L* × {ns['pair_and_sample']} ns, an "
+                f"entry of a list {ns['entry']} ns, a sample {ns['sample']} ns and a call "
+                f"{number(terms['call'] * 1e3)} ms; half of the {len(cases)} times are within "
+                f"{100 * float(np.median(off)):.0f} % of that, all within {100 * max(off):.0f} %. So a pair costs "
+                "the same at every length; a short series has more entries for each of its pairs."
             )
     return told
 
@@ -171,7 +191,7 @@ def _break_even(costs: dict[str, Costs]) -> str:
     """From which length on the search is what takes longest: where n²/2 pairs cost as much as n windows."""
     told = []
     for name, one in costs.items():
-        n_windows = 2 * one.window_s / one.pair_s
+        n_windows = 2 * one.window_s / max(one.pair_s, 1e-15)
         told.append(f"{duration(n_windows / HOUR.windows_per_series)} of signal on {name}")
     return (
         f"Exact retrieval takes as long as all else together at {', '.join(told)}. Beyond, it grows with the "
@@ -211,6 +231,7 @@ def duration(hours: float) -> str:
 def figure(everything: Everything) -> bytes:
     """Four panels on logarithmic axes, points measured, lines modelled: length, windows, batch, channels."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
     picture = Figure(figsize=(10, 7), layout="constrained")
     axes = picture.subplots(2, 2)
@@ -226,6 +247,11 @@ def figure(everything: Everything) -> bytes:
         (axes[1, 1], "channels", "prediction with evidence, s"),
     ):
         axis.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter(
+            EngFormatter(sep="")
+        )  # 20k, 50k: powers of ten alone would be one label
+        axis.xaxis.set_minor_locator(NullLocator())
         axis.grid(which="both", alpha=0.25)
         if axis.has_data():
             axis.legend(fontsize="small")
@@ -244,7 +270,10 @@ def _draw_scaling(axes: Any, machine: str, colour: str, scaling: dict[str, Any])
         colour,
         [row["n_samples"] for row in retrieval],
         [row["seconds"] for row in retrieval],
-        [costs.call_s + row["pairs"] * costs.pair_s for row in retrieval],
+        [
+            costs.call_s + row["pairs"] * costs.pair_s + entries(row["n_windows"]) * costs.entry_s
+            for row in retrieval
+        ],
     )
     batches = [row["batch"] for row in network]
     modelled = [batch / (costs.batch_s + batch * costs.network_s) for batch in batches]
@@ -257,23 +286,13 @@ def _draw_scaling(axes: Any, machine: str, colour: str, scaling: dict[str, Any])
 
 def _draw_strides(axis: Any, machine: str, cases: Sequence[dict[str, Any]]) -> None:
     """Retrieval over the number of windows, for every stride, and what the price of a pair says."""
-    terms = terms_of_a_pair(cases)
+    terms = terms_of_retrieval(cases)
     for place, stride in enumerate(sorted({one["stride"] for one in cases})):
         some = [one for one in cases if (one["stride"], one["window_length"]) == (stride, WINDOW_LENGTH)]
         seconds = [one["ours"]["seconds"] for one in some]
-        ns = [_price(terms, one) if terms else float("nan") for one in some]
-        modelled = [one["pairs"] * price * 1e-9 for one, price in zip(some, ns, strict=True)]
+        modelled = [modelled_seconds(terms, one) if terms else float("nan") for one in some]
         label = f"{machine}, stride {stride}"
         _panel(axis, label, f"C{place}", [one["n_windows"] for one in some], seconds, modelled)
-
-
-def _price(terms: dict[str, float], case: dict[str, Any]) -> float:
-    """Nanoseconds of one pair."""
-    return (
-        2 * case["stride"] * terms["ns_per_multiply_add"]
-        + terms["ns_per_pair"]
-        + case["window_length"] * terms["ns_per_pair_and_sample"]
-    )
 
 
 def _panel(

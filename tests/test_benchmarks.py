@@ -237,18 +237,18 @@ def test_examples_in_the_benchmarks_hold(module):
 # Scaling --------------------------------------------------------------------------------------------------
 
 COSTS = scaling.Costs(
-    call_s=0.5, pair_s=1e-6, batch_s=1.0, network_s=1e-4, window_s=2e-3, evidence_bytes=100.0
+    call_s=0.5, pair_s=1e-6, entry_s=1e-5, batch_s=1.0, network_s=1e-4, window_s=2e-3, evidence_bytes=100.0
 )
 
 
 def test_the_archive_s_cost_is_what_pencil_and_paper_say():
-    """12 s at 1 kHz pooled 24/12 are 999 samples; windows of 99 at stride 100 are 10; 45 pairs."""
+    """12 s at 1 kHz pooled 24/12 are 999 samples; windows of 99 at stride 100 are 10; 45 pairs, 10 lists of 10."""
     archive = scaling.Archive(n_patients=3, n_channels=2, hours=12 / 3600, window_length=99, stride=100)
     assert archive.windows_per_series == 10
     cost = scaling.archive_cost(COSTS, archive)
     assert cost["n_windows"] == 6 * 10
     assert cost["pairs"] == 6 * 45
-    assert cost["search_hours"] == pytest.approx((6 * 0.5 + 6 * 45 * 1e-6) / 3600)
+    assert cost["search_hours"] == pytest.approx((6 * 0.5 + 6 * 45 * 1e-6 + 6 * 100 * 1e-5) / 3600)
     assert cost["window_hours"] == pytest.approx(6 * 10 * 2e-3 / 3600)
     assert cost["hours"] == pytest.approx(cost["search_hours"] + cost["window_hours"])
     assert cost["evidence_tb"] == pytest.approx(6_000e-12)
@@ -270,34 +270,62 @@ def test_sixty_four_workers_take_a_sixty_fourth_and_half_a_machine_takes_twice()
 
 def test_the_constants_behind_measurements_are_found_again():
     """Times made from known constants, and not a negative one where noise would ask for it."""
-    pairs = [1e6, 1e7, 1e8]
+
+    def seconds(n):
+        return 0.01 + 2e-9 * n * (n - 1) / 2 + 3e-8 * scaling.entries(n)
+
     made = {
-        "retrieval": [{"pairs": n, "seconds": 0.01 + 2e-9 * n} for n in pairs],
+        "retrieval": [
+            {"n_windows": n, "pairs": n * (n - 1) / 2, "seconds": seconds(n)}
+            for n in (100, 1_000, 10_000, 100_000)
+        ],
         "network": [{"batch": n, "seconds": 0.002 + 1e-4 * n} for n in (64, 512, 4096)],
         "prediction": [
             {"channels": n, "n_windows": 1000 * n, "pairs": 499_500 * n, "evidence_bytes": 50_000 * n,
-             "seconds": n * (0.01 + 2e-9 * 499_500 + 1000 * 3e-4)}
+             "seconds": n * (seconds(1000) + 1000 * 3e-4)}
             for n in (1, 4)
         ],
     }  # fmt: skip
     costs = scaling.costs_of(made)
     assert_allclose(
-        [costs.call_s, costs.pair_s, costs.batch_s, costs.network_s, costs.window_s, costs.evidence_bytes],
-        [0.01, 2e-9, 0.002, 1e-4, 3e-4, 50.0],
+        [costs.call_s, costs.pair_s, costs.entry_s, costs.batch_s, costs.network_s, costs.window_s],
+        [0.01, 2e-9, 3e-8, 0.002, 1e-4, 3e-4],
         rtol=1e-6,
     )
+    assert costs.evidence_bytes == 50.0
     assert min(scaling.fit([[1, 1], [1, 2]], [1.0, 3.0])) >= 0
 
 
-def test_the_price_of_a_pair_comes_apart_into_steps_pair_and_anchors():
+def test_lists_are_changed_as_often_as_in_a_simulation(rng):
+    """Similarities met in no order: how often does one enter the best ten so far?"""
+    changed = 0
+    for similarities in rng.random((20, 2_000)):
+        best = []
+        for one in similarities:
+            if len(best) < 10 or one > best[0]:
+                changed += 1
+                best = sorted([*best, one])[-10:]
+    assert changed / 20 == pytest.approx(scaling.entries(2_000) / 2_000, rel=0.05)
+    assert scaling.entries(2_000, 100) < scaling.entries(2_000)
+    assert scaling.entries(50, 100) == scaling.entries(50)
+
+
+def test_the_price_of_retrieval_comes_apart_into_its_terms():
+    prices = [2e-3, 1e-7, 1e-10, 3e-10, 2e-13, 3e-8]
     cases = [
-        {"n_windows": 10**4, "pairs": 5 * 10**7, "stride": stride, "window_length": length,
-         "ours": {"seconds": 5e7 * (2 * stride * 0.1 + 0.3 + length * 2e-4) * 1e-9}}
-        for stride in (1, 5, 64) for length in (256, 1024)
+        {"n_windows": n, "pairs": n * (n - 1) // 2, "stride": stride, "window_length": length,
+         "n_samples": n * stride + length}
+        for n in (300, 4_000, 50_000) for stride in (1, 5, 64) for length in (256, 1024)
     ]  # fmt: skip
-    terms = scaling.terms_of_a_pair(cases)
-    assert_allclose(list(terms.values()), [0.1, 0.3, 2e-4], rtol=1e-6)
-    assert scaling.terms_of_a_pair(cases[:2]) == {}, "two times cannot tell three prices apart"
+    for case in cases:
+        pairs = case["pairs"]
+        amounts = [1, case["n_samples"], 2 * case["stride"] * pairs, pairs, case["window_length"] * pairs]
+        amounts.append(scaling.entries(case["n_windows"]))
+        case["ours"] = {"seconds": float(np.dot(prices, amounts))}
+    terms = scaling.terms_of_retrieval(cases)
+    assert_allclose(list(terms.values()), prices, rtol=1e-6)
+    assert scaling.modelled_seconds(terms, cases[0]) == pytest.approx(cases[0]["ours"]["seconds"])
+    assert scaling.terms_of_retrieval(cases[:5]) == {}, "five times cannot tell six prices apart"
 
 
 @pytest.fixture(scope="module")
