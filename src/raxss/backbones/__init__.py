@@ -7,6 +7,9 @@ how to register one. Next: aggregation.py makes one decision of many windows.
 """
 
 from raxss.backbones.convnet import ConvNet
+from raxss.backbones.dlinear import DLinear
+from raxss.backbones.mamba import Mamba
+from raxss.backbones.moderntcn import ModernTCN
 from raxss.backbones.patchtst import PatchTST
 from raxss.backbones.protocol import (
     BACKBONES,
@@ -18,14 +21,22 @@ from raxss.backbones.protocol import (
     n_parameters,
     register_backbone,
 )
+from raxss.backbones.recurrent import GRU, LSTM
 from raxss.backbones.revin import RevIN
+from raxss.backbones.timesnet import TimesNet
 
 __all__ = [
     "BACKBONES",
     "Backbone",
     "ConvNet",
+    "DLinear",
+    "GRU",
+    "LSTM",
+    "Mamba",
+    "ModernTCN",
     "PatchTST",
     "RevIN",
+    "TimesNet",
     "build_backbone",
     "describe",
     "features_of",

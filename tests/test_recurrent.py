@@ -1,0 +1,354 @@
+"""The networks that read patches in order: GRU, LSTM and Mamba. test_mamba.py has what is Mamba's alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import naive_networks_scan as naive
+from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.backbones import GRU, LSTM, build_backbone, gru_numba, n_parameters
+from raxss.backbones.patches import PatchTokens
+from raxss.errors import BackboneError, ConfigError, EmptyDataError
+from raxss.prediction import exact_arithmetic
+
+NAMES = ["gru", "lstm", "mamba"]
+LENGTHS = [1, 63, 64, 65, 1024, 5000]
+
+
+@pytest.fixture(autouse=True)
+def _seeded_on_one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(69421)
+    yield
+    torch.set_num_threads(threads)
+
+
+def build(name, n_variates=1, window_length=64, n_outputs=1, **options):
+    return build_backbone(
+        name, n_variates=n_variates, window_length=window_length, n_outputs=n_outputs, options=options
+    )
+
+
+def rough(network):
+    """Every parameter away from where it began."""
+    with torch.no_grad():
+        for one in network.parameters():
+            one.add_(0.1 * torch.randn_like(one))
+    return network
+
+
+def padded(series, length, fill=0.0):
+    """Bare series ``(n_variates, n)`` of different lengths as one batch, and their lengths."""
+    batch = torch.full((len(series), series[0].shape[0], length), fill)
+    for row, one in zip(batch, series, strict=True):
+        row[:, : one.shape[1]] = one
+    return batch, torch.tensor([one.shape[1] for one in series])
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("n_variates", "n_outputs"), [(1, 1), (3, 4)])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_series_of_any_length_become_one_row_of_logits_each(name, n_variates, n_outputs, length):
+    network = build(name, n_variates, length, n_outputs)
+    windows = torch.randn(2, n_variates, length)
+    assert network.train()(windows).shape == (2, n_outputs)
+    assert network.eval()(windows).shape == (2, n_outputs)
+    assert network.features(windows).shape == (2, network.head.in_features)
+    assert torch.equal(network.head(network.features(windows)), network(windows))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_length_given_at_the_start_binds_nobody(name):
+    network = build(name, window_length=64).eval()
+    assert torch.isfinite(network(torch.randn(2, 1, 1000))).all()
+
+
+@pytest.mark.parametrize(("network", "count"), [(GRU, "52,451"), (LSTM, "272,643")])
+def test_the_parameter_count_is_the_documented_one(network, count):
+    assert f"{n_parameters(network(1, 1024, 1)):,}" == count
+    assert f"{count} parameters" in network.__doc__
+
+
+# What they compute
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("n_variates", [1, 2])
+def test_patches_are_64_samples_every_16_of_all_variates_together(length, n_variates):
+    reader = PatchTokens(n_variates, 64 * n_variates, revin=False)
+    with torch.no_grad():
+        reader.embedding.weight.copy_(torch.eye(64 * n_variates))
+        reader.embedding.bias.zero_()
+    series = torch.randn(n_variates, length)
+    expected = naive.patches(series.numpy(), 64, 16)
+    np.testing.assert_allclose(reader(series[None])[0].detach(), expected, rtol=1e-6)
+    assert reader.n_patches(torch.tensor([length])).tolist() == [len(expected)]
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers", "n_ways"), [("gru", 3, 2), ("gru", 2, 1), ("lstm", 2, 1), ("lstm", 1, 2)]
+)
+@pytest.mark.parametrize("length", [40, 300])
+def test_features_are_those_of_cells_stepped_through_one_by_one(name, n_layers, n_ways, length):
+    options = {"n_layers": n_layers, "bidirectional": n_ways == 2, "d_model": 16}
+    network = rough(build(name, 2, length, **options)).eval()
+    series = 3 * torch.randn(2, 2, length) + 5
+    weights = {key: value.double().numpy() for key, value in network.state_dict().items()}
+    states_of = {"gru": naive.gru_states, "lstm": naive.lstm_states}[name]
+    for found, one in zip(network.features(series), series, strict=True):
+        expected = naive.recurrent_features(
+            one.double().numpy(), weights, n_layers=n_layers, n_ways=n_ways, states_of=states_of
+        )
+        np.testing.assert_allclose(found.detach(), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_batch_of_one_length_is_read_as_by_the_layers_of_torch(name, bidirectional):
+    network = rough(build(name, d_model=24, n_layers=2, bidirectional=bidirectional)).eval()
+    stack = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[name]
+    theirs = stack(24, 24, num_layers=2, batch_first=True, bidirectional=bidirectional)
+    weights = {}
+    for layer, ways in enumerate(network.layers):
+        for way, cells in zip(("", "_reverse"), ways, strict=False):
+            weights |= {
+                key.replace("_l0", f"_l{layer}{way}"): value for key, value in cells.state_dict().items()
+            }
+    theirs.load_state_dict(weights)
+    windows = torch.randn(3, 1, 400)
+    torch.testing.assert_close(network.features(windows), theirs(network.patches(windows))[0].mean(dim=1))
+
+
+@pytest.mark.parametrize(("d", "width", "n_tokens", "batch"), [(5, 16, 1, 1), (3, 32, 70, 5), (40, 48, 9, 2)])
+def test_compiled_gru_cells_give_states_and_gradients_of_torch_in_float64(d, width, n_tokens, batch):
+    cells = rough(torch.nn.GRU(d, width, batch_first=True))
+    exact = torch.nn.GRU(d, width, batch_first=True).double()
+    exact.load_state_dict(cells.state_dict())
+    tokens = (3 * torch.randn(batch, n_tokens, d)).requires_grad_()
+    same = tokens.detach().double().requires_grad_()
+    assert gru_numba.suits(cells, tokens)
+    found, expected = gru_numba.states(cells, tokens), exact(same)[0]
+    given = torch.randn(found.shape)
+    found.backward(given)
+    expected.backward(given.double())
+    pairs = [(found, expected), (tokens.grad, same.grad)]
+    pairs += [(a.grad, b.grad) for a, b in zip(cells.parameters(), exact.parameters(), strict=True)]
+    for ours, theirs in pairs:
+        bound = 3e-6 * max(1.0, float(theirs.detach().abs().max()))
+        torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e30])
+def test_compiled_gru_cells_saturate_as_those_of_torch_do_and_pass_nan_on(scale):
+    cells = torch.nn.GRU(4, 16, batch_first=True)
+    tokens = scale * torch.randn(2, 10, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(gru_numba.states(cells, tokens), cells(tokens)[0], atol=1e-6, rtol=0)
+        tokens[0, 5] = float("nan")
+        found = gru_numba.states(cells, tokens)
+    assert found[0, 5:].isnan().all()
+    assert found[0, :5].isfinite().all()
+    assert found[1].isfinite().all()
+
+
+def test_other_layers_than_plain_ones_in_float32_are_left_to_torch():
+    tokens = torch.zeros(2, 3, 4)
+    assert gru_numba.suits(torch.nn.GRU(4, 16, batch_first=True), tokens)
+    for cells in (
+        torch.nn.GRU(4, 16),
+        torch.nn.GRU(4, 16, batch_first=True, num_layers=2),
+        torch.nn.GRU(4, 16, batch_first=True, bidirectional=True),
+        torch.nn.GRU(4, 16, batch_first=True, bias=False),
+        torch.nn.GRU(4, 12, batch_first=True),
+        torch.nn.GRU(4, 16, batch_first=True).double(),
+        torch.nn.LSTM(4, 16, batch_first=True),
+    ):
+        assert not gru_numba.suits(cells, tokens)
+    cells = torch.nn.GRU(4, 16, batch_first=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not gru_numba.suits(cells, tokens)
+    cells.register_forward_hook(lambda *seen: None)
+    assert not gru_numba.suits(cells, tokens)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_level_and_scale_of_a_series_do_not_matter_unless_asked_for(name):
+    series, n_samples = padded([torch.randn(1, 300), torch.randn(1, 70)], 300)
+    moved = 7 * series + 100
+    blind, seeing = rough(build(name)).eval(), rough(build(name, revin=False)).eval()
+    torch.testing.assert_close(blind(moved, n_samples), blind(series, n_samples), atol=1e-3, rtol=1e-3)
+    assert not torch.allclose(seeing(moved, n_samples), seeing(series, n_samples), atol=1e-2)
+
+
+# Padding
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_variates", [1, 2])
+def test_a_padded_series_scores_as_the_bare_one_alone_and_among_others(name, n_variates):
+    network = rough(build(name, n_variates, n_outputs=3)).eval()
+    series = [5 * torch.randn(n_variates, length) - 2 for length in (1, 63, 64, 65, 79, 80, 500, 1024)]
+    bare = torch.cat([network(one[None]) for one in series])
+    batch, n_samples = padded(series, 1100)
+    torch.testing.assert_close(network(batch, n_samples), bare, atol=1e-5, rtol=1e-5)
+    alone = torch.cat([network(batch[i : i + 1], n_samples[i : i + 1]) for i in range(len(series))])
+    torch.testing.assert_close(alone, bare, atol=1e-5, rtol=1e-5)
+    assert bare.std(dim=0).min() > 1e-3  # they do differ
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("fill", [1e4, float("nan")])
+def test_what_lies_behind_a_series_is_never_read(name, fill):
+    network = rough(build(name)).eval()
+    series = [torch.randn(1, 40), torch.randn(1, 300)]
+    clean, n_samples = padded(series, 400)
+    filled, _ = padded(series, 400, fill=fill)
+    assert torch.equal(network(filled, n_samples), network(clean, n_samples))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_a_padded_batch_are_those_of_the_bare_series_summed(name):
+    network = rough(build(name, dropout=0.0))
+    series = [torch.randn(1, 50), torch.randn(1, 200), torch.randn(1, 333)]
+    batch, n_samples = padded(series, 400)
+    network(batch, n_samples).sum().backward()
+    together = {key: one.grad.clone() for key, one in network.named_parameters()}
+    network.zero_grad()
+    for one in series:
+        network(one[None]).sum().backward()
+    for key, one in network.named_parameters():
+        bound = 1e-5 * max(1.0, float(one.grad.abs().max()))
+        torch.testing.assert_close(together[key], one.grad, rtol=0, atol=bound, msg=key)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_n_samples_that_says_all_changes_nothing(name):
+    network, windows = rough(build(name)).eval(), torch.randn(3, 1, 500)
+    torch.testing.assert_close(
+        network(windows, torch.full((3,), 500)), network(windows), atol=1e-6, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_score_does_not_depend_on_the_batch(name):
+    network, windows = rough(build(name)).eval(), torch.randn(6, 1, 300)
+    torch.testing.assert_close(network(windows)[2:3], network(windows[2:3]), atol=1e-6, rtol=1e-5)
+
+
+# Learning
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_reach_every_parameter(name):
+    network = build(name, 2, 256, 3).train()
+    windows, n_samples = padded([torch.randn(2, n) for n in (256, 200, 120, 90)], 256)
+    functional.cross_entropy(network(windows, n_samples), torch.arange(4) % 3).backward()
+    assert [key for key, one in network.named_parameters() if one.grad is None or not one.grad.any()] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_backward_passes_give_the_same_bits(name):
+    network = build(name, dropout=0.0)
+    windows, n_samples = padded([torch.randn(1, n) for n in (256, 200, 120, 90)], 256)
+    passes = []
+    for _ in range(2):
+        network.zero_grad()
+        network(windows, n_samples).square().sum().backward()
+        passes.append([one.grad.clone() for one in network.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*passes, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_makes_two_training_calls_differ_and_two_evaluations_equal(name):
+    network, windows = build(name, dropout=0.5), torch.randn(6, 1, 200)
+    assert not torch.allclose(network.train()(windows), network(windows))
+    assert torch.equal(network.eval()(windows), network(windows))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ten_series_of_different_lengths_are_learned_by_heart(name):
+    rng = np.random.default_rng(69421)
+    series = SeriesCollection(
+        [
+            Series(
+                rng.normal(size=rng.integers(100, 400)),
+                rate=10.0,
+                label="ab"[index % 2],
+                name=f"noise {index}",
+            )
+            for index in range(10)
+        ]
+    )
+    model = RAxSSClassifier(
+        name,
+        backbone_options={"dropout": 0.0},
+        window_length=128,
+        stride=32,
+        weighting="uniform",
+        lr=1e-2,
+        warmup_steps=5,
+        max_epochs=40,
+        validation_fraction=0.0,
+        random_state=0,
+        device="cpu",
+    ).fit(series)
+    assert model.score(series, series.labels) == 1.0
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("name", NAMES)
+def test_cpu_and_gpu_agree_and_a_forward_pass_never_waits(name):
+    network = rough(build(name)).eval()
+    batch, n_samples = padded([torch.randn(1, n) for n in (40, 300, 1024)], 1024)
+    with torch.no_grad(), exact_arithmetic():
+        expected = network(batch, n_samples)
+        network, batch, n_samples = network.cuda(), batch.cuda(), n_samples.cuda()
+        network(batch, n_samples)  # compiles
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            found = network(batch, n_samples)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-4)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_series_without_samples_and_lengths_beyond_the_batch_are_refused_by_name(name):
+    network = build(name)
+    with pytest.raises(EmptyDataError, match=r"shape \(2, 1, 0\), a length of 0"):
+        network(torch.zeros(2, 1, 0))
+    with pytest.raises(EmptyDataError, match="n_samples goes from 0 to 70; each must be from 1 to 80"):
+        network(torch.zeros(2, 1, 80), torch.tensor([70, 0]))
+    with pytest.raises(EmptyDataError, match="n_samples goes from 3 to 81"):
+        network(torch.zeros(2, 1, 80), torch.tensor([3, 81]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_shapes_are_refused_with_what_is_needed(name):
+    network = build(name, n_variates=2)
+    with pytest.raises(BackboneError, match=r"shape \(4, 3, 80\); \(batch, 2, length\) is needed"):
+        network(torch.zeros(4, 3, 80))
+    with pytest.raises(BackboneError, match=r"n_samples is torch.int64 of shape \(3,\).*\(4,\) are needed"):
+        network(torch.zeros(4, 2, 80), torch.tensor([1, 2, 3]))
+    with pytest.raises(BackboneError, match=r"n_samples is torch.float32"):
+        network(torch.zeros(4, 2, 80), torch.ones(4))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_below_one_are_refused_by_name(name):
+    with pytest.raises(ConfigError, match="patch_stride=0"):
+        build(name, patch_stride=0)
+    with pytest.raises(ConfigError, match=r"n_layers.*0"):
+        build(name, n_layers=0)

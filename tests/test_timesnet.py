@@ -1,0 +1,183 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import naive_networks
+from network_claims import (
+    LENGTHS,
+    VARIATES,
+    accuracy_on_ten_series,
+    assert_one_row_of_logits_a_window,
+    assert_scored_alone_as_among_others,
+    build,
+    numpy_weights,
+    parameters_without_gradient,
+    seeded_on_one_thread,
+    trained_a_little,
+)
+from raxss.backbones import TimesNet, n_parameters, timesnet
+from raxss.backbones.timesnet import Inception, TimesBlock, fold, group_folds, strongest_periods
+from raxss.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _seeded_on_one_thread():
+    yield from seeded_on_one_thread()
+
+
+def double(values):
+    return torch.tensor(np.asarray(values), dtype=torch.float64)
+
+
+def noisy_waves(rng, length, width, periods):
+    """(length, width): one sine a period, each weaker than the last, and a little noise."""
+    time = np.arange(length)[:, None]
+    phases = rng.uniform(0, 6, size=(len(periods), width))
+    sines = [
+        np.sin(2 * np.pi * time / period + phase) / (1 + place)
+        for place, (period, phase) in enumerate(zip(periods, phases, strict=True))
+    ]
+    return sum(sines) + 0.05 * rng.normal(size=(length, width))
+
+
+@pytest.mark.parametrize("n_variates", VARIATES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
+    assert_one_row_of_logits_a_window("timesnet", n_variates, length)
+
+
+def test_the_parameter_count_is_the_documented_one():
+    taps = 1 + 9 + 25 + 49
+    layer = 2 * 16 * 32 * taps + 4 * 32 + 4 * 16
+    assert (
+        n_parameters(build("timesnet", window_length=1024)) == 2 + 3 * 16 + 2 * layer + 2 * 16 + 1024 * 16 + 1
+    )
+    assert f"{n_parameters(build('timesnet', window_length=1024)):,}" in TimesNet.__doc__
+
+
+@pytest.mark.parametrize(("length", "top_k"), [(2, 3), (3, 3), (24, 1), (31, 3)])
+def test_periods_and_weights_match_the_fourier_sum_written_out(rng, length, top_k):
+    samples = 0.3 * rng.normal(size=(4, length, 3))
+    periods, weights = strongest_periods(double(samples), top_k)
+    for window, found, shares in zip(samples, periods, weights, strict=True):
+        expected = naive_networks.strongest_periods(window, top_k)
+        assert found.tolist() == [period for period, _ in expected]
+        assert_close(shares, double([weight for _, weight in expected]))
+
+
+def test_each_window_has_its_own_periods(rng):
+    waves = [noisy_waves(rng, 120, 2, periods) for periods in ([12, 30], [8, 40])]
+    periods, weights = strongest_periods(double(waves), top_k=2)
+    assert periods.tolist() == [[12, 30], [8, 40]]
+    assert (weights[:, 0] > weights[:, 1]).all()
+
+
+@pytest.mark.parametrize(("length", "period"), [(12, 3), (13, 4), (5, 5), (7, 1), (6, 9)])
+def test_folding_puts_each_sample_below_the_one_a_period_before(rng, length, period):
+    samples = rng.normal(size=(length, 2))
+    assert_close(fold(double(samples)[None], period)[0], double(naive_networks.fold(samples, period)))
+
+
+def test_one_convolution_with_the_mean_kernel_is_the_mean_of_all_kernels(rng):
+    block = Inception(3, 2, n_kernels=4).double()
+    with torch.no_grad():
+        for bias in block.biases:
+            bias.normal_()
+    image = rng.normal(size=(3, 5, 9))
+    weights = {f"x.{name}": value for name, value in numpy_weights(block).items()}
+    assert_close(
+        block(double(image)[None])[0].detach(), double(naive_networks.inception(image, weights, "x"))
+    )
+
+
+@pytest.mark.parametrize("amplitude", [0.1, 10.0])  # all periods count, or the first alone
+@pytest.mark.parametrize("length", [24, 31])
+def test_a_layer_matches_one_that_folds_window_by_window_and_period_by_period(rng, length, amplitude):
+    layer = TimesBlock(3, 4, top_k=3, n_kernels=3).double()
+    samples = amplitude * rng.normal(size=(6, length, 3))
+    weights = {f"x.{name}": value for name, value in numpy_weights(layer).items()}
+    expected = [naive_networks.times_block(window, weights, "x", top_k=3) for window in samples]
+    assert_close(layer(double(samples)).detach(), double(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_frequencies_with_one_period_are_folded_once_with_the_sum_of_their_weights(rng, monkeypatch):
+    layer = TimesBlock(2, 4, top_k=3, n_kernels=2).double()
+    folded = []
+    monkeypatch.setattr(timesnet, "fold", lambda one, period: folded.append(period) or fold(one, period))
+    samples = 0.05 * noisy_waves(rng, 30, 2, [30 / 11, 30 / 12, 30 / 13])  # 30 // 11 = 30 // 12 = 30 // 13
+    weights = {f"x.{name}": value for name, value in numpy_weights(layer).items()}
+    found = layer(double(samples)[None])[0].detach()
+    assert folded == [2]
+    assert_close(found, double(naive_networks.times_block(samples, weights, "x", top_k=3)))
+
+
+def test_a_period_without_weight_is_not_folded_at(rng, monkeypatch):
+    folded = []
+    monkeypatch.setattr(timesnet, "fold", lambda one, period: folded.append(period) or fold(one, period))
+    samples = 10 * noisy_waves(rng, 120, 2, [12, 30])
+    TimesBlock(2, 4, top_k=2, n_kernels=2).double()(double(samples)[None])
+    assert strongest_periods(double(samples)[None], 2)[0].tolist() == [[12, 30]]
+    assert folded == [12]  # the amplitudes differ by hundreds, and exp(-100) adds nothing
+
+
+def test_folds_are_grouped_by_period_and_each_is_done_once(rng):
+    periods = torch.tensor(rng.integers(0, 5, size=(40, 3)))
+    order, groups = group_folds(periods, most=7)
+    assert sorted(order.tolist()) == periods.flatten().nonzero().flatten().tolist()
+    assert max(n_folds for _, n_folds in groups) <= 7
+    expected = [period for period, n_folds in groups for _ in range(n_folds)]
+    assert periods.flatten()[order].tolist() == expected
+
+
+@pytest.mark.parametrize(("n_variates", "length"), [(1, 24), (3, 13)])
+def test_the_network_matches_a_slow_reading_of_the_paper(rng, n_variates, length):
+    options = {"d_model": 6, "d_ff": 4, "n_kernels": 3, "top_k": 3, "n_layers": 2}
+    network = trained_a_little(build("timesnet", n_variates, length, 3, **options), n_variates, length)
+    for window in rng.normal(size=(3, n_variates, length)):
+        expected = naive_networks.timesnet(window, numpy_weights(network), n_layers=2, top_k=3)
+        assert_close(network(double(window)[None])[0].detach(), double(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (6, 17), (1, 100)])
+def test_gradients_reach_every_parameter(n_variates, length):
+    # a fold of few rows never meets the outermost places of a kernel, but every kernel has a middle
+    assert parameters_without_gradient("timesnet", n_variates, length) == []
+
+
+def test_gradients_are_those_of_small_steps(rng):
+    layer = TimesBlock(2, 3, top_k=2, n_kernels=2).double()
+    samples = double(0.1 * noisy_waves(rng, 12, 2, [4, 6])[None]).requires_grad_()
+    assert torch.autograd.gradcheck(layer, (samples,), atol=1e-6)
+
+
+def test_ten_series_are_learned_by_heart(rng):
+    assert accuracy_on_ten_series("timesnet", rng) == 1.0
+
+
+@pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])
+def test_a_window_is_scored_alone_as_among_others(n_variates, length):
+    assert_scored_alone_as_among_others("timesnet", n_variates, length)
+
+
+def test_the_score_does_not_depend_on_how_many_folds_are_done_at_once(monkeypatch):
+    network = build("timesnet", window_length=64).eval()
+    windows = torch.randn(20, 1, 64)
+    at_once = network(windows)
+    monkeypatch.setattr(timesnet, "SAMPLES_AT_ONCE", 3 * 64)
+    assert_close(network(windows), at_once, atol=1e-5, rtol=1e-5)
+
+
+def test_flat_windows_have_finite_scores_and_gradients():
+    network = build("timesnet", window_length=50).train()
+    loss = network(torch.zeros(4, 1, 50)).sum()
+    loss.backward()
+    assert math.isfinite(loss.item())
+    assert all(one.grad.isfinite().all() for one in network.parameters())
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ConfigError, match="d_model=16, d_ff=32, n_layers=2, top_k=0, n_kernels=4"):
+        build("timesnet", top_k=0)
