@@ -1,11 +1,23 @@
 """Figures against sklearn; intervals that keep groups together."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    f1_score,
+    mean_squared_error,
+    roc_auc_score,
+)
 
-from raxss.errors import LabelError
-from raxss.metrics import score, score_with_intervals
+from raxss import metrics
+from raxss.errors import DataError, LabelError
+from raxss.metrics import METRICS, draw_counts, score, score_with_intervals, weighted_scores
 
 
 def two_classes(rng, n=60, names=("no", "yes")):
@@ -26,6 +38,21 @@ def test_two_classes_match_sklearn(rng, positive):
     assert found["auc"] == pytest.approx(roc_auc_score(truth, probabilities[:, which]))
     assert found["f1"] == pytest.approx(f1_score(truth, guess))
     assert found["accuracy"] == pytest.approx(accuracy_score(truth, guess))
+    assert found["average_precision"] == pytest.approx(
+        average_precision_score(truth, probabilities[:, which])
+    )
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, guess))
+    assert found["brier"] == pytest.approx(brier_score_loss(truth, probabilities[:, which]))
+    assert found["ece"] == pytest.approx(gap_of_the_calibration_curve(truth, probabilities[:, which]))
+
+
+def gap_of_the_calibration_curve(outcome, confidence):
+    """Expected calibration error from sklearn's curve, which has the same bins."""
+    observed, mean = calibration_curve(outcome, confidence, n_bins=10, strategy="uniform")
+    edges = np.linspace(0, 1, 11)
+    n = [((confidence > low) & (confidence <= high)).sum() for low, high in pairwise(edges)]
+    n[0] += (confidence == 0).sum()
+    return np.abs(observed - mean) @ [count for count in n if count] / len(confidence)
 
 
 def test_several_classes_match_sklearn(rng):
@@ -37,6 +64,13 @@ def test_several_classes_match_sklearn(rng):
     assert found["auc"] == pytest.approx(roc_auc_score(labels, probabilities, multi_class="ovr"))
     assert found["f1"] == pytest.approx(f1_score(labels, guess, average="macro"))
     assert found["accuracy"] == pytest.approx(accuracy_score(labels, guess))
+    one_hot = np.eye(3)[labels]
+    assert found["average_precision"] == pytest.approx(average_precision_score(one_hot, probabilities))
+    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, guess))
+    assert found["brier"] == pytest.approx(3 * mean_squared_error(one_hot, probabilities))
+    assert found["ece"] == pytest.approx(
+        gap_of_the_calibration_curve(labels == guess, probabilities.max(axis=1))
+    )
 
 
 def test_a_class_that_no_series_has_is_left_out_of_the_auc(rng):
@@ -47,10 +81,94 @@ def test_a_class_that_no_series_has_is_left_out_of_the_auc(rng):
     guess = probabilities.argmax(axis=1)
     assert 2 in guess
     assert found["f1"] == pytest.approx(f1_score(labels, guess, average="macro"))
+    recalls = [(guess[labels == k] == k).mean() for k in (0, 1)]
+    assert found["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    precisions = [average_precision_score(labels == k, probabilities[:, k]) for k in (0, 1)]
+    assert found["average_precision"] == pytest.approx(np.mean(precisions))
 
 
 def test_a_model_that_never_says_yes_has_an_f1_of_0_without_a_warning():
     assert score([0, 1], [[0.9, 0.1], [0.8, 0.2]], classes=[0, 1])["f1"] == 0.0
+
+
+def test_the_same_probability_for_all_is_worth_what_guessing_is():
+    labels = np.array([1] * 3 + [0] * 7)
+    found = score(labels, np.tile([0.3, 0.7], (10, 1)), classes=[0, 1])
+    assert found["auc"] == 0.5
+    assert found["average_precision"] == pytest.approx(0.3)
+    assert found["accuracy"] == 0.3
+    assert found["balanced_accuracy"] == 0.5
+    assert found["f1"] == pytest.approx(2 * 0.3 / 1.3)
+    assert found["brier"] == pytest.approx(0.3 * 0.3**2 + 0.7 * 0.7**2)
+    assert found["ece"] == pytest.approx(0.4)
+
+
+def test_of_two_equally_probable_classes_the_first_is_predicted():
+    assert score(["a", "b"], np.full((2, 2), 0.5), classes=["a", "b"])["f1"] == 0.0
+    assert score(["a", "b"], np.full((2, 2), 0.5), classes=["a", "b"], positive="a")["f1"] == pytest.approx(
+        2 / 3
+    )
+
+
+def test_a_probability_on_the_edge_of_two_bins_counts_in_the_lower():
+    # .2 in (.1, .2] with .15: gap |.35 - 1| / 2; in (.2, .3] it would be (|.15 - 1| + |.2 - 0|) / 2
+    p = np.array([0.15, 0.2])
+    found = score([1, 0], np.stack([1 - p, p], axis=1), classes=[0, 1])
+    assert found["ece"] == pytest.approx(0.325)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_weighted_score_is_that_of_the_series_repeated_so_often(rng, n_classes, monkeypatch):
+    labels = rng.integers(n_classes, size=50)
+    probabilities = np.round(rng.dirichlet(np.ones(n_classes), size=50), 1)
+    weights = draw_counts(50, 40, rng)
+    settings = {"classes": list(range(n_classes))}
+    at_once = weighted_scores(labels, probabilities, weights=weights, **settings)
+    monkeypatch.setattr(metrics, "N_AT_ONCE", 150)  # three draws at a time
+    in_blocks = weighted_scores(labels, probabilities, weights=weights, **settings)
+    assert set(at_once) == set(METRICS)
+    for draw, counts in enumerate(weights):
+        rows = np.repeat(np.arange(50), counts)
+        repeated = score(labels[rows], probabilities[rows], **settings)
+        for name in METRICS:
+            assert at_once[name][draw] == pytest.approx(repeated[name], abs=1e-12), name
+            assert in_blocks[name][draw] == pytest.approx(at_once[name][draw], abs=1e-12), name
+
+
+def test_fractions_as_weights_match_sklearn(rng):
+    labels, probabilities = two_classes(rng)
+    truth, p, weights = labels == "yes", probabilities[:, 1], rng.random(60)
+    found = weighted_scores(labels, probabilities, classes=["no", "yes"], weights=weights[np.newaxis])
+    for name, expected in {
+        "auc": roc_auc_score(truth, p, sample_weight=weights),
+        "average_precision": average_precision_score(truth, p, sample_weight=weights),
+        "f1": f1_score(truth, p > 0.5, sample_weight=weights),
+        "balanced_accuracy": balanced_accuracy_score(truth, p > 0.5, sample_weight=weights),
+        "brier": brier_score_loss(truth, p, sample_weight=weights),
+    }.items():
+        assert found[name][0] == pytest.approx(expected), name
+
+
+def test_a_draw_without_a_class_has_only_the_figures_that_exist():
+    probabilities = [[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]
+    draws = [[1, 1, 0], [1, 0, 0], [0, 0, 2], [0, 0, 0]]  # no positive; none called so; no negative; nothing
+    found = weighted_scores([0, 0, 1], probabilities, classes=[0, 1], weights=draws)
+    assert np.isnan(found["auc"]).all()
+    for name, expected in {
+        "f1": [0, np.nan, 1, np.nan],
+        "average_precision": [np.nan, np.nan, 1, np.nan],
+        "accuracy": [0.5, 1, 1, np.nan],
+        "balanced_accuracy": [0.5, 1, 1, np.nan],
+        "brier": [(0.01 + 0.36) / 2, 0.01, 0.04, np.nan],
+    }.items():
+        np.testing.assert_allclose(found[name], expected, err_msg=name)
+
+
+def test_a_draw_has_as_many_groups_as_there_are_each_as_likely():
+    counts = draw_counts(5, 20_000, np.random.default_rng(1))
+    assert (counts.sum(axis=1) == 5).all()
+    np.testing.assert_allclose(counts.mean(axis=0), 1, atol=0.03)
+    np.testing.assert_allclose(counts.var(axis=0), 0.8, atol=0.03)  # binomial: n p (1 - p)
 
 
 def test_intervals_hold_the_value_and_are_the_same_every_time(rng):
@@ -60,9 +178,11 @@ def test_intervals_hold_the_value_and_are_the_same_every_time(rng):
     )
     assert first == again
     values = score(labels, probabilities, classes=["no", "yes"])
-    assert set(first) == {"auc", "f1", "accuracy"}
+    assert set(first) == set(METRICS)
     for name, figure in first.items():
         assert figure["value"] == values[name]
+        if name == "ece":  # which a bootstrap makes look worse
+            continue
         assert 0 <= figure["low"] < figure["value"] < figure["high"] <= 1
     other = score_with_intervals(labels, probabilities, classes=["no", "yes"], n_resamples=500, seed=1)
     assert other != first
@@ -111,3 +231,26 @@ def test_labels_of_one_class_are_refused_with_their_number_and_name(scored):
 def test_a_positive_class_that_is_none_is_refused_by_name(scored):
     with pytest.raises(LabelError, match=r"'af' is not among the classes: \['AF', 'N'\]"):
         scored(["AF", "N"], np.full((2, 2), 0.5), classes=["AF", "N"], positive="af")
+
+
+@pytest.mark.parametrize("scored", [score, score_with_intervals])
+def test_what_has_no_meaning_is_refused_by_name(scored):
+    with pytest.raises(LabelError, match=r"labels 'af', 'n' are none of the classes \['AF', 'N'\]"):
+        scored(["AF", "af", "n"], np.full((3, 2), 0.5), classes=["AF", "N"])
+    with pytest.raises(DataError, match=r"shape \(2, 3\); needed is \(2, 2\)"):
+        scored(["AF", "N"], np.full((2, 3), 0.5), classes=["AF", "N"])
+    with pytest.raises(
+        DataError, match=r"probabilities of 1 of 2 series are not finite, first those of number 1"
+    ):
+        scored(["AF", "N"], [[0.5, 0.5], [np.nan, 0.5]], classes=["AF", "N"])
+
+
+def test_weights_of_other_series_are_refused_with_their_shape():
+    with pytest.raises(DataError, match=r"shape \(4, 3\); needed is \(n_draws, 2\)"):
+        weighted_scores([0, 1], np.full((2, 2), 0.5), classes=[0, 1], weights=np.ones((4, 3)))
+
+
+def test_classes_too_rare_for_an_interval_are_refused_with_their_number():
+    labels = np.arange(14)  # a draw holds all 14 about once in a hundred thousand times
+    with pytest.raises(LabelError, match=r"draws of 14 groups, fewer than 10 held all 14 classes"):
+        score_with_intervals(labels, np.eye(14), classes=labels, n_resamples=10)

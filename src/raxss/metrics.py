@@ -1,45 +1,61 @@
 """How good are the series probabilities, and how sure is that figure?
 
-labels (n_series,), probabilities (n_series, C) -> F1, AUC, accuracy, each with a bootstrap interval
+    labels (n_series,), probabilities (n_series, C) -> score                 one figure a metric
+    the same, weights (n_draws, n_series)           -> weighted_scores       one a draw, for a bootstrap
+    the same, groups (n_series,)                    -> score_with_intervals  figures with 95 % intervals
+
+Every figure is written as a sum over series, so that thousands of draws are a few matrix products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
-from raxss.errors import LabelError
+from raxss.errors import DataError, LabelError, listed
+
+METRICS = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier", "ece")
+LOWER_IS_BETTER = frozenset({"brier", "ece"})
+N_BINS = 10  # of the expected calibration error
+N_AT_ONCE = 100_000  # draws x series worked on in one go: arrays that stay in the cache
+MOST_TRIES = 1000  # draws tried for each that holds every class
+
+Floats = NDArray[np.float64]
 
 
 def score(
     labels: ArrayLike, probabilities: ArrayLike, *, classes: ArrayLike, positive: Any = None
 ) -> dict[str, float]:
-    """F1, AUC and accuracy of series probabilities.
+    """All figures of series probabilities: those of the paper first, then the others.
 
-    Two classes: F1 and AUC of ``positive`` (the last class where it is not given), threshold .5. More:
-    macro averages, AUC one against the rest; a class without a series has no AUC and is left out.
+    Two classes: F1, AUC, average precision and Brier score of ``positive`` (the last class where it is not given).
+    More: macro averages over the classes that there are, one against the rest; F1 also counts a class that was
+    only predicted, as 0. The predicted class is the most probable one, the first of equals.
+
+    - ``average_precision``: precision at each probability that occurs, weighted by the recall it adds.
+    - ``balanced_accuracy``: mean recall of the classes that there are.
+    - ``brier``: mean over series of (p - y)² for the positive class; for more than two classes of the sum of
+      (p_c - y_c)² over all of them (0 to 2).
+    - ``ece``: expected calibration error, sum over 10 bins of equal width of n_b / n |accuracy_b - confidence_b|.
+      Two classes: bins of the positive probability, against the share of positives (Naeini et al., 2015).
+      More: bins of the largest probability, against the share of right predictions (Guo et al., 2017). A bin
+      takes its upper edge. With few series it is too large, even for a calibrated model.
+
+    A model that gives every series the same probabilities has AUC .5, and the share of positives as average
+    precision. Labels of one class are refused; so are labels that are none of ``classes``.
 
     Examples
     --------
-    >>> score(["a", "b", "b"], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], classes=["a", "b"])
-    {'auc': 1.0, 'f1': 0.6666666666666666, 'accuracy': 0.6666666666666666}
+    >>> figures = score(["a", "b", "b"], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], classes=["a", "b"])
+    >>> {name: round(value, 3) for name, value in figures.items()}
+    {'auc': 1.0, 'f1': 0.667, 'accuracy': 0.667, 'average_precision': 1.0, 'balanced_accuracy': 0.75,
+     'brier': 0.137, 'ece': 0.3}
     """
-    labels, probabilities, classes = np.asarray(labels), np.asarray(probabilities), np.asarray(classes)
-    _check_labels(labels, classes, positive)
-    predicted = classes[probabilities.argmax(axis=1)]
-    if len(classes) == 2:
-        which = 1 if positive is None else int(np.flatnonzero(classes == positive)[0])
-        truth = labels == classes[which]
-        auc, f1 = _auc(truth, probabilities[:, which]), _f1(truth, predicted == classes[which])
-    else:
-        present = [k for k, one in enumerate(classes) if (labels == one).any()]
-        auc = float(np.mean([_auc(labels == classes[k], probabilities[:, k]) for k in present]))
-        f1 = float(np.mean([_f1(labels == one, predicted == one) for one in np.union1d(labels, predicted)]))
-    return {"auc": auc, "f1": f1, "accuracy": float((labels == predicted).mean())}
+    _refuse_one_class(labels)
+    figures = weighted_scores(labels, probabilities, classes=classes, positive=positive)
+    return {name: float(values[0]) for name, values in figures.items()}
 
 
 def score_with_intervals(
@@ -55,7 +71,8 @@ def score_with_intervals(
     """`score`, each figure with the 95 % percentile interval of a bootstrap over groups.
 
     Groups are drawn with replacement, each with all its series; a draw that misses a class is drawn again,
-    because AUC does not exist there.
+    because AUC does not exist there. The interval of ``ece`` is that of a biased figure: drawing again makes
+    every bin look worse, so that the value can lie below it.
 
     Examples
     --------
@@ -64,59 +81,200 @@ def score_with_intervals(
     >>> figures["auc"]
     {'value': 1.0, 'low': 1.0, 'high': 1.0}
     """
-    labels, probabilities = np.asarray(labels), np.asarray(probabilities)
-    _check_labels(labels, np.asarray(classes), positive)
+    labels = np.asarray(labels)
+    _refuse_one_class(labels)
     keys = np.arange(len(labels)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    members = [np.flatnonzero(keys == key) for key in range(keys.max() + 1)]
-    n_classes = len(np.unique(labels))
-
-    def one_draw(generator: np.random.Generator) -> dict[str, float]:
-        while True:
-            picked = generator.integers(len(members), size=len(members))
-            rows = np.concatenate([members[group] for group in picked])
-            if len(np.unique(labels[rows])) == n_classes:
-                return score(labels[rows], probabilities[rows], classes=classes, positive=positive)
-
-    return _with_percentiles(
-        score(labels, probabilities, classes=classes, positive=positive), one_draw, n_resamples, seed
-    )
-
-
-def _auc(truth: NDArray[np.bool_], probability: NDArray[Any]) -> float:
-    """Share of pairs in which the true one has the higher probability; ties count half.
-
-    Counted by ranks: a bootstrap asks for this thousands of times.
-    """
-    n_true, n_false = int(truth.sum()), int((~truth).sum())
-    return float((rankdata(probability)[truth].sum() - n_true * (n_true + 1) / 2) / (n_true * n_false))
-
-
-def _f1(truth: NDArray[np.bool_], guess: NDArray[np.bool_]) -> float:
-    return float(2 * (truth & guess).sum() / (truth.sum() + guess.sum()))
-
-
-def _check_labels(labels: NDArray[Any], classes: NDArray[Any], positive: Any) -> None:
-    """Refuse labels for which a figure does not exist."""
-    found = np.unique(labels).tolist()
-    if len(found) < 2:
-        raise LabelError(
-            f"the {len(labels)} labels are of {len(found)} class ({', '.join(map(repr, found)) or 'none'}); at "
-            "least two classes are needed to score a model."
-        )
-    if positive is not None and positive not in classes:
-        raise LabelError(f"the positive class {positive!r} is not among the classes: {classes.tolist()}.")
-
-
-def _with_percentiles(
-    values: dict[str, float],
-    one_draw: Callable[[np.random.Generator], dict[str, float]],
-    n_resamples: int,
-    seed: int,
-) -> dict[str, dict[str, float]]:
-    generator = np.random.default_rng(seed)
-    draws = [one_draw(generator) for _ in range(n_resamples)]
-    intervals = {name: np.percentile([draw[name] for draw in draws], [2.5, 97.5]) for name in values}
+    weights = _draws_with_every_class(labels, keys, n_resamples, np.random.default_rng(seed))
+    values = score(labels, probabilities, classes=classes, positive=positive)
+    draws = weighted_scores(labels, probabilities, classes=classes, positive=positive, weights=weights)
+    intervals = {name: np.percentile(draws[name], [2.5, 97.5]) for name in values}
     return {
         name: {"value": value, "low": float(intervals[name][0]), "high": float(intervals[name][1])}
         for name, value in values.items()
     }
+
+
+def draw_counts(n_groups: int, n_draws: int, generator: np.random.Generator) -> NDArray[np.int32]:
+    """How often each group is in each of ``n_draws`` draws of ``n_groups`` groups with replacement.
+
+    Returns
+    -------
+    ``(n_draws, n_groups)``, every row with the sum ``n_groups``. `weighted_scores` takes it, spread over the
+    series of each group, as weights.
+
+    Examples
+    --------
+    >>> draw_counts(4, 2, np.random.default_rng(0))
+    array([[0, 1, 2, 1],
+           [3, 1, 0, 0]], dtype=int32)
+    """
+    picked = generator.integers(n_groups, size=(n_draws, n_groups))
+    flat = picked + n_groups * np.arange(n_draws)[:, np.newaxis]
+    counts = np.bincount(flat.ravel(), minlength=n_draws * n_groups)
+    return counts.reshape(n_draws, n_groups).astype(np.int32)
+
+
+def weighted_scores(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    classes: ArrayLike,
+    positive: Any = None,
+    weights: ArrayLike | None = None,
+) -> dict[str, Floats]:
+    """The figures of `score` for many weightings of the same series at once.
+
+    Parameters
+    ----------
+    weights
+        ``(n_draws, n_series)``: how often a series is in a draw, 0 for one that is not; once each by default.
+
+    Returns
+    -------
+    Arrays ``(n_draws,)`` by metric. NaN where a figure does not exist: all where a draw is empty, AUC where it
+    has one class only, average precision and F1 where nothing is positive (F1: nor called so).
+
+    Examples
+    --------
+    >>> weighted_scores([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], classes=[0, 1],
+    ...                 weights=[[1, 1, 1], [2, 0, 1], [0, 1, 1]])["accuracy"].round(3)
+    array([0.667, 0.667, 0.5  ])
+    """
+    labels, probabilities, classes = np.asarray(labels), np.asarray(probabilities), np.asarray(classes)
+    _check_inputs(labels, probabilities, classes, positive)
+    weights = np.ones((1, len(labels))) if weights is None else np.asarray(weights)
+    if weights.ndim != 2 or weights.shape[1] != len(labels):
+        raise DataError(f"weights have the shape {weights.shape}; needed is (n_draws, {len(labels)}).")
+    truth = labels[:, np.newaxis] == classes
+    if len(classes) == 2:
+        scored = [1 if positive is None else int(np.flatnonzero(classes == positive)[0])]
+    else:
+        scored = list(range(len(classes)))
+    n_block = max(1, N_AT_ONCE // max(1, len(labels)))
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 is NaN: the figure does not exist
+        blocks = [
+            _figures(truth, probabilities, weights[first : first + n_block].astype(np.float64), scored)
+            for first in range(0, max(1, len(weights)), n_block)
+        ]
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def _figures(
+    truth: NDArray[np.bool_], probabilities: NDArray[Any], weights: Floats, scored: list[int]
+) -> dict[str, Floats]:
+    """Of all draws; ``scored`` are the columns over which one-against-the-rest figures are averaged."""
+    predicted = probabilities.argmax(axis=1)
+    guess = predicted[:, np.newaxis] == np.arange(truth.shape[1])
+    hits, n_true, n_guess = (
+        weights @ one for one in ((truth & guess).astype(float), truth * 1.0, guess * 1.0)
+    )
+    total = weights.sum(axis=1)
+    ranking = [_ranking_figures(truth[:, k], probabilities[:, k], weights) for k in scored]
+    errors = ((probabilities - truth) ** 2)[:, scored].sum(axis=1)
+    return {
+        "auc": _mean_of_known(np.stack([auc for auc, _ in ranking], axis=1)),
+        "f1": _mean_of_known((2 * hits / (n_true + n_guess))[:, scored]),
+        "accuracy": hits.sum(axis=1) / total,
+        "average_precision": _mean_of_known(np.stack([one for _, one in ranking], axis=1)),
+        "balanced_accuracy": _mean_of_known(hits / n_true),
+        "brier": weights @ errors / total,
+        "ece": _calibration_error(truth, probabilities, weights, scored) / total,
+    }
+
+
+def _ranking_figures(
+    truth: NDArray[np.bool_], probability: NDArray[Any], weights: Floats
+) -> tuple[Floats, Floats]:
+    """AUC and average precision.
+
+    AUC is the share of pairs in which the true one has the higher probability, ties count half. Series are
+    counted by probability, from the lowest, so that equal ones are one step.
+    """
+    order = np.argsort(probability, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(probability[order]) > 0, True))  # of the equal ones
+    drawn = weights.T[order]  # series by draws: what follows runs down the columns
+    drawn_so_far = np.cumsum(drawn, axis=0)[last]
+    true_so_far = np.cumsum(drawn * truth[order, np.newaxis], axis=0)[last]
+    false_so_far = drawn_so_far - true_so_far
+    n_true, n_false = (np.diff(one, axis=0, prepend=0.0) for one in (true_so_far, false_so_far))
+    all_true, all_false = true_so_far[-1], false_so_far[-1]
+    auc = (n_true * (false_so_far - n_false / 2)).sum(axis=0) / (all_true * all_false)
+
+    true_above = all_true - true_so_far + n_true  # this step's among them
+    false_above = all_false - false_so_far + n_false
+    precision = true_above / np.maximum(true_above + false_above, 1e-300)  # nothing above: nothing true here
+    return auc, (n_true * precision).sum(axis=0) / all_true
+
+
+def _calibration_error(
+    truth: NDArray[np.bool_], probabilities: NDArray[Any], weights: Floats, scored: list[int]
+) -> Floats:
+    """Sum over bins of |sum over the bin's series of (confidence - outcome)|."""
+    if len(scored) == 1:
+        confidence, outcome = probabilities[:, scored[0]], truth[:, scored[0]]
+    else:
+        confidence = probabilities.max(axis=1)
+        outcome = truth[np.arange(len(truth)), probabilities.argmax(axis=1)]
+    bins = np.searchsorted(np.linspace(0, 1, N_BINS + 1)[1:-1], confidence)
+    gaps = np.where(bins[:, np.newaxis] == np.arange(N_BINS), (confidence - outcome)[:, np.newaxis], 0.0)
+    return np.abs(weights @ gaps).sum(axis=1)
+
+
+def _mean_of_known(values: Floats) -> Floats:
+    """Mean of each row without its NaN."""
+    known = ~np.isnan(values)
+    return np.where(known, values, 0.0).sum(axis=1) / known.sum(axis=1)
+
+
+def _draws_with_every_class(
+    labels: NDArray[Any], keys: NDArray[np.int64], n_draws: int, generator: np.random.Generator
+) -> NDArray[np.int32]:
+    """Weights ``(n_draws, n_series)`` of whole groups, every class in every draw."""
+    n_groups = int(keys.max()) + 1
+    kinds, codes = np.unique(labels, return_inverse=True)
+    holds = np.zeros((n_groups, len(kinds)))
+    np.add.at(holds, (keys, codes), 1)
+    kept: list[NDArray[np.int32]] = []
+    for _ in range(MOST_TRIES):
+        counts = draw_counts(n_groups, n_draws, generator)
+        kept.append(counts[(counts @ holds > 0).all(axis=1)])
+        if sum(map(len, kept)) >= n_draws:
+            return np.concatenate(kept)[:n_draws, keys]
+    raise LabelError(
+        f"of {MOST_TRIES * n_draws} draws of {n_groups} groups, fewer than {n_draws} held all {len(kinds)} "
+        "classes: too few groups have the rare ones for an interval. Merge classes, or use `score`."
+    )
+
+
+def _refuse_one_class(labels: ArrayLike) -> None:
+    found = np.unique(np.asarray(labels)).tolist()
+    if len(found) < 2:
+        raise LabelError(
+            f"the {np.size(np.asarray(labels))} labels are of {len(found)} class "
+            f"({', '.join(map(repr, found)) or 'none'}); at least two classes are needed to score a model."
+        )
+
+
+def _check_inputs(
+    labels: NDArray[Any], probabilities: NDArray[Any], classes: NDArray[Any], positive: Any
+) -> None:
+    """Refuse what has no meaning, before it becomes a number."""
+    if positive is not None and positive not in classes:
+        raise LabelError(f"the positive class {positive!r} is not among the classes: {classes.tolist()}.")
+    if probabilities.shape != (len(labels), len(classes)):
+        raise DataError(
+            f"probabilities have the shape {probabilities.shape}; needed is ({len(labels)}, {len(classes)}): a row "
+            "for each label, a column for each class."
+        )
+    unknown = np.unique(labels[~np.isin(labels, classes)]).tolist()
+    if unknown:
+        raise LabelError(
+            f"labels {listed(map(repr, unknown))} are none of the classes {classes.tolist()}; give all classes, "
+            "of the labels' type."
+        )
+    broken = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
+    if len(broken):
+        raise DataError(
+            f"the probabilities of {len(broken)} of {len(labels)} series are not finite, first those of number "
+            f"{broken[0]}; a model that answers so cannot be scored."
+        )

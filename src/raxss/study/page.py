@@ -1,0 +1,287 @@
+"""What does a reader of a comparison see first, and what must be said beside the numbers?
+
+    results, summary, pooled, comparisons: tables as their files have them -> README.md
+
+The words are in report.md.j2. Names come from anywhere: all that is put into the page is escaped, except what is
+Markdown already.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from raxss.metrics import METRICS
+from raxss.study.statistics import FEWEST_GROUPS, REFERENCES, CriticalDifference
+from raxss.study.views import slug
+
+TITLES = {
+    "f1": "F1",
+    "auc": "AUC",
+    "accuracy": "accuracy %",
+    "average_precision": "average precision",
+    "balanced_accuracy": "balanced accuracy %",
+    "brier": "Brier",
+    "ece": "ECE",
+    "window_accuracy": "window accuracy %",
+}
+PERCENT = frozenset({"accuracy", "balanced_accuracy", "window_accuracy"})
+SHOWN = ("f1", "auc", "accuracy")  # of which differences are on the page; the others are in the file
+BALANCES = {
+    "none": "no, classes have their natural shares",
+    "train_val": "in training and validation, after the split; the test part has the natural shares",
+    "before_split": "before the split, so the test part does not have the natural shares",
+    "sss_nih_quarter": "before the split, as SSS does, a quarter of NIH kept; the test part has other shares",
+}
+TEXTS = frozenset({"dataset", "system", "chosen", "error"})  # columns that are read from the left
+FEW_GROUPS = 20  # below this a bootstrap is rough
+
+Frame = pd.DataFrame
+
+
+class Markdown(str):
+    """Text that is Markdown already; everything else is escaped where the page is put together."""
+
+    __slots__ = ()
+
+
+def plain(text: object) -> str:
+    r"""Any text as one line of Markdown that means just that text, in a table too.
+
+    Examples
+    --------
+    >>> print(plain("a|b <i>\n*c*"))
+    a\|b &lt;i&gt; \*c\*
+    """
+    line = " ".join("".join(one if one.isprintable() else " " for one in str(text)).split())
+    special = r"[\\`*\[\]|~#$]|\b_+|_+\b"  # an underscore within a word means nothing
+    line = re.sub(
+        special, lambda one: "".join(f"\\{sign}" for sign in one[0]), html.escape(line, quote=False)
+    )
+    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", line)  # else the item of a list
+
+
+def plot_name(dataset: str) -> str:
+    """Where the plot of a dataset lies.
+
+    >>> plot_name("bonn")
+    'plots/auc-bonn.png'
+    """
+    return f"plots/auc-{slug(dataset)}.png"
+
+
+def make_page(
+    study_name: str,
+    tables: Mapping[str, Frame],
+    *,
+    plots: Sequence[str] = (),
+    ranks: CriticalDifference | None = None,
+    unranked: Sequence[str] = (),
+) -> str:
+    """The text of the page.
+
+    Parameters
+    ----------
+    tables
+        ``results``, ``summary``, ``pooled`` and ``comparisons`` as their files have them; what is missing is empty.
+    plots
+        Names of the plots that there are.
+    ranks, unranked
+        Of the systems that have all blocks; the names of those that have not.
+    """
+    environment = jinja2.Environment(
+        autoescape=False,  # it is no HTML; what is no Markdown yet is escaped by finalize
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string((resources.files("raxss.study") / "report.md.j2").read_text("utf-8"))
+    cells = tables["results"]
+    failed = cells[cells["error"] != ""]
+    done = cells[cells["error"] == ""]
+    names = [name for name in cells["dataset"].unique() if name]
+    datasets = [
+        _dataset(name, {key: one[one["dataset"] == name] for key, one in tables.items()}, plots)
+        for name in names
+    ]
+    page = template.render(
+        study=study_name,
+        datasets=datasets,
+        failed=_failures(failed),
+        n_failed=len(failed),
+        n_done=len(done),
+        ranks=ranks,
+        p_friedman="" if ranks is None else _p(ranks.p_friedman),
+        unranked=", ".join(unranked),
+        few_groups=FEW_GROUPS,
+        fewest_groups=FEWEST_GROUPS,
+        devices=_known(done["device"]),
+        threads=" or ".join(str(int(one)) for one in sorted(done["n_threads"].dropna().unique())),
+        n_warned=int((done["n_warnings"] > 0).sum()),
+    )
+    return re.sub(r"\n{3,}", "\n\n", page)
+
+
+def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> dict[str, Any]:
+    """What the page says about one dataset."""
+    cells, compared, pooled = tables["results"], tables["comparisons"], tables["pooled"]
+    done = cells[cells["error"] == ""]
+    told: dict[str, Any] = {"name": name, "any": not done.empty, "n_seeds": done["seed"].nunique()}
+    if done.empty:
+        return told
+    summary = tables["summary"]
+    tests = done.drop_duplicates(["seed", "fold"])
+    references = list(compared["reference"].unique())
+    return told | {
+        "seeds": ", ".join(str(int(one)) for one in sorted(done["seed"].unique())),
+        "splits": _known(done["split"]) or "not told",
+        "leaky": bool(done["leaky"].any()),
+        "balances": "; ".join(BALANCES.get(one, one) for one in done["balance"].unique() if one),
+        "n_test": _span(tests["n_test"]),
+        "n_groups": _span(tests["n_groups"]),
+        "fewest_groups": int(pooled["n_groups"].min()),
+        "positive": tests["positive"].iloc[0],
+        "shares": _shares(tests),
+        "baseline": _baseline(tests),
+        "table": _main_table(summary),
+        "incomplete": ", ".join(summary.loc[summary["n_seeds"] < told["n_seeds"], "system"]),
+        "without_auc": bool(done["auc"].isna().any()),
+        "plot": Markdown(plot_name(name)) if plot_name(name) in plots else None,
+        "dotted": Markdown(" Dotted: the mean of SSS." if REFERENCES[0] in set(summary["system"]) else ""),
+        "differences": [
+            (one, _difference_table(compared[compared["reference"] == one])) for one in references
+        ],
+        "pooled": _pooled_table(pooled),
+        "each_once": bool((pooled["each_once"] == 1).all()),
+    }
+
+
+def _main_table(summary: Frame) -> Markdown:
+    shown = [name for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy")
+             if summary[f"{name}_mean"].notna().any()]  # fmt: skip
+    chosen = (summary["choice"] != "").any()
+    header = [
+        "system",
+        *(TITLES[name] for name in shown),
+        *(["chosen"] if chosen else []),
+        "parameters",
+        "seconds",
+    ]
+    rows = []
+    for one in summary.to_dict("records"):
+        figures = [_mean(one[f"{name}_mean"], one[f"{name}_sd"], name) for name in shown]
+        choice = [one["choice"] or "–"] if chosen else []
+        about = [_count(one["n_parameters"]), _seconds(one["seconds_mean"])]
+        rows.append([one["system"], *figures, *choice, *about])
+    return _table(header, rows)
+
+
+def _difference_table(compared: Frame) -> Markdown:
+    header = ["system", *(title for name in SHOWN for title in (TITLES[name], "p"))]
+    rows = []
+    for system, own in compared.groupby("system", sort=False):
+        by_metric = {one["metric"]: one for one in own.to_dict("records")}
+        pairs = [(_difference(by_metric[name], name), _p(by_metric[name]["p_holm"])) for name in SHOWN]
+        rows.append([system, *(text for pair in pairs for text in pair)])
+    return _table(header, rows)
+
+
+def _pooled_table(pooled: Frame) -> Markdown:
+    rows = []
+    for one in pooled.to_dict("records"):
+        figures = [_with_interval(one[name], one[f"{name}_low"], one[f"{name}_high"], name) for name in SHOWN]
+        rows.append([one["system"], *figures, _count(one["n_predictions"]), _count(one["n_series"])])
+    return _table(["system", *(TITLES[name] for name in SHOWN), "predictions", "series"], rows)
+
+
+def _failures(failed: Frame) -> Markdown:
+    rows = [
+        [one["dataset"], one["system"], _count(one["seed"]).replace(" ", ""), one["error"]]
+        for one in failed.to_dict("records")
+    ]
+    return _table(["dataset", "system", "seed", "error"], rows)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
+    lines = [list(header), ["---" if one in TEXTS else "---:" for one in header]]
+    lines += [[plain(one) or " " for one in row] for row in rows]
+    return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+
+
+def _shares(tests: Frame) -> str:
+    """Mean over seeds of each class's share of the test part."""
+    counts = pd.DataFrame([json.loads(one) for one in tests["test_classes"]])
+    shares = counts.div(counts.sum(axis=1), axis=0).mean()
+    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items())
+
+
+def _baseline(tests: Frame) -> str:
+    """What needs no model: calling every series positive, or the most frequent class."""
+    counts = [json.loads(one) for one in tests["test_classes"]]
+    positive = tests["positive"].iloc[0]
+    most = np.mean([max(one.values()) / sum(one.values()) for one in counts])
+    frequent = f"always the most frequent class of the test part: accuracy {100 * most:.1f} %"
+    if not positive:
+        return f"{frequent}, AUC 0.500."
+    share = np.array([one[positive] / sum(one.values()) for one in counts])
+    f1 = np.mean(2 * share / (1 + share))
+    return (
+        f"calling every series {positive}: F1 {f1:.3f}, AUC 0.500, accuracy {100 * share.mean():.1f} %, average "
+        f"precision {share.mean():.3f}; {frequent}."
+    )
+
+
+# Numbers ------------------------------------------------------------------------------------------------------
+
+
+def _number(value: float, name: str, sign: str = "") -> str:
+    text = f"{100 * value:{sign}.1f}" if name in PERCENT else f"{value:{sign}.3f}"
+    return text.replace("-", "−")
+
+
+def _mean(mean: float, deviation: float, name: str) -> str:
+    if np.isnan(mean):
+        return "–"
+    return _number(mean, name) + ("" if np.isnan(deviation) else f" ± {_number(deviation, name)}")
+
+
+def _with_interval(value: float, low: float, high: float, name: str, sign: str = "") -> str:
+    if np.isnan(value):
+        return "–"
+    between = "" if np.isnan(low) else f" ({_number(low, name, sign)} to {_number(high, name, sign)})"
+    return _number(value, name, sign) + between
+
+
+def _difference(row: Mapping[Any, Any], name: str) -> str:
+    return _with_interval(row["difference"], row["low"], row["high"], name, "+")
+
+
+def _p(value: float) -> str:
+    return "–" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _count(value: float) -> str:
+    return "–" if np.isnan(value) else f"{int(value):,}".replace(",", " ")
+
+
+def _seconds(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.1f}"
+
+
+def _known(values: pd.Series) -> str:
+    return "; ".join(one for one in values.unique() if one)
+
+
+def _span(values: pd.Series) -> str:
+    low, high = int(values.min()), int(values.max())
+    return str(low) if low == high else f"{low} to {high}"

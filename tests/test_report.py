@@ -1,0 +1,387 @@
+"""Tables that hold what the results say, and a page that says no more."""
+
+import json
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from markdown_it import MarkdownIt
+
+from raxss.errors import OutputError
+from raxss.metrics import METRICS, score
+from raxss.study.page import make_page, plain
+from raxss.study.report import plot_systems, read_table, tables_of, write_report
+from raxss.study.result import CellResult
+from raxss.study.statistics import paired_bootstrap
+
+FIRST = ["dataset", "system", "seed", "f1", "auc", "accuracy"]
+SEEDS = (69421, 69422, 69423)
+
+
+def cell(rng, system="sss", *, strength=1.0, seed=SEEDS[0], tested=None, classes=("yes", "no"), **changes):
+    """Series come in pairs of neighbours; the class is their number's remainder."""
+    tested = np.arange(40) if tested is None else np.asarray(tested)
+    codes = tested % len(classes)
+    logits = rng.normal(size=(len(tested), len(classes))) + strength * np.eye(len(classes))[codes]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    facts = {
+        "dataset": "toy",
+        "system": system,
+        "seed": seed,
+        "config_hash": "ab12",
+        "classes": classes,
+        "positive": classes[0] if len(classes) == 2 else None,
+        "names": tuple(f"s{one}" for one in tested),
+        "labels": tuple(classes[code] for code in codes),
+        "groups": tuple(f"g{one // 2}" for one in tested),
+        "probabilities": probabilities,
+        "split": {"description": "pair", "leaky": False, "balance": "none"},
+    }
+    return CellResult(**facts | changes)
+
+
+@pytest.fixture
+def study(rng):
+    """Three systems, three seeds; one of them has no result of the last seed."""
+    tested = {
+        seed: np.flatnonzero(np.isin(np.arange(80) // 2, rng.choice(40, 20, replace=False))) for seed in SEEDS
+    }
+    strengths = {"sss": 0.6, "gru": 1.2, "raxss-pearson": 0.8}
+    results = [
+        cell(rng, name, strength=strength, seed=seed, tested=tested[seed])
+        for seed in SEEDS
+        for name, strength in strengths.items()
+    ]
+    last = results.pop()
+    error = {"dataset": "toy", "system": last.system, "seed": last.seed, "fold": None, "type": "TrainingError",
+             "message": "the loss is nan\nat step 3"}  # fmt: skip
+    return results, [error]
+
+
+def written(folder, results, errors=(), facts=None, **settings):
+    settings = {"study_name": "a study", "n_resamples": 200} | settings
+    files = write_report(results, facts=facts or {}, errors=errors, out=folder, **settings)
+    assert all(file.is_file() for file in files)
+    return (folder / "README.md").read_text("utf-8")
+
+
+def tables_in(page):
+    """Every table of a page as a renderer sees it: rows of texts, the header first."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(page)
+    tables = []
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.type == "table_open":
+            tables.append([])
+        elif token.type == "tr_open":
+            tables[-1].append([])
+        elif token.type in ("td_open", "th_open"):
+            tables[-1][-1].append("".join(child.content for child in following.children))
+    return tables
+
+
+def column(table, name):
+    place = table[0].index(name)
+    return {row[0]: row[place] for row in table[1:]}
+
+
+def numbers(text):
+    """Of a mean and its deviation."""
+    return [float(one) for one in text.split(" ± ")]
+
+
+# Tables -------------------------------------------------------------------------------------------------------
+
+
+def test_results_have_a_row_for_each_cell_with_the_figures_of_score(tmp_path, study):
+    results, errors = study
+    written(tmp_path, results, errors)
+    table = pd.read_csv(tmp_path / "results.csv")
+    assert list(table.columns[:6]) == FIRST
+    assert len(table) == 9
+    assert not table.duplicated(["dataset", "system", "seed"]).any()
+    found = table.set_index(["system", "seed"])
+    for one in results:
+        expected = score(one.labels, one.probabilities, classes=one.classes, positive="yes")
+        assert found.loc[(one.system, one.seed), list(METRICS)].to_dict() == pytest.approx(expected)
+        assert json.loads(found.loc[(one.system, one.seed), "test_classes"]) == {"yes": 20, "no": 20}
+    failed = found.loc[("raxss-pearson", SEEDS[-1])]
+    assert failed["error"] == "TrainingError: the loss is nan at step 3"
+    assert failed[["f1", "auc", "accuracy"]].isna().all()
+
+
+def test_facts_are_found_by_cell_with_and_without_its_fold(tmp_path, rng):
+    results = [
+        cell(rng, "sss", fold="a"),
+        cell(rng, "gru", fold="a", settings={"choice": {"window_length": 3000}}),
+    ]
+    facts = {
+        ("toy", "sss", SEEDS[0]): {"seconds": 12.5, "device": "cpu", "n_threads": 2, "warnings": ["slow"]},
+        ("toy", "gru", SEEDS[0], "a"): {"seconds": 7.0, "device": "cpu", "n_threads": 2},
+    }
+    page = written(tmp_path, results, facts=facts)
+    assert pd.read_csv(tmp_path / "results.csv")["seconds"].tolist() == [12.5, 7.0]
+    assert column(tables_in(page)[0], "seconds") == {"sss": "12.5", "gru": "7.0"}
+    assert column(tables_in(page)[0], "chosen") == {"sss": "–", "gru": "window_length 3000"}
+    assert "Device: cpu; threads a fit: 2." in page
+    assert "Fits with warnings: 1." in page
+
+
+def test_the_page_has_mean_and_deviation_over_seeds(tmp_path, study):
+    results, errors = study
+    page = written(tmp_path, results, errors)
+    table = tables_in(page)[0]
+    assert table[0][:4] == ["system", "F1", "AUC", "accuracy %"]
+    assert [row[0] for row in table[1:]] == ["sss", "gru", "raxss-pearson"]
+    for system in ("sss", "raxss-pearson"):
+        own = [score(one.labels, one.probabilities, classes=one.classes, positive="yes")
+               for one in results if one.system == system]  # fmt: skip
+        auc, accuracy = (np.array([one[name] for one in own]) for name in ("auc", "accuracy"))
+        assert len(own) == (3 if system == "sss" else 2)
+        assert numbers(column(table, "AUC")[system]) == pytest.approx([auc.mean(), auc.std(ddof=1)], abs=6e-4)
+        expected = [100 * accuracy.mean(), 100 * accuracy.std(ddof=1)]
+        assert numbers(column(table, "accuracy %")[system]) == pytest.approx(expected, abs=0.06)
+    assert "Not all seeds are there of: raxss-pearson." in page
+
+
+def test_folds_of_a_seed_count_as_one(tmp_path, rng):
+    results = [cell(rng, seed=seed, fold=fold, tested=part) for seed in SEEDS[:2]
+               for fold, part in (("a", range(20)), ("b", range(20, 60)))]  # fmt: skip
+    written(tmp_path, results)
+    auc = [
+        score(one.labels, one.probabilities, classes=one.classes, positive="yes")["auc"] for one in results
+    ]
+    by_seed = [np.mean(auc[:2]), np.mean(auc[2:])]
+    row = pd.read_csv(tmp_path / "summary.csv").iloc[0]
+    assert row["n_seeds"] == 2
+    assert row["auc_mean"] == pytest.approx(np.mean(by_seed))
+    assert row["auc_sd"] == pytest.approx(np.std(by_seed, ddof=1))
+
+
+def test_of_one_seed_no_deviation_is_given_and_the_page_says_so(tmp_path, rng):
+    page = written(tmp_path, [cell(rng, "sss"), cell(rng, "gru")])
+    assert "±" not in "".join(text for table in tables_in(page) for row in table for text in row)
+    assert "One seed, so no deviation can be given" in page
+    assert "toy: one seed. How much of a difference is the luck of that seed is unknown." in page
+    assert pd.read_csv(tmp_path / "summary.csv")["auc_sd"].isna().all()
+
+
+def test_pooled_figures_are_those_of_all_predictions_at_once(tmp_path, rng):
+    parts = [cell(rng, seed=seed, tested=range(20 * k, 20 * k + 20)) for k, seed in enumerate(SEEDS)]
+    page = written(tmp_path, parts)
+    row = pd.read_csv(tmp_path / "pooled.csv").iloc[0]
+    heap = np.concatenate([one.probabilities for one in parts])
+    expected = score(sum((one.labels for one in parts), ()), heap, classes=("yes", "no"), positive="yes")
+    assert row[list(METRICS)].to_dict() == pytest.approx(expected)
+    assert row[["n_predictions", "n_series", "n_groups", "each_once"]].tolist() == [60, 60, 30, 1]
+    assert row["auc_low"] < row["auc"] < row["auc_high"]
+    assert "Each series is tested once." in page
+
+
+def test_series_that_were_tested_twice_are_told(tmp_path, study):
+    page = written(tmp_path, *study)
+    pooled = pd.read_csv(tmp_path / "pooled.csv")
+    assert (pooled["n_predictions"] > pooled["n_series"]).all()
+    assert "Some series are in the test part of several seeds" in page
+
+
+def test_comparisons_are_those_of_the_paired_bootstrap(tmp_path, study):
+    results, errors = study
+    page = written(tmp_path, results, errors)
+    keys = ["metric", "reference", "system"]
+    found = pd.read_csv(tmp_path / "comparisons.csv").set_index(keys).sort_index()
+    expected = paired_bootstrap(results, n_resamples=200).set_index(keys).sort_index()
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False, check_column_type=False)
+    row = expected.loc["auc", "sss", "gru"]
+    told = f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})".replace("-", "−")
+    from_sss = next(table for table in tables_in(page) if table[0][1:3] == ["F1", "p"])
+    assert column(from_sss, "AUC") == {"gru": told, "raxss-pearson": column(from_sss, "AUC")["raxss-pearson"]}
+    assert from_sss[1][4] == f"{row['p_holm']:.3f}"
+
+
+def test_the_order_of_results_changes_no_number(study):
+    results, errors = study
+    there = tables_of(results, facts={}, errors=errors, n_resamples=50)
+    back = tables_of(results[::-1], facts={}, errors=errors, n_resamples=50)
+    for name, table in there.items():
+        keys = [one for one in ("dataset", "metric", "reference", "system", "seed") if one in table]
+        first, second = (one.astype(dict.fromkeys(keys, str)).sort_values(keys, ignore_index=True)
+                         for one in (table, back[name]))  # fmt: skip
+        pd.testing.assert_frame_equal(first, second, rtol=1e-12)
+
+
+def test_several_classes_have_their_own_words(tmp_path, rng):
+    page = written(tmp_path, [cell(rng, one, classes=("sit", "walk", "run")) for one in ("sss", "gru")])
+    assert "F1, AUC and average precision are means over the classes." in page
+    assert "Shares there: sit 35.0 %, walk 32.5 %, run 32.5 %." in page
+    assert "always the most frequent class of the test part: accuracy 35.0 %" in page
+
+
+# What a reader must be told -------------------------------------------------------------------------------------
+
+
+def test_the_trivial_baseline_is_what_calling_all_positive_gives(tmp_path, rng):
+    tested = [one for one in range(60) if one % 2 or one < 20]  # 10 of 40 are positive
+    everything = np.tile([1.0, 0.0], (40, 1))
+    page = written(
+        tmp_path,
+        [cell(rng, tested=tested), cell(rng, "all-positive", tested=tested, probabilities=everything)],
+    )
+    row = {name: column(tables_in(page)[0], title)["all-positive"] for name, title in
+           (("f1", "F1"), ("accuracy", "accuracy %"), ("ap", "average precision"))}  # fmt: skip
+    assert row == {"f1": "0.400", "accuracy": "25.0", "ap": "0.250"}
+    assert "calling every series yes: F1 0.400, AUC 0.500, accuracy 25.0 %, average precision 0.250" in page
+    assert "most frequent class of the test part: accuracy 75.0 %" in page
+    assert "Shares there: yes 25.0 %, no 75.0 %." in page
+
+
+def test_a_leaky_split_is_called_so(tmp_path, rng):
+    split = {"description": "channel (leaky)", "leaky": True, "balance": "before_split"}
+    page = written(tmp_path, [cell(rng, split=split)])
+    assert "- Split: channel (leaky)." in page
+    assert "toy: how a system does on new patients. The split is leaky" in page
+    assert "before the split, so the test part does not have the natural shares" in page
+    assert "eaky" not in written(tmp_path, [cell(rng)])
+
+
+def test_few_groups_are_told_and_fewer_have_no_interval(tmp_path, rng):
+    page = written(tmp_path, [cell(rng, one, tested=range(24)) for one in ("sss", "gru")])
+    assert "toy: exact intervals. With 12 groups they are rough" in page
+    page = written(tmp_path, [cell(rng, one, tested=range(10)) for one in ("sss", "gru")])
+    assert "Of 5 groups no interval and no p can be made; needed are 6." in page
+    assert pd.read_csv(tmp_path / "comparisons.csv")["p"].isna().all()
+
+
+def test_a_test_part_of_one_class_leaves_a_hole_and_nothing_else(tmp_path, rng):
+    page = written(tmp_path, [cell(rng, one, tested=range(0, 80, 2)) for one in ("sss", "gru")])
+    table = pd.read_csv(tmp_path / "results.csv")
+    assert table["auc"].isna().all()
+    assert table[["accuracy", "brier"]].notna().all(axis=None)
+    assert "AUC" not in tables_in(page)[0][0]
+    assert "toy: AUC where a test part has one class only." in page
+
+
+def test_failures_are_listed_and_the_rest_goes_on(tmp_path, rng, study):
+    results, errors = study
+    broken = cell(rng, "lstm", probabilities=np.full((40, 2), np.nan))
+    page = written(tmp_path, [*results, broken], [*errors, {}])
+    failed = tables_in(page)[-1]
+    assert failed[0] == ["dataset", "system", "seed", "error"]
+    assert ["toy", "raxss-pearson", str(SEEDS[-1]), "TrainingError: the loss is nan at step 3"] in failed
+    told = next(row[-1] for row in failed if row[1] == "lstm")
+    assert "DataError: the probabilities of 40 of 40 series are not finite" in told
+    assert "8 fits, and 3 that failed" in page
+    assert set(column(tables_in(page)[0], "AUC")) == {"sss", "gru", "raxss-pearson"}
+
+
+def test_a_study_in_which_everything_failed_has_a_page_all_the_same(tmp_path, study):
+    page = written(tmp_path, [], study[1])
+    assert "No system has a result here" in page
+    assert not (tmp_path / "plots").exists()
+    assert list(pd.read_csv(tmp_path / "results.csv").columns[:6]) == FIRST
+
+
+def test_ranks_need_two_blocks_and_name_who_is_left_out(tmp_path, rng, study):
+    page = written(tmp_path / "many", *study)
+    assert (tmp_path / "many" / "plots" / "critical-difference.png").is_file()
+    assert "Mean rank by AUC over 3 blocks" in page
+    assert "Left out, because a block lacks them: raxss-pearson." in page
+    page = written(tmp_path / "one", [cell(rng, "sss"), cell(rng, "gru")])
+    assert not (tmp_path / "one" / "plots" / "critical-difference.png").exists()
+    assert "Ranks" not in page
+
+
+# Names, files, bytes ----------------------------------------------------------------------------------------------
+
+
+ODD = "a|b <script>alert(1)</script> *c* [d](e) `f` __g__ $h$ \\ #i ~~j~~"
+
+
+def test_a_name_with_markup_is_shown_as_it_is(tmp_path, rng):
+    classes = ("<b>yes</b>", "no|pe")
+    results = [
+        cell(rng, ODD, seed=seed, dataset="1. data|set", classes=classes, positive=classes[0],
+             labels=tuple(classes[k % 2] for k in range(40))) for seed in SEEDS
+    ] + [cell(rng, "sss", seed=seed, dataset="1. data|set", classes=classes) for seed in SEEDS]  # fmt: skip
+    errors = [
+        {
+            "dataset": "1. data|set",
+            "system": "- x",
+            "seed": 1,
+            "type": "E",
+            "message": f"{ODD}\n\n# big\x1b[31m",
+        }
+    ]
+    page = written(tmp_path, results, errors, study_name="<img src=x onerror=alert(1)>\n# two")
+    for table in tables_in(page):
+        assert {len(row) for row in table} == {len(table[0])}
+    assert column(tables_in(page)[0], "F1").keys() == {ODD, "sss"}
+    assert tables_in(page)[-1][-1][-1] == f"E: {ODD} # big [31m"
+    rendered = MarkdownIt("commonmark").enable("table").render(page)
+    for tag in ("<script", "<b>", "<em>", "<a ", "<img src=x"):
+        assert tag not in rendered
+    assert rendered.count("<h1>") == 1
+    assert rendered.count("<strong>") == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["- a", "+ a", "1. a", "2) a", "# a", "> a", "__a__", "_a_", "*a*", "a_b", "a | b", "~~~"]
+)
+def test_plain_text_is_one_paragraph_that_reads_the_same(text):
+    tokens = MarkdownIt("commonmark").enable("table").parse(plain(text))
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    assert "".join(child.content for child in tokens[1].children) == text
+    assert {child.type for child in tokens[1].children} <= {"text", "text_special"}
+
+
+@pytest.mark.parametrize("name", ["nan", "007", "NA", "1e5", "True", "a,b", 'say "x"'])
+def test_a_system_keeps_its_name_through_the_files(tmp_path, rng, name):
+    page = written(tmp_path, [cell(rng, name), cell(rng, "sss")])
+    assert set(column(tables_in(page)[0], "AUC")) == {name, "sss"}
+
+
+def test_the_page_is_made_from_the_files_alone(tmp_path, rng):
+    page = written(tmp_path, [cell(rng, "sss"), cell(rng, "gru")])
+    names = ("results", "summary", "pooled", "comparisons")
+    tables = {name: read_table((tmp_path / f"{name}.csv").read_text("utf-8")) for name in names}
+    assert make_page("a study", tables, plots=["plots/auc-toy.png"]) == page
+    tables["summary"]["auc_mean"] = 0.123
+    assert "0.123" in make_page("a study", tables)
+
+
+def test_the_same_results_give_the_same_bytes_whatever_the_readers_style(tmp_path, study):
+    written(tmp_path / "a", *study)
+    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "black", "savefig.dpi": 20}):
+        written(tmp_path / "b", *study)
+    files = sorted(file.relative_to(tmp_path / "a") for file in (tmp_path / "a").rglob("*") if file.is_file())
+    assert [file.name for file in files] == [
+        "README.md", "comparisons.csv", "auc-toy.png", "critical-difference.png", "pooled.csv", "results.csv",
+        "summary.csv"]  # fmt: skip
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+    png = (tmp_path / "a" / "plots" / "auc-toy.png").read_bytes()
+    assert b"tEXt" not in png
+    assert b"tIME" not in png
+
+
+def test_a_name_in_another_script_is_no_reason_to_warn(tmp_path, rng):
+    written(tmp_path, [cell(rng, name, seed=seed) for name in ("心電図", "a$b$") for seed in SEEDS[:2]])
+
+
+def test_the_plot_shows_each_seed_and_the_mean(study):
+    from matplotlib.figure import Figure
+
+    results, errors = study
+    tables = tables_of(results, facts={}, errors=errors, n_resamples=50)
+    ax = Figure().subplots()
+    assert plot_systems(tables["results"], tables["summary"], ax=ax) is ax
+    points = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [len(line.get_xdata()) for line in points] == [3, 3, 2]
+    means = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == "D"]
+    assert means == pytest.approx(tables["summary"]["auc_mean"].tolist())
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OutputError, match="taken"):
+        written(tmp_path / "taken", [cell(rng)])
