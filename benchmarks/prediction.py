@@ -34,8 +34,8 @@ from benchmarks.common import SEED, make_signal, recorded, tell, timed
 from raxss import RAxSSClassifier, Series, storage
 from raxss.aggregation import aggregate, posteriors_of
 from raxss.backbones.patchtst import PatchTST
-from raxss.estimator import PAIRS_A_SCORE
 from raxss.evidence import trace, write_tables
+from raxss.predicting import PAIRS_A_SCORE
 from raxss.prediction import Scorer
 from raxss.preparation import Preparation
 from raxss.prepared import PreparedCollection, read_prepared

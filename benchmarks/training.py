@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import inspect
 import itertools
 import os
 import statistics
@@ -34,7 +33,7 @@ from torch import Tensor
 
 from benchmarks import sss_reference
 from benchmarks.common import SEED, Disagreement, recorded, table, tell, timed
-from raxss import RAxSSClassifier, Series, estimator, storage, training
+from raxss import RAxSSClassifier, Series, fitting, storage, training
 from raxss.backbones import build_backbone, n_parameters
 from raxss.config import Config, TrainingConfig
 from raxss.pool import Batch, WindowPool
@@ -488,11 +487,12 @@ def _accounted(spent: dict[str, float]) -> Iterator[None]:
         return wrapped
 
     with contextlib.ExitStack() as stack:
-        for name, value in list(vars(estimator).items()):
-            if inspect.isfunction(value) and value.__module__ == "raxss.retrieval.cache":
-                stack.enter_context(mock.patch.object(estimator, name, counted("retrieval", value)))
-        for account, name in (("validation", "validate"), ("checkpoints", "save_checkpoint")):
-            stack.enter_context(mock.patch.object(training, name, counted(account, getattr(training, name))))
+        for account, module, name in (
+            ("retrieval", fitting, "cached_retrieve_many"),
+            ("validation", training, "validate"),
+            ("checkpoints", training, "save_checkpoint"),
+        ):
+            stack.enter_context(mock.patch.object(module, name, counted(account, getattr(module, name))))
         yield
 
 

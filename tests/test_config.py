@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raxss.aggregation import WEIGHTINGS
+from raxss.calibration import METHODS
 from raxss.config import (
     PRESETS,
     AggregationConfig,
     BackboneConfig,
+    CalibrationConfig,
     Config,
     PreparationConfig,
     RetrievalConfig,
@@ -54,6 +56,7 @@ configs = st.builds(
         weighting=st.sampled_from(WEIGHTINGS),
         temperature=st.just("learned") | st.floats(1e-300, 1e300),
     ),
+    calibration=st.builds(CalibrationConfig, calibration=st.sampled_from(METHODS)),
     training=st.builds(
         TrainingConfig,
         window_loss_weight=st.floats(0.1, 10),
@@ -206,6 +209,7 @@ def test_the_hash_changes_with_every_setting():
         "bank": "batch",
         "weighting": "uniform",
         "temperature": "learned",
+        "calibration": "isotonic",
         "precision": "float32",
     }
     hashes = {Config().hash}
@@ -213,6 +217,11 @@ def test_the_hash_changes_with_every_setting():
         other = changes[name] if name in changes else value + (0.25 if isinstance(value, float) else 1)
         hashes.add(Config.from_parameters({name: other}).hash)
     assert len(hashes) == 1 + len(setting_homes())
+
+
+def test_settings_without_calibration_have_the_hash_from_before_there_was_one():
+    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "134bca7f8317"}
+    assert {name: Config.preset(name).hash for name in PRESETS} == hashes
 
 
 def test_one_sample_and_one_window_of_exclusion_are_told_apart():

@@ -29,6 +29,7 @@ from raxss.errors import (
     TrainingError,
     VariateMismatchError,
 )
+from raxss.fitting import validation_split
 from raxss.prediction import Scorer, score_windows
 from raxss.recordings.synthetic import make_motif_series
 from raxss.windows import windows_of
@@ -193,9 +194,7 @@ def test_a_grid_search_can_vary_the_temperature(rng):
 
 def test_validation_never_shares_a_group_with_training(rng):
     series = waves(rng, n_series=48)
-    model = RAxSSClassifier(**SMALL)
-    model.seed_ = 0
-    kept, held = model._validation_split(series.labels, series.groups, model.config)
+    kept, held = validation_split(series.labels, series.groups, fraction=0.125, seed=0)
     assert len(held)
     assert not set(series.groups[kept]) & set(series.groups[held])
 
@@ -339,7 +338,7 @@ def test_the_temperature_can_be_learned_for_feature_space(rng):
         **{**SMALL, "max_epochs": 6, "batch_size": 32}, temperature="learned", space="features"
     )
     model.fit(series)
-    _, held = model._validation_split(series.labels, series.groups, model.config)
+    _, held = validation_split(series.labels, series.groups, fraction=0.125, seed=model.seed_)
 
     def loss(temperature):
         probability = clone_with(model, temperature).predict_proba(series[held])
@@ -522,8 +521,8 @@ def test_uniform_weights_are_predicted_without_any_retrieval(fitted, rng, monkey
     def refuse(*_, **__):
         raise AssertionError("nobody asked who is near")
 
-    monkeypatch.setattr("raxss.estimator.cached_retrieve_many", refuse)
-    monkeypatch.setattr("raxss.estimator.cached_retrieve", refuse)
+    monkeypatch.setattr("raxss.predicting.cached_retrieve_many", refuse)
+    monkeypatch.setattr("raxss.predicting.cached_retrieve", refuse)
     np.testing.assert_array_equal(model.predict_proba([gap, *series[1:4]]), expected)
     model.set_params(weighting="support")
     assert RAxSSClassifier(**SMALL, weighting="uniform").fit(series).predict_proba(series).shape == (24, 2)
@@ -613,8 +612,8 @@ def test_working_ahead_on_groups_of_series_changes_no_score(fitted, monkeypatch,
     told: list[float] = []
     try:
         one_by_one = [one.windows for one in model.explain_each(series)]
-        monkeypatch.setattr("raxss.estimator.SERIES_AHEAD", {"cpu": 1})
-        monkeypatch.setattr("raxss.estimator.LISTED_AT_ONCE", 300)
+        monkeypatch.setattr("raxss.predicting.SERIES_AHEAD", {"cpu": 1})
+        monkeypatch.setattr("raxss.predicting.LISTED_AT_ONCE", 300)
         together = [one.windows for one in model.explain_each(series, on_progress=told.append)]
     finally:
         model.set_params(space="signal")
@@ -636,23 +635,24 @@ def test_a_gpu_is_a_few_short_series_ahead_but_one_long_one(
             launched.append(len(windows))
             return super().launch(windows, **more)
 
-    monkeypatch.setattr("raxss.estimator.Scorer", Counting)
-    monkeypatch.setattr("raxss.estimator.SERIES_AHEAD", {"cpu": 3})
-    monkeypatch.setattr("raxss.estimator.WINDOWS_OF_A_LONG_SERIES", windows_of_a_long_series)
+    monkeypatch.setattr("raxss.predicting.Scorer", Counting)
+    monkeypatch.setattr("raxss.predicting.SERIES_AHEAD", {"cpu": 3})
+    monkeypatch.setattr("raxss.predicting.WINDOWS_OF_A_LONG_SERIES", windows_of_a_long_series)
     ahead = [len(launched) - n_before - 1 for n_before, _ in enumerate(model.explain_each(series[:8]))]
     assert ahead == [n_ahead] * (8 - n_ahead) + [*range(n_ahead)][::-1]
 
 
 def test_short_series_of_a_gpu_are_retrieved_together_up_to_a_bound(fitted, monkeypatch):
     model, series = fitted
-    monkeypatch.setattr("raxss.estimator.LISTED_AT_ONCE", 300)
-    settings = model.config.retrieval
-    groups = list(model._groups(list(series), settings, torch.device("cuda")))
+    monkeypatch.setattr("raxss.predicting.LISTED_AT_ONCE", 300)
+    predictor = model._predictor(None)
+    on_gpu = replace(predictor, device=torch.device("cuda"))
+    groups = list(on_gpu.groups(list(series)))
     assert [one.name for group in groups for one in group] == series.names
     assert max(map(len, groups)) > 1
     for group in groups:
-        assert len(group) == 1 or 10 * sum(map(model._n_windows, group)) <= 300
-    alone = list(model._groups(list(series), settings, torch.device("cpu")))
+        assert len(group) == 1 or 10 * sum(map(predictor.n_windows, group)) <= 300
+    alone = list(predictor.groups(list(series)))
     assert [len(group) for group in alone] == [1] * 24
 
 

@@ -22,7 +22,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from raxss.aggregation import WEIGHTINGS, Weighting
+from raxss.calibration import METHODS, Method
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
 
@@ -131,6 +134,16 @@ class AggregationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalibrationConfig:
+    """What happens to a window's posterior before it is added up."""
+
+    calibration: Method = "none"  # SSS's headline has "isotonic", fitted on the validation part
+
+    def __post_init__(self) -> None:
+        one_of("calibration.calibration", self.calibration, METHODS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """How theta is found: loss, optimiser, schedule, early stopping."""
 
@@ -197,10 +210,24 @@ class Config:
     backbone: BackboneConfig = field(default_factory=BackboneConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
-    def check_fit(self) -> None:
-        """Refuse settings that do not go together in training; at prediction they may be changed at will."""
+    def check_fit(self, *, validation_given: bool = False) -> None:
+        """Refuse settings that do not go together in training; at prediction they may be changed at will.
+
+        Parameters
+        ----------
+        validation_given
+            Whether there is a validation part that need not be set aside.
+        """
+        without_validation = self.training.validation_fraction == 0 and not validation_given
+        if self.calibration.calibration != "none" and without_validation:
+            raise ConfigError(
+                f"calibration.calibration = {self.calibration.calibration!r} is fitted on the validation part, but "
+                "training.validation_fraction is 0. Set it above 0, give fit a validation part, or set calibration "
+                "= 'none'."
+            )
         retrieval, weighting = self.retrieval, self.aggregation.weighting
         if retrieval.bank == "batch" and weighting in ("shuffled", "random"):
             raise ConfigError(
@@ -218,7 +245,7 @@ class Config:
                     f"aggregation.temperature = 'learned' does not go with weighting = {weighting!r}, under which "
                     "there is nothing to learn it from. Set weighting = 'support', or a number."
                 )
-            if self.training.validation_fraction == 0 and not self.learns_temperature_by_gradient:
+            if without_validation and self.fits_temperature_on_validation:
                 raise ConfigError(
                     "aggregation.temperature = 'learned' is fitted on the validation part here, but "
                     "training.validation_fraction is 0. Set it above 0, or give the temperature a number."
@@ -232,6 +259,11 @@ class Config:
         """
         in_loss = self.training.series_loss_weight > 0 and self.retrieval.space == "signal"
         return self.aggregation.temperature == "learned" and in_loss
+
+    @property
+    def fits_temperature_on_validation(self) -> bool:
+        """Whether tau is learned, but not with theta."""
+        return self.aggregation.temperature == "learned" and not self.learns_temperature_by_gradient
 
     @classmethod
     def preset(cls, name: str) -> Config:
@@ -285,13 +317,14 @@ class Config:
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Config:
-        """Sort plain parameters (``measure="cosine"``) into their stages."""
+        """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's."""
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
         for name, value in parameters.items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{nearest(name, homes)}")
-            stages.setdefault(homes[name], {})[name] = value
+            plain = value.item() if isinstance(value, np.generic) else value  # a grid search gives these
+            stages.setdefault(homes[name], {})[name] = plain
         return cls().updated(stages)
 
     def parameters(self) -> dict[str, Any]:
@@ -327,7 +360,10 @@ class Config:
     @property
     def hash(self) -> str:
         """Twelve hex digits that are the same for the same settings."""
-        return hashlib.sha256(json.dumps(self.tables(), sort_keys=True).encode()).hexdigest()[:12]
+        tables = self.tables()
+        if self.calibration == CalibrationConfig():
+            del tables["calibration"]  # so that settings from before there was one keep their hash
+        return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def setting_homes() -> dict[str, str]:

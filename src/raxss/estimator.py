@@ -2,98 +2,65 @@
 
     series, labels -> fit -> predict_proba (n_series, C), predict, explain -> SeriesEvidence
 
-`fit` prepares, retrieves, trains; `predict_proba` and `explain` share one path, so what is explained is what
-was predicted. Models are kept by model_folder.py.
+`fit` prepares, retrieves, trains and calibrates; `predict_proba` and `explain` share one path (predicting.py), so
+what is explained is what was predicted. Models are kept by model_folder.py.
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import logging
 import warnings
-import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
-from raxss.aggregation import Aggregation, Weighting, aggregate, influence, posteriors_of
-from raxss.backbones import build_backbone, describe, n_outputs_for, n_parameters
-from raxss.config import Config, RetrievalConfig
-from raxss.errors import BackboneError, ConfigError, DataError, LabelError, SignalWarning
-from raxss.evidence import SeriesEvidence, trace
+from raxss.aggregation import Weighting
+from raxss.backbones import describe
+from raxss.calibration import Calibration, Method, calibration_in_use
+from raxss.config import Config
+from raxss.errors import SignalWarning
+from raxss.evidence import SeriesEvidence
+from raxss.fitting import (
+    check_calibration_part,
+    drawn_seed,
+    feature_scaling,
+    fitted_calibration,
+    fitted_temperature,
+    fresh_learner,
+    run_fingerprint,
+    support_in_batch,
+    validation_split,
+    window_pool,
+)
 from raxss.inputs import (
+    as_classes,
     as_groups,
     as_labels,
     as_series,
     check_preparation,
     check_rates,
+    check_validation,
     common_preparation,
+    notes_about_rate,
 )
-from raxss.model_folder import load_model, save_model
-from raxss.pool import WindowPool
-from raxss.prediction import Scorer, Scores, pick_device
+from raxss.model_folder import describe_data, load_model, save_model
+from raxss.predicting import Predictor
+from raxss.prediction import pick_device
 from raxss.preparation import Scaling, check_series
 from raxss.progress import ProgressBar, share_bar
 from raxss.recordings.series import Series, SeriesCollection
-from raxss.retrieval import Retrieval
-from raxss.retrieval.batch import batch_support
-from raxss.retrieval.cache import cached_retrieve, cached_retrieve_many
-from raxss.splits import hold_out
-from raxss.stepping import BatchSupport, Learner
-from raxss.training import Callback, feature_moments, fit_temperature, train
-from raxss.windows import Windows, windows_of
-
-LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
-SERIES_AHEAD = {"cpu": 0, "cuda": 3}  # a GPU works on the next while those before are added up and written
-WINDOWS_OF_A_LONG_SERIES = 200_000  # from here on one ahead is enough: the lists of each take 32 MB and more
-PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly, on CPU and GPU alike
+from raxss.training import Callback, train
+from raxss.windows import window_starts
 
 logger = logging.getLogger("raxss")
-
-
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """One series on its way from samples to score; a GPU may still be at work on it."""
-
-    series: Series
-    windows: Windows
-    scores: Scores
-    retrieval: Retrieval | None  # None where only the score is wanted and its weights need none
-
-
-@dataclass(frozen=True, eq=False)
-class _Prediction:
-    """One series and its score."""
-
-    series: Series
-    windows: Windows
-    retrieval: Retrieval | None
-    aggregation: Aggregation
-
-
-class _ShareDone:
-    """Adds what retrieval and network tell about one series after the other up to a share of all work."""
-
-    def __init__(self, total: float, on_progress: Callable[[float], None] | None) -> None:
-        self._total, self._done, self._on_progress = total, 0.0, on_progress
-
-    def part(self, amount: float) -> Callable[[float], None] | None:
-        """For the next part of the work, which is so much of it; None where nobody wants to know."""
-        before, tell = self._done, self._on_progress
-        self._done += amount
-        return None if tell is None else lambda share: tell((before + share * amount) / self._total)
 
 
 class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -125,6 +92,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         windows nearest in time; ``"sampled"``: so many, in stretches spread evenly over the series; both for
         recordings that are too long to compare all with all, and the evidence says so. ``"batch"``: in
         training those of the batch, at prediction all.
+    calibration
+        ``"none"``, or ``"isotonic"``: window posteriors are mapped to how often they are right, before they are
+        added up (SSS's headline has it). Fitted on the validation part, which must have series of every class.
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
@@ -147,11 +117,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_, n_variates_, window_length_, preparation_, backbone_, scaling_, temperature_, history_, seed_,
     interrupted_
+    calibration_
+        The fitted `raxss.calibration.Calibration`, or None.
 
     Notes
     -----
     Weighting, temperature, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride can be
-    changed after fitting, with `set_params`.
+    changed after fitting, with `set_params`. A calibration that was fitted can be switched off and on.
 
     Examples
     --------
@@ -182,6 +154,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         spread: int | float = 0,
         bank: Literal["series", "batch", "local", "sampled"] = "series",
         bank_size: int = 65_536,
+        calibration: Method = "none",
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
         lr: float = 1e-3,
@@ -214,6 +187,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.spread = spread
         self.bank = bank
         self.bank_size = bank_size
+        self.calibration = calibration
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
         self.lr = lr
@@ -254,13 +228,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = self.get_params(deep=False)
         settings = {name: given[name] for name in Config().parameters()}
         settings["backbone_options"] = settings["backbone_options"] or {}
-        return Config.from_parameters({name: _plain(value) for name, value in settings.items()})
+        return Config.from_parameters(settings)
 
     @property
     def current_config(self) -> Config:
         """What a fitted model stands for: as fitted, except for what may be changed since."""
         now = self.config.tables()
-        changeable = {"retrieval": now["retrieval"], "aggregation": now["aggregation"]}
+        _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
+        changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
 
     # Fitting ----------------------------------------------------------------------------------------------
@@ -284,14 +259,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups
             What must not sit in training and validation at once. May also be in the series.
         validation
-            Labelled `Series` that early stopping looks at, as a split made them; without them,
-            ``validation_fraction`` of X is set aside.
+            Labelled `Series` that early stopping looks at and a calibration is fitted on, as a split made them;
+            without them, ``validation_fraction`` of X is set aside.
         checkpoint, resume
             File to write after every epoch, and whether to go on from it.
         """
         self._forget()
         config = self.config
-        config.check_fit()
+        config.check_fit(validation_given=validation is not None)
         device = pick_device(self.device)
         series = as_series(X, estimator=self, reset=True)
         labels = as_labels(y, series)
@@ -304,32 +279,40 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_series(series)
         self.preparation_ = common_preparation(series)
         check_rates(series)
-        self.classes_, targets = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise LabelError(
-                f"all {len(labels)} labels are {self.classes_.tolist()[0]!r}, which is one class; at least two "
-                "classes are needed to fit a classifier. Add series of another class."
-            )
-        self.seed_ = self._draw_seed()
+        self.classes_, targets = as_classes(labels)
+        self.seed_ = drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
         self.window_length_ = min(config.windows.window_length, max(one.n_samples for one in series))
         if validation is None:
-            kept, held = self._validation_split(labels, groups, config)
+            fraction = config.training.validation_fraction
+            kept, held = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
         else:
             kept, held = np.arange(n_given), np.arange(n_given, len(series))
-            self._check_validation(series, labels, n_given)
+            check_validation(series, labels, n_given)
 
         self.scaling_ = Scaling.fit([series[index] for index in kept], config.preparation.scaling)
-        pools = [self._pool(series, targets, part, config, device) for part in (kept, held) if len(part)]
+        pools = [
+            window_pool(
+                [self.scaling_.apply(series[index]) for index in part],
+                targets[part],
+                config,
+                window_length=self.window_length_,
+                seed=self.seed_,
+                device=device,
+                bar=functools.partial(self._bar, "retrieving"),
+            )
+            for part in (kept, held)
+            if len(part)
+        ]
         pool, validation = pools[0], pools[1] if len(pools) == 2 else None
+        unseen = held[validation.n_windows > 0] if validation is not None else held
+        method = config.calibration.calibration
+        if method != "none":
+            check_calibration_part(labels[unseen], self.classes_, method)
 
-        self.backbone_ = self._fresh_backbone(config).to(device)
-        learned = config.aggregation.temperature == "learned"
-        learner = Learner(
-            self.backbone_,
-            temperature=0.1 if learned else float(config.aggregation.temperature),
-            learned=config.learns_temperature_by_gradient,
-        ).to(device)
+        shape = self.n_variates_, self.window_length_, len(self.classes_)
+        learner = fresh_learner(config, *shape, seed=self.seed_).to(device)
+        self.backbone_ = learner.backbone
         logger.info("training %s on %d windows of %d series", describe(self.backbone_), len(pool), len(kept))
         trained = train(
             learner,
@@ -337,25 +320,24 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validation,
             config=config.training,
             seed=self.seed_,
-            fingerprint=self._fingerprint(series, targets, groups, held, config),
+            fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            batch_support=self._batch_support(config),
+            batch_support=support_in_batch(config, self.window_length_),
             callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
         )
         self.history_ = pd.DataFrame(trained.history)
         self.best_epoch_ = trained.best_epoch
         self.interrupted_ = trained.interrupted
         self.temperature_ = learner.temperature.item()
-        self._measure_features(pool)
-        if learned and not config.learns_temperature_by_gradient and len(held):
-            parts = [one.aggregation for one in self._predictions([series[index] for index in held])]
-            self.temperature_ = fit_temperature(
-                [torch.from_numpy(one.posteriors) for one in parts],
-                [one.influence for one in parts],
-                targets[held],
-            )
-        self.training_data_ = self._describe_data(series, labels, groups, held)
+        self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
+        self.calibration_: Calibration | None = None
+        answered = [series[index] for index in unseen], targets[unseen]
+        if method != "none":
+            self.calibration_ = fitted_calibration(method, self._predictor(None), *answered)
+        if config.fits_temperature_on_validation and len(unseen):
+            self.temperature_ = fitted_temperature(self._predictor(self.calibration_), *answered)
+        self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
         return self
 
@@ -364,190 +346,36 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
 
-    def _fresh_backbone(self, config: Config) -> torch.nn.Module:
-        """The network with its initial weights, which the seed alone decides."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed_)
-            backbone = build_backbone(
-                config.backbone.backbone,
-                n_variates=self.n_variates_,
-                window_length=self.window_length_,
-                n_outputs=n_outputs_for(len(self.classes_)),
-                options=config.backbone.backbone_options,
-            )
-        if n_parameters(backbone) == 0:
-            raise BackboneError(
-                f"backbone {type(backbone).__name__} has no parameters, so there is nothing to train. Add a layer, "
-                "such as torch.nn.Linear, as its head."
-            )
-        return backbone
-
-    def _draw_seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            if not 0 <= self.random_state < 2**63:
-                raise ConfigError(
-                    f"random_state is {self.random_state}; a whole number from 0 to 2**63 - 1 is needed."
-                )
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _validation_split(
-        self, labels: NDArray[Any], groups: NDArray[Any] | None, config: Config
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Series to learn from, and series that early stopping looks at."""
-        everything = np.arange(len(labels)), np.arange(0)
-        if config.training.validation_fraction == 0:
-            return everything
-        fraction = config.training.validation_fraction
-        kept, held = hold_out(labels, groups=groups, fraction=fraction, seed=self.seed_)
-        missing = set(np.unique(labels).tolist()) - set(np.unique(labels[kept]).tolist())
-        if len(held) == 0 or missing:
-            logger.warning(
-                "no validation part could be set aside (%d series in %s groups); the last epoch is kept",
-                len(labels),
-                "no" if groups is None else len(np.unique(groups)),
-            )
-            return everything
-        return kept, held
-
-    def _check_validation(self, series: list[Series], labels: NDArray[Any], n_given: int) -> None:
-        seen = {one.digest: one.name for one in series[:n_given]}
-        for one in series[n_given:]:
-            if one.digest in seen:
-                raise DataError(
-                    f"validation series {one.name!r} has the samples of training series {seen[one.digest]!r}; "
-                    "early stopping would look at what was learned. Leave it out of one of them."
-                )
-        missing = set(labels[n_given:].tolist()) - set(labels[:n_given].tolist())
-        if missing:
-            raise LabelError(
-                f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
-                "needs one to learn from. Move a group of that label into the training part."
-            )
-
-    def _pool(
-        self,
-        series: list[Series],
-        targets: NDArray[np.int64],
-        part: NDArray[np.int64],
-        config: Config,
-        device: torch.device,
-    ) -> WindowPool:
-        """Scaled series and their supports, ready for Alg. 1."""
-        scaled = [self.scaling_.apply(series[index]) for index in part]
-        n_short = sum(one.n_samples < self.window_length_ for one in scaled)
-        if n_short:
-            logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
-        # Feature-space support needs a trained network, so training goes with equal weights there.
-        weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
-        if weighting == "uniform":
-            # Nobody asks who is near; and which windows are flat matters to support in a batch alone.
-            cut = [self._cut(one) for one in scaled]
-            supports = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
-            flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
-        else:
-            n_windows = sum(map(self._n_windows, scaled))
-            with share_bar("retrieving", n_windows, unit="windows", quiet=not self.verbose) as on_progress:
-                found = cached_retrieve_many(
-                    [one.samples for one in scaled],
-                    **self._retrieval_settings(config.retrieval, device),
-                    on_progress=on_progress,
-                )
-            supports, flat = [one.support for one in found], [one.flat for one in found]
-        return WindowPool(
-            scaled,
-            targets[part],
-            [influence(one, weighting, seed=self.seed_ + i) for i, one in enumerate(supports)],
-            flat,
-            window_length=self.window_length_,
-            stride=config.windows.stride,
-            device=device,
-        )
-
-    def _batch_support(self, config: Config) -> BatchSupport | None:
-        """Retrieval among the windows of a batch, where the bank is the batch."""
-        if config.retrieval.bank != "batch" or config.aggregation.weighting == "uniform":
-            return None
-        retrieval, sign = config.retrieval, -1 if config.aggregation.weighting == "inverse" else 1
-
-        def support(windows: Tensor, series: Tensor, starts: Tensor, flat: Tensor) -> Tensor:
-            return sign * batch_support(
-                windows,
-                series,
-                starts,
-                flat,
-                measure=retrieval.measure,
-                n_neighbors=retrieval.n_neighbors,
-                exclusion=retrieval.samples_of("exclusion", self.window_length_),
-            )
-
-        return support
-
-    def _measure_features(self, pool: WindowPool) -> None:
-        """Mean and deviation of each feature over the training windows, for retrieval in feature space."""
-        self.feature_mean_: NDArray[np.float64] = np.zeros(0)
-        self.feature_scale_: NDArray[np.float64] = np.ones(0)
-        if callable(getattr(self.backbone_, "features", None)):
-            self.feature_mean_, self.feature_scale_ = feature_moments(self.backbone_, pool)
-
-    def _fingerprint(
-        self,
-        series: list[Series],
-        targets: NDArray[np.int64],
-        groups: NDArray[Any] | None,
-        held: NDArray[np.int64],
-        config: Config,
-    ) -> str:
-        """The same for the same settings, data and seed; names and paths do not enter."""
-        digest = hashlib.sha256(f"{config.hash} {self.seed_}".encode())
-        for one in series:
-            digest.update(f"{one.samples.shape} {one.samples.dtype}".encode())
-            digest.update(np.ascontiguousarray(one.samples).data)
-        digest.update(np.ascontiguousarray(targets).data)
-        digest.update(repr(None if groups is None else groups.tolist()).encode())
-        digest.update(held.astype(np.int64).data)
-        return digest.hexdigest()[:16]
-
-    def _describe_data(
-        self,
-        series: list[Series],
-        labels: NDArray[Any],
-        groups: NDArray[Any] | None,
-        held: NDArray[np.int64],
-    ) -> dict[str, Any]:
-        """What a model card says about the training data: counts and ranges, never names."""
-        names, counts = np.unique(labels, return_counts=True)
-        lengths = [one.n_samples for one in series]
-        return {
-            "n_series": len(series),
-            "n_validation": len(held),
-            "n_groups": None if groups is None else len(np.unique(groups)),
-            "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
-            "rates": sorted({one.rate for one in series}),
-            "n_samples": [min(lengths), max(lengths)],
-            "series": sorted(one.digest for one in series),  # so that others can see what the model has seen
-            "split": None,  # what kept the test part away, where somebody says so
-        }
-
     # Predicting -------------------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
-        check_is_fitted(self, "config_")
-        series = as_series(X, estimator=self, reset=False)
-        check_series(series, n_variates=self.n_variates_)
-        check_preparation(series, self.preparation_)
-        for one in series:
-            for note in self._notes_about(one):
-                warnings.warn(note, SignalWarning, stacklevel=2)
-        with self._bar(series) as on_progress:
-            found = self._predictions(series, with_lists=False, on_progress=on_progress)
+        series = self._known(X, warn=True)
+        with self._bar("predicting", series) as on_progress:
+            predictor = self._predictor(self._calibration_in_use)
+            found = predictor.predictions(series, with_lists=False, on_progress=on_progress)
             return np.stack([one.aggregation.series_probability for one in found])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
         probability = self.predict_proba(X)
         return self.classes_[probability.argmax(axis=1)]
+
+    def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
+        """The posteriors of the windows of each series, ``(n_windows_i, C)``, one series after the other.
+
+        They are what `explain` shows as posteriors, calibrated where the model is. Windows come in the order of
+        time; those that touch samples that are not finite count for nothing in a score and are left out.
+
+        Examples
+        --------
+        >>> from raxss.datasets import load_synthetic
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> [one.shape for one in model.window_probabilities(series[:2])]
+        [(140, 2), (138, 2)]
+        """
+        return self._window_probabilities(self._known(X, warn=True))
 
     def explain(self, X: Any) -> Any:
         """Take the prediction of a series apart into windows, weights and neighbors.
@@ -588,163 +416,69 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         motif-000 140
         noise-001 138
         """
+        return self._evidence(self._known(X), on_progress)
+
+    def _known(self, X: Any, *, warn: bool = False) -> list[Series]:
+        """Series like those that were learned from."""
         check_is_fitted(self, "config_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
         check_preparation(series, self.preparation_)
-        return self._evidence(series, on_progress)
+        for one in series if warn else ():
+            for note in notes_about_rate(one, self.training_data_["rates"]):
+                warnings.warn(note, SignalWarning, stacklevel=3)
+        return series
+
+    def _window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
+        predictor = self._predictor(self._calibration_in_use)
+        with self._bar("predicting", series) as on_progress:
+            yield from predictor.window_probabilities(series, on_progress=on_progress)
 
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
     ) -> Iterator[SeriesEvidence]:
         settings = {"config_hash": self.current_config.hash}
-        with self._bar(series, quiet=on_progress is not None) as bar:
-            for one in self._predictions(series, on_progress=on_progress or bar):
-                assert one.retrieval is not None, "lists were asked for"
-                yield trace(
-                    one.series,
-                    one.windows,
-                    one.retrieval,
-                    one.aggregation,
-                    classes=self.classes_,
-                    settings=settings,
-                    notes=self._notes_about(one.series),
-                )
+        calibration = self._calibration_in_use
+        if calibration is not None:
+            settings["calibration"] = calibration.method
+        predictor = self._predictor(calibration)
+        with self._bar("predicting", series, quiet=on_progress is not None) as bar:
+            for one in predictor.predictions(series, on_progress=on_progress or bar):
+                notes = notes_about_rate(one.series, self.training_data_["rates"])
+                yield one.evidence(self.classes_, settings=settings, notes=notes)
                 del one  # or its lists would be held while the next is computed
 
-    def _predictions(
-        self,
-        series: list[Series],
-        *,
-        with_lists: bool = True,
-        on_progress: Callable[[float], None] | None = None,
-    ) -> Iterator[_Prediction]:
-        """Samples -> windows -> posteriors and support -> series probability, one series after the other."""
-        config, device = self.config, pick_device(self.device)
-        scorer = Scorer(self.backbone_, device)
-        n_pairs = [n * self._bank_of(n, config.retrieval) for n in map(self._n_windows, series)]
-        total = sum(map(self._n_windows, series)) + sum(n_pairs) / PAIRS_A_SCORE
-        progress = _ShareDone(total, on_progress)
-        launched: deque[_Work] = deque()
-        for group in self._groups(series, config.retrieval, device):
-            for work in self._launched(group, config, device, scorer, progress, with_lists):
-                n_ahead = SERIES_AHEAD[device.type]
-                if len(work.windows) >= WINDOWS_OF_A_LONG_SERIES:
-                    n_ahead = min(n_ahead, 1)
-                launched.append(work)
-                del work
-                while len(launched) > n_ahead:
-                    yield self._finished(launched.popleft())
-        while launched:
-            yield self._finished(launched.popleft())
+    @property
+    def _calibration_in_use(self) -> Calibration | None:
+        return calibration_in_use(self.calibration_, self.config.calibration.calibration)
 
-    def _groups(
-        self, series: list[Series], settings: RetrievalConfig, device: torch.device
-    ) -> Iterator[list[Series]]:
-        """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
-        alone = SERIES_AHEAD[device.type] == 0 or settings.space == "features"
-        group: list[Series] = []
-        n_listed = 0
-        for one in series:
-            more = self._n_windows(one) * settings.n_neighbors
-            if group and (alone or n_listed + more > LISTED_AT_ONCE):
-                yield group
-                group, n_listed = [], 0
-            group.append(one)
-            n_listed += more
-        yield group
-
-    def _launched(
-        self,
-        group: list[Series],
-        config: Config,
-        device: torch.device,
-        scorer: Scorer,
-        progress: _ShareDone,
-        with_lists: bool,
-    ) -> Iterator[_Work]:
-        """Retrieval for all of them, then the network for one after the other."""
-        in_features = config.retrieval.space == "features"
-        needs_lists = with_lists or config.aggregation.weighting != "uniform"
-        settings = self._retrieval_settings(config.retrieval, device)
-        scaled = [self.scaling_.apply(one) for one in group]
-        sizes = [self._n_windows(one) for one in group]
-        n_pairs = [n * self._bank_of(n, config.retrieval) / PAIRS_A_SCORE for n in sizes]
-        found: list[Retrieval | None] = [None] * len(group)
-        if needs_lists and not in_features:
-            samples, told = [one.samples for one in scaled], progress.part(sum(n_pairs))
-            found = [*cached_retrieve_many(samples, **settings, on_progress=told)]
-        for place, one in enumerate(group):
-            windows = self._cut(scaled[place])
-            scores = scorer.launch(
-                windows, with_features=in_features, on_progress=progress.part(sizes[place])
-            )
-            if scores.features is not None:
-                scores.features[...] -= self.feature_mean_
-                scores.features[...] /= self.feature_scale_
-                settings |= {"measure": "cosine", "features": scores.features}
-                told = progress.part(n_pairs[place])
-                found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
-            yield _Work(one, windows, scores, found[place])
-            found[place] = None
-
-    def _finished(self, work: _Work) -> _Prediction:
-        """Add the windows of one series up."""
-        if work.retrieval is None:
-            support = np.where(work.windows.nonfinite, np.nan, 0.0)
-        else:
-            support = work.retrieval.support
-        aggregation = aggregate(
-            posteriors_of(work.scores.logits().double()),
-            support,
-            temperature=self.temperature_ if self.temperature == "learned" else self.temperature,
-            weighting=self.weighting,
-            seed=self.seed_ + zlib.crc32(np.ascontiguousarray(work.series.samples).data),
+    def _predictor(self, calibration: Calibration | None) -> Predictor:
+        """What was fitted, with the settings as they stand."""
+        config = self.config
+        learned = config.aggregation.temperature == "learned"
+        return Predictor(
+            backbone=self.backbone_,
+            device=pick_device(self.device),
+            scaling=self.scaling_,
+            window_length=self.window_length_,
+            stride=config.windows.stride,
+            retrieval=config.retrieval,
+            weighting=config.aggregation.weighting,
+            temperature=self.temperature_ if learned else float(config.aggregation.temperature),
+            calibration=calibration,
+            feature_mean=self.feature_mean_,
+            feature_scale=self.feature_scale_,
+            seed=self.seed_,
         )
-        return _Prediction(work.series, work.windows, work.retrieval, aggregation)
-
-    def _retrieval_settings(self, settings: RetrievalConfig, device: torch.device) -> dict[str, Any]:
-        """What `retrieve` is asked for (Eq. 1)."""
-        return {
-            "window_length": self.window_length_,
-            "stride": self.stride,
-            "bank": "series" if settings.bank == "batch" else settings.bank,
-            "bank_size": settings.bank_size,
-            "measure": settings.measure,
-            "n_neighbors": settings.n_neighbors,
-            "exclusion": settings.samples_of("exclusion", self.window_length_),
-            "spread": settings.samples_of("spread", self.window_length_),
-            "device": str(device),
-        }
-
-    def _cut(self, scaled: Series) -> Windows:
-        return windows_of(scaled, window_length=self.window_length_, stride=self.stride)
-
-    def _n_windows(self, series: Series) -> int:
-        return max(series.n_samples - self.window_length_, 0) // self.stride + 1
-
-    def _bank_of(self, n_windows: int, settings: RetrievalConfig) -> int:
-        """How many windows each is compared with."""
-        bounded = settings.bank in ("local", "sampled")
-        return min(n_windows, settings.bank_size) if bounded else n_windows
 
     def _bar(
-        self, series: list[Series], *, quiet: bool = False
+        self, doing: str, series: list[Series], *, quiet: bool = False
     ) -> AbstractContextManager[Callable[[float], None] | None]:
-        n_windows = sum(map(self._n_windows, series))
-        return share_bar("predicting", n_windows, unit="windows", quiet=quiet or not self.verbose)
-
-    def _notes_about(self, series: Series) -> list[str]:
-        """What makes a series unlike those of the training set."""
-        rates = self.training_data_["rates"]
-        unknown = series.rate == 1.0 or rates == [1.0]  # 1 Hz stands for a rate that is not known
-        if unknown or any(abs(series.rate - rate) <= 0.01 * rate for rate in rates):
-            return []
-        known = ", ".join(f"{rate:g}" for rate in rates[:5])
-        return [
-            f"series {series.name!r} has a rate of {series.rate:g} Hz, but the model was fitted at {known} Hz, so "
-            "its windows last another time. Resample it first."
-        ]
+        length, stride = self.window_length_, self.stride
+        n_windows = sum(
+            len(window_starts(one.n_samples, window_length=length, stride=stride)) for one in series
+        )
+        return share_bar(doing, n_windows, unit="windows", quiet=quiet or not self.verbose)
 
     # Keeping ----------------------------------------------------------------------------------------------
 
@@ -763,8 +497,3 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The callable that built the network, where it was one of your own.
         """
         return load_model(cls, Path(folder), backbone=backbone, device=device)
-
-
-def _plain(value: Any) -> Any:
-    """Numpy scalars, as a grid search gives them, as Python's."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -61,6 +61,21 @@ def as_labels(y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
     return labels
 
 
+def as_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes, sorted, and the index of each label among them; there must be two at least.
+
+    >>> as_classes(np.array(["b", "a", "b"]))
+    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1]))
+    """
+    classes, targets = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise LabelError(
+            f"all {len(labels)} labels are {classes.tolist()[0]!r}, which is one class; at least two "
+            "classes are needed to fit a classifier. Add series of another class."
+        )
+    return classes, targets
+
+
 def as_groups(groups: ArrayLike | None, series: list[Series]) -> NDArray[Any] | None:
     """One group a series, from ``groups`` or from the series; None where there are none."""
     if groups is None:
@@ -107,6 +122,35 @@ def check_preparation(series: list[Series], fitted: str) -> None:
                 f"prepared by {_told(fitted)}. Start from the recording: `raxss predict` prepares it likewise, as "
                 "does Preparation.parse(model.preparation_).apply(series)."
             )
+
+
+def check_validation(series: list[Series], labels: NDArray[Any], n_training: int) -> None:
+    """Refuse a validation part, the series behind the first ``n_training``, that shows what was learned."""
+    seen = {one.digest: one.name for one in series[:n_training]}
+    for one in series[n_training:]:
+        if one.digest in seen:
+            raise DataError(
+                f"validation series {one.name!r} has the samples of training series {seen[one.digest]!r}; "
+                "early stopping would look at what was learned. Leave it out of one of them."
+            )
+    missing = set(labels[n_training:].tolist()) - set(labels[:n_training].tolist())
+    if missing:
+        raise LabelError(
+            f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
+            "needs one to learn from. Move a group of that label into the training part."
+        )
+
+
+def notes_about_rate(series: Series, rates: Sequence[float]) -> list[str]:
+    """What makes a series unlike those of the training set, which had these rates."""
+    unknown = series.rate == 1.0 or list(rates) == [1.0]  # 1 Hz stands for a rate that is not known
+    if unknown or any(abs(series.rate - rate) <= 0.01 * rate for rate in rates):
+        return []
+    known = ", ".join(f"{rate:g}" for rate in rates[:5])
+    return [
+        f"series {series.name!r} has a rate of {series.rate:g} Hz, but the model was fitted at {known} Hz, so "
+        "its windows last another time. Resample it first."
+    ]
 
 
 def _told(preparation: str) -> str:

@@ -18,15 +18,18 @@ import jinja2
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from raxss import __version__
 from raxss.backbones import build_backbone, describe, n_outputs_for
+from raxss.calibration import Calibration, calibration_named
 from raxss.checkpoints import state_of
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.preparation import Scaling
+from raxss.recordings.series import Series
 from raxss.storage import sha256_of, whole_folder, write_bytes, write_json, write_text
 
 if TYPE_CHECKING:
@@ -61,6 +64,10 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(getattr(model, name))) for name in _ARRAYS}
     tensors["scaling/mean"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.mean))
     tensors["scaling/deviation"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.deviation))
+    calibration = model.calibration_
+    if calibration is not None:
+        knots = calibration.arrays()
+        tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
     config = model.current_config
     with whole_folder(folder, overwrite=overwrite) as place:
         write_bytes(place / WEIGHTS, save(tensors, {"format": FORMAT}))
@@ -77,6 +84,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
             "window_length": model.window_length_,
             "preparation": model.preparation_,
             "temperature": model.temperature_,
+            "calibration": None if calibration is None else calibration.method,
             "seed": model.seed_,
             "best_epoch": model.best_epoch_,
             "interrupted": model.interrupted_,
@@ -140,6 +148,9 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         model.scaling_ = Scaling(
             model.scaling, tensors.pop("scaling/mean").numpy(), tensors.pop("scaling/deviation").numpy()
         )
+        model.calibration_ = _read_calibration(facts, tensors, len(model.classes_))
+        if model.calibration_ is None and model.calibration != "none":
+            raise ValueError(f"its settings ask for calibration {model.calibration!r}, but it has none")
         model.backbone_ = build_backbone(
             model.backbone,
             n_variates=model.n_variates_,
@@ -168,6 +179,50 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
             "save_pretrained is needed, with all its files as they were. Copy it again or refit."
         ) from error
     return model
+
+
+def _read_calibration(
+    facts: dict[str, Any], tensors: dict[str, torch.Tensor], n_classes: int
+) -> Calibration | None:
+    """The map of posteriors, taken out of the tensors; None in folders that have none, or are older than it."""
+    method = facts.get("calibration")
+    if method is None:
+        return None
+    if not isinstance(method, str):
+        raise ValueError(f"its calibration is {method!r}; needed is the name of a method")
+    names = [name for name in tensors if name.startswith("calibration/")]
+    arrays = {name.removeprefix("calibration/"): tensors.pop(name).numpy() for name in names}
+    calibration = calibration_named(method).from_arrays(arrays)
+    if calibration.n_classes != n_classes:
+        raise ValueError(f"its calibration is of {calibration.n_classes} classes, but it has {n_classes}")
+    return calibration
+
+
+def describe_data(
+    series: list[Series],
+    labels: NDArray[Any],
+    groups: NDArray[Any] | None,
+    held: NDArray[np.int64],
+) -> dict[str, Any]:
+    """What a model card says about the training data: counts and ranges, never names.
+
+    Parameters
+    ----------
+    held
+        Which of the series were for validation.
+    """
+    names, counts = np.unique(labels, return_counts=True)
+    lengths = [one.n_samples for one in series]
+    return {
+        "n_series": len(series),
+        "n_validation": len(held),
+        "n_groups": None if groups is None else len(np.unique(groups)),
+        "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
+        "rates": sorted({one.rate for one in series}),
+        "n_samples": [min(lengths), max(lengths)],
+        "series": sorted(one.digest for one in series),  # so that others can see what the model has seen
+        "split": None,  # what kept the test part away, where somebody says so
+    }
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class SeriesEvidence:
     windows
         One row a window, in time order: ``window, start_s, end_s, posterior_<class>..., support, weight,
         contribution_<class>..., flat, nonfinite, lonely, padded``. The contributions to a class sum to its
-        probability.
+        probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` behind them is what the network
+        said.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with
@@ -314,6 +315,7 @@ def trace(
     aggregation: Aggregation,
     *,
     classes: Sequence[Any] | NDArray[Any],
+    uncalibrated: NDArray[np.float64] | None = None,
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> SeriesEvidence:
@@ -327,6 +329,8 @@ def trace(
         Of the same windows in the same order.
     classes
         The C labels, in the order of the posteriors' columns.
+    uncalibrated
+        ``(n_windows, C)`` the posteriors as the network gave them, where others were aggregated.
     settings
         More to carry into outputs, such as the preset's name.
     notes
@@ -358,6 +362,8 @@ def trace(
         "end_s": windows.end_seconds,
     }
     table |= {f"posterior_{class_}": aggregation.posteriors[:, c] for c, class_ in enumerate(classes)}
+    if uncalibrated is not None:
+        table |= {f"uncalibrated_{class_}": uncalibrated[:, c] for c, class_ in enumerate(classes)}
     table |= {"support": aggregation.support, "weight": aggregation.weights}
     table |= {f"contribution_{class_}": aggregation.contributions[:, c] for c, class_ in enumerate(classes)}
     table |= {name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")}

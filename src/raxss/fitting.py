@@ -1,0 +1,225 @@
+"""What does training begin with, and what is fitted when it is over?
+
+    labels, groups -> series to learn from, series to validate on
+    series, targets -> WindowPool: every window with its support
+    settings, seed -> Learner: a network with fresh weights; a fingerprint of the run
+    trained network, validation series -> calibration, temperature
+
+Next: estimator.py calls these in order, and training.py in their middle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from torch import Tensor, nn
+
+from raxss.aggregation import influence
+from raxss.backbones import build_backbone, n_outputs_for, n_parameters
+from raxss.calibration import Calibration, calibration_named
+from raxss.config import Config
+from raxss.errors import BackboneError, ConfigError, DataError
+from raxss.pool import WindowPool
+from raxss.predicting import Predictor, retrieval_settings
+from raxss.recordings.series import Series
+from raxss.retrieval.batch import batch_support
+from raxss.retrieval.cache import cached_retrieve_many
+from raxss.splits import hold_out
+from raxss.stepping import BatchSupport, Learner
+from raxss.training import feature_moments, fit_temperature
+from raxss.windows import windows_of
+
+logger = logging.getLogger("raxss")
+
+
+def drawn_seed(random_state: Any) -> int:
+    """The seed itself, or one drawn from a generator or, for None, from numpy's.
+
+    >>> drawn_seed(69421)
+    69421
+    """
+    if isinstance(random_state, int | np.integer):
+        if not 0 <= random_state < 2**63:
+            raise ConfigError(
+                f"random_state is {random_state}; a whole number from 0 to 2**63 - 1 is needed."
+            )
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def fresh_learner(
+    config: Config, n_variates: int, window_length: int, n_classes: int, *, seed: int
+) -> Learner:
+    """The network with its initial weights, which the seed alone decides, and the temperature to begin with."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone = build_backbone(
+            config.backbone.backbone,
+            n_variates=n_variates,
+            window_length=window_length,
+            n_outputs=n_outputs_for(n_classes),
+            options=config.backbone.backbone_options,
+        )
+    if n_parameters(backbone) == 0:
+        raise BackboneError(
+            f"backbone {type(backbone).__name__} has no parameters, so there is nothing to train. Add a layer, "
+            "such as torch.nn.Linear, as its head."
+        )
+    temperature = config.aggregation.temperature
+    return Learner(
+        backbone,
+        temperature=0.1 if temperature == "learned" else float(temperature),
+        learned=config.learns_temperature_by_gradient,
+    )
+
+
+def validation_split(
+    labels: NDArray[Any], groups: NDArray[Any] | None, *, fraction: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Series to learn from, and series that early stopping looks at; indices.
+
+    Examples
+    --------
+    >>> kept, held = validation_split(np.array(["a", "b"] * 4), None, fraction=0.25, seed=0)
+    >>> len(kept), len(held)
+    (6, 2)
+    """
+    everything = np.arange(len(labels)), np.arange(0)
+    if fraction == 0:
+        return everything
+    kept, held = hold_out(labels, groups=groups, fraction=fraction, seed=seed)
+    missing = set(np.unique(labels).tolist()) - set(np.unique(labels[kept]).tolist())
+    if len(held) == 0 or missing:
+        logger.warning(
+            "no validation part could be set aside (%d series in %s groups); the last epoch is kept",
+            len(labels),
+            "no" if groups is None else len(np.unique(groups)),
+        )
+        return everything
+    return kept, held
+
+
+def check_calibration_part(labels: NDArray[Any], classes: NDArray[Any], method: str) -> None:
+    """Refuse validation series that a calibration cannot be fitted on, before training rather than after."""
+    missing = sorted(set(classes.tolist()) - set(labels.tolist()), key=str)
+    if missing:
+        raise DataError(
+            f"calibration = {method!r} is fitted on the validation part, but of its {len(labels)} series with "
+            f"usable windows none is of class {', '.join(map(repr, missing))}; needed is one of each class at "
+            "least. Give fit more groups, a larger validation_fraction or a validation part of your own, or set "
+            "calibration = 'none'."
+        )
+
+
+def window_pool(
+    scaled: list[Series],
+    targets: NDArray[np.int64],
+    config: Config,
+    *,
+    window_length: int,
+    seed: int,
+    device: torch.device,
+    bar: Callable[[list[Series]], AbstractContextManager[Callable[[float], None] | None]],
+) -> WindowPool:
+    """Scaled series and their supports, ready for Alg. 1.
+
+    Parameters
+    ----------
+    bar
+        Shows how far retrieval for these series is.
+    """
+    n_short = sum(one.n_samples < window_length for one in scaled)
+    if n_short:
+        logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
+    stride = config.windows.stride
+    # Feature-space support needs a trained network, so training goes with equal weights there.
+    weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
+    if weighting == "uniform":
+        # Nobody asks who is near; and which windows are flat matters to support in a batch alone.
+        cut = [windows_of(one, window_length=window_length, stride=stride) for one in scaled]
+        supports = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
+        flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
+    else:
+        with bar(scaled) as on_progress:
+            settings = retrieval_settings(
+                config.retrieval, window_length=window_length, stride=stride, device=device
+            )
+            samples = [one.samples for one in scaled]
+            found = cached_retrieve_many(samples, **settings, on_progress=on_progress)
+        supports, flat = [one.support for one in found], [one.flat for one in found]
+    influences = [influence(one, weighting, seed=seed + i) for i, one in enumerate(supports)]
+    return WindowPool(
+        scaled, targets, influences, flat, window_length=window_length, stride=stride, device=device
+    )
+
+
+def support_in_batch(config: Config, window_length: int) -> BatchSupport | None:
+    """Retrieval among the windows of a batch, where the bank is the batch."""
+    if config.retrieval.bank != "batch" or config.aggregation.weighting == "uniform":
+        return None
+    retrieval, sign = config.retrieval, -1 if config.aggregation.weighting == "inverse" else 1
+
+    def support(windows: Tensor, series: Tensor, starts: Tensor, flat: Tensor) -> Tensor:
+        return sign * batch_support(
+            windows,
+            series,
+            starts,
+            flat,
+            measure=retrieval.measure,
+            n_neighbors=retrieval.n_neighbors,
+            exclusion=retrieval.samples_of("exclusion", window_length),
+        )
+
+    return support
+
+
+def run_fingerprint(
+    series: Sequence[Series],
+    targets: NDArray[np.int64],
+    groups: NDArray[Any] | None,
+    held: NDArray[np.int64],
+    *,
+    config: Config,
+    seed: int,
+) -> str:
+    """The same for the same settings, data and seed; names and paths do not enter."""
+    digest = hashlib.sha256(f"{config.hash} {seed}".encode())
+    for one in series:
+        digest.update(f"{one.samples.shape} {one.samples.dtype}".encode())
+        digest.update(np.ascontiguousarray(one.samples).data)
+    digest.update(np.ascontiguousarray(targets).data)
+    digest.update(repr(None if groups is None else groups.tolist()).encode())
+    digest.update(held.astype(np.int64).data)
+    return digest.hexdigest()[:16]
+
+
+def feature_scaling(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation of each feature over the training windows; empty for a network without features."""
+    if callable(getattr(backbone, "features", None)):
+        return feature_moments(backbone, pool)
+    return np.zeros(0), np.ones(0)
+
+
+def fitted_calibration(
+    method: str, predictor: Predictor, series: list[Series], targets: NDArray[np.int64]
+) -> Calibration:
+    """From the windows of series that were not learned from, each with the target of its series."""
+    posteriors = list(predictor.window_probabilities(series))
+    n_windows = [len(one) for one in posteriors]
+    logger.info("calibrating on %d windows of %d validation series", sum(n_windows), len(series))
+    return calibration_named(method).fit(np.concatenate(posteriors), np.repeat(targets, n_windows))
+
+
+def fitted_temperature(predictor: Predictor, series: list[Series], targets: NDArray[np.int64]) -> float:
+    """The temperature that suits series that were not learned from, by what the predictor adds up."""
+    parts = [one.aggregation for one in predictor.predictions(series, with_lists=False)]
+    posteriors = [torch.from_numpy(one.posteriors) for one in parts]
+    return fit_temperature(posteriors, [one.influence for one in parts], targets)

@@ -1,0 +1,250 @@
+"""How does a fitted chain score series, one after the other?
+
+    series -> scaled windows -> posteriors (calibrated), support -> series probability and its parts
+
+A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
+the other. Neither changes a score. Next: estimator.py makes the chain and asks it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from raxss.aggregation import Aggregation, Weighting, aggregate, posteriors_of
+from raxss.calibration import Calibration
+from raxss.config import RetrievalConfig
+from raxss.evidence import SeriesEvidence, trace
+from raxss.prediction import Scorer, Scores
+from raxss.preparation import Scaling
+from raxss.recordings.series import Series
+from raxss.retrieval import Retrieval
+from raxss.retrieval.cache import cached_retrieve, cached_retrieve_many
+from raxss.windows import Windows, window_starts, windows_of
+
+LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
+SERIES_AHEAD = {"cpu": 0, "cuda": 3}  # a GPU works on the next while those before are added up and written
+WINDOWS_OF_A_LONG_SERIES = 200_000  # from here on one ahead is enough: the lists of each take 32 MB and more
+PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly, on CPU and GPU alike
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """One series and its score.
+
+    Attributes
+    ----------
+    retrieval
+        None where only the score is wanted and its weights need no neighbours.
+    uncalibrated
+        ``(n_windows, C)`` the posteriors as the network gave them; None where no calibration came after.
+    """
+
+    series: Series
+    windows: Windows
+    retrieval: Retrieval | None
+    aggregation: Aggregation
+    uncalibrated: NDArray[np.float64] | None
+
+    def evidence(
+        self, classes: NDArray[Any], *, settings: Mapping[str, Any], notes: Sequence[str]
+    ) -> SeriesEvidence:
+        """The score taken apart; needs the lists of neighbours."""
+        assert self.retrieval is not None, "lists were not asked for"
+        return trace(
+            self.series,
+            self.windows,
+            self.retrieval,
+            self.aggregation,
+            classes=classes,
+            uncalibrated=self.uncalibrated,
+            settings=settings,
+            notes=notes,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """One series on its way from samples to score; a GPU may still be at work on it."""
+
+    series: Series
+    windows: Windows
+    scores: Scores
+    retrieval: Retrieval | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Predictor:
+    """What was fitted, and the settings of the moment.
+
+    Attributes
+    ----------
+    feature_mean, feature_scale
+        ``(d,)`` of the training windows, for retrieval in feature space.
+    seed
+        For the ``shuffled`` and ``random`` controls.
+    """
+
+    backbone: nn.Module
+    device: torch.device
+    scaling: Scaling
+    window_length: int
+    stride: int
+    retrieval: RetrievalConfig
+    weighting: Weighting
+    temperature: float
+    calibration: Calibration | None
+    feature_mean: NDArray[np.float64]
+    feature_scale: NDArray[np.float64]
+    seed: int
+
+    def n_windows(self, series: Series) -> int:
+        """How many windows a series is cut into."""
+        return len(window_starts(series.n_samples, window_length=self.window_length, stride=self.stride))
+
+    def predictions(
+        self,
+        series: list[Series],
+        *,
+        with_lists: bool = True,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Iterator[Prediction]:
+        """Samples -> windows -> posteriors and support -> series probability, one series after the other.
+
+        Parameters
+        ----------
+        with_lists
+            False leaves retrieval out where the weights do not depend on it.
+        on_progress
+            Told the share of all work done, also within a series.
+        """
+        retrieves = with_lists or self.weighting != "uniform"
+        scorer = Scorer(self.backbone, self.device)
+        n_scored = sum(map(self.n_windows, series))
+        progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
+        launched: deque[_Work] = deque()
+        for group in self.groups(series):
+            for work in self._launched(group, scorer, progress, retrieves):
+                n_ahead = SERIES_AHEAD[self.device.type]
+                if len(work.windows) >= WINDOWS_OF_A_LONG_SERIES:
+                    n_ahead = min(n_ahead, 1)
+                launched.append(work)
+                del work
+                while len(launched) > n_ahead:
+                    yield self._finished(launched.popleft())
+        while launched:
+            yield self._finished(launched.popleft())
+
+    def window_probabilities(
+        self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
+    ) -> Iterator[NDArray[np.float64]]:
+        """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
+        alone = replace(self, weighting="uniform")
+        for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
+            yield one.aggregation.posteriors[~np.isnan(one.aggregation.influence)]
+
+    def groups(self, series: list[Series]) -> Iterator[list[Series]]:
+        """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
+        alone = SERIES_AHEAD[self.device.type] == 0 or self.retrieval.space == "features"
+        group: list[Series] = []
+        n_listed = 0
+        for one in series:
+            more = self.n_windows(one) * self.retrieval.n_neighbors
+            if group and (alone or n_listed + more > LISTED_AT_ONCE):
+                yield group
+                group, n_listed = [], 0
+            group.append(one)
+            n_listed += more
+        yield group
+
+    def _launched(
+        self, group: list[Series], scorer: Scorer, progress: _ShareDone, retrieves: bool
+    ) -> Iterator[_Work]:
+        """Retrieval for all of them, then the network for one after the other."""
+        in_features = retrieves and self.retrieval.space == "features"
+        settings = retrieval_settings(
+            self.retrieval, window_length=self.window_length, stride=self.stride, device=self.device
+        )
+        scaled = [self.scaling.apply(one) for one in group]
+        found: list[Retrieval | None] = [None] * len(group)
+        if retrieves and not in_features:
+            samples, told = [one.samples for one in scaled], progress.part(sum(map(self._effort, group)))
+            found = [*cached_retrieve_many(samples, **settings, on_progress=told)]
+        for place, one in enumerate(group):
+            windows = windows_of(scaled[place], window_length=self.window_length, stride=self.stride)
+            told = progress.part(len(windows))
+            scores = scorer.launch(windows, with_features=in_features, on_progress=told)
+            if scores.features is not None:
+                scores.features[...] -= self.feature_mean
+                scores.features[...] /= self.feature_scale
+                settings |= {"measure": "cosine", "features": scores.features}
+                told = progress.part(self._effort(one))
+                found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
+            yield _Work(one, windows, scores, found[place])
+            found[place] = None
+
+    def _finished(self, work: _Work) -> Prediction:
+        """Add the windows of one series up."""
+        if work.retrieval is None:
+            support = np.where(work.windows.nonfinite, np.nan, 0.0)
+        else:
+            support = work.retrieval.support
+        told: NDArray[np.float64] = posteriors_of(work.scores.logits().double()).numpy()
+        aggregation = aggregate(
+            told if self.calibration is None else self.calibration(told),
+            support,
+            temperature=self.temperature,
+            weighting=self.weighting,
+            seed=self.seed + zlib.crc32(np.ascontiguousarray(work.series.samples).data),
+        )
+        uncalibrated = None if self.calibration is None else told
+        return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated)
+
+    def _effort(self, series: Series) -> float:
+        """What retrieval for one series takes, in windows that could be scored meanwhile."""
+        n = self.n_windows(series)
+        bounded = self.retrieval.bank in ("local", "sampled")
+        return n * (min(n, self.retrieval.bank_size) if bounded else n) / PAIRS_A_SCORE
+
+
+def retrieval_settings(
+    settings: RetrievalConfig, *, window_length: int, stride: int, device: torch.device
+) -> dict[str, Any]:
+    """What `retrieve` is asked for (Eq. 1).
+
+    >>> cpu = torch.device("cpu")
+    >>> retrieval_settings(RetrievalConfig(), window_length=64, stride=8, device=cpu)["exclusion"]
+    32
+    """
+    return {
+        "window_length": window_length,
+        "stride": stride,
+        "bank": "series" if settings.bank == "batch" else settings.bank,
+        "bank_size": settings.bank_size,
+        "measure": settings.measure,
+        "n_neighbors": settings.n_neighbors,
+        "exclusion": settings.samples_of("exclusion", window_length),
+        "spread": settings.samples_of("spread", window_length),
+        "device": str(device),
+    }
+
+
+class _ShareDone:
+    """Adds what retrieval and network tell about one series after the other up to a share of all work."""
+
+    def __init__(self, total: float, on_progress: Callable[[float], None] | None) -> None:
+        self._total, self._done, self._on_progress = total, 0.0, on_progress
+
+    def part(self, amount: float) -> Callable[[float], None] | None:
+        """For the next part of the work, which is so much of it; None where nobody wants to know."""
+        before, tell = self._done, self._on_progress
+        self._done += amount
+        return None if tell is None else lambda share: tell((before + share * amount) / self._total)

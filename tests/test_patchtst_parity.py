@@ -1,0 +1,279 @@
+"""Our PatchTST beside the one of the transformers library: equal weights, equal numbers.
+
+The pieces agree one by one. A whole encoder layer departs from the textbook's in two ways, both as in SSS's public
+code, and is compared with a layer that is put together from transformers' own modules with just these two changes:
+
+- both sums of a layer go through one batch normalisation, where transformers has one each;
+- the second sum adds the attention's output, where transformers adds the normalised first sum.
+
+Three more departures are in how a window is cut and read: one stride is padded behind with the last value,
+transformers leaves out samples at the front that fill no patch; windows are scaled with a learned gain and offset;
+the head reads all tokens, transformers' classifier reads their mean.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from raxss.backbones import n_parameters
+from raxss.backbones.patchtst import EncoderLayer, PatchTST
+from raxss.backbones.revin import RevIN
+
+transformers = pytest.importorskip("transformers")
+theirs = pytest.importorskip("transformers.models.patchtst.modeling_patchtst")
+
+N_VARIATES, LENGTH, D_MODEL, N_HEADS, D_FF, N_LAYERS, N_CLASSES = 2, 96, 32, 4, 128, 2, 3
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def settings(**changes):
+    """What transformers is told so that it builds what we build, for windows that are padded already."""
+    return transformers.PatchTSTConfig(
+        **{
+            "num_input_channels": N_VARIATES,
+            "context_length": LENGTH + 8,  # one stride behind
+            "patch_length": 16,
+            "patch_stride": 8,
+            "d_model": D_MODEL,
+            "num_hidden_layers": N_LAYERS,
+            "num_attention_heads": N_HEADS,
+            "ffn_dim": D_FF,
+            "norm_type": "batchnorm",
+            "norm_eps": 1e-5,
+            "activation_function": "gelu",
+            "pre_norm": False,
+            "share_embedding": True,
+            "channel_attention": False,
+            "scaling": None,
+            "positional_encoding_type": "random",
+            "use_cls_token": False,
+            "do_mask_input": False,
+            "num_targets": N_CLASSES,
+            "attention_dropout": 0.0,
+            "positional_dropout": 0.0,
+            "path_dropout": 0.0,
+            "ff_dropout": 0.0,
+            "head_dropout": 0.0,
+            **changes,
+        }
+    )
+
+
+def shaken(network):
+    """Every number moved: what starts at 0 or 1 would hide that it was not copied."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for value in network.parameters():
+            value.add_(0.1 * torch.randn(value.shape, generator=generator))
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm1d):
+                module.running_mean.normal_(0, 0.3, generator=generator)
+                module.running_var.uniform_(0.5, 2.0, generator=generator)
+    return network
+
+
+@pytest.fixture
+def ours():
+    torch.manual_seed(3)
+    network = PatchTST(N_VARIATES, LENGTH, N_CLASSES, attention_dropout=0.0, dropout=0.0)
+    return shaken(network).eval()
+
+
+@pytest.fixture
+def windows():
+    return torch.randn(5, N_VARIATES, LENGTH, generator=torch.Generator().manual_seed(1)).cumsum(dim=2)
+
+
+@pytest.fixture
+def tokens():
+    return torch.randn(6, 12, D_MODEL, generator=torch.Generator().manual_seed(2))
+
+
+def copy_layer(ours, layer):
+    """The weights of one of our encoder layers into one of theirs; the shared normalisation into both."""
+    attention = layer.self_attn
+    for mine, other in (
+        (ours.query, attention.q_proj),
+        (ours.key, attention.k_proj),
+        (ours.value, attention.v_proj),
+        (ours.mix, attention.out_proj),
+        (ours.feed_forward[0], layer.ff[0]),
+        (ours.feed_forward[3], layer.ff[3]),
+        (ours.norm, layer.norm_sublayer1.batchnorm),
+        (ours.norm, layer.norm_sublayer3.batchnorm),
+    ):
+        other.load_state_dict(mine.state_dict())
+
+
+def copy_encoder(ours, encoder):
+    encoder.embedder.input_embedding.load_state_dict(ours.projection.state_dict())
+    with torch.no_grad():
+        encoder.positional_encoder.position_enc.copy_(ours.positions)
+    for mine, layer in zip(ours.encoder, encoder.layers, strict=True):
+        copy_layer(mine, layer)
+
+
+class SSSLayer(nn.Module):
+    """SSS's encoder layer, put together from the modules of one of transformers'."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        layer.norm_sublayer3 = layer.norm_sublayer1  # departure: one normalisation for both sums
+
+    def forward(self, hidden_state, output_attentions=None):
+        layer, shape = self.layer, hidden_state.shape
+        tokens = hidden_state.flatten(0, 1)
+        attended = layer.self_attn(tokens)[0]
+        first = layer.norm_sublayer1(tokens + attended)
+        second = layer.norm_sublayer3(layer.ff(first) + attended)  # departure: not `+ first`
+        return (second.view(shape),)
+
+
+def reference_model(ours):
+    """A whole transformers model with our weights and SSS's two departures."""
+    model = theirs.PatchTSTModel(settings())
+    copy_encoder(ours, model.encoder)
+    model.encoder.layers = nn.ModuleList(map(SSSLayer, model.encoder.layers))
+    return model
+
+
+def as_theirs(ours, windows):
+    """Scaled and padded as ours does it, with time before variates as transformers has it."""
+    padded = functional.pad(ours.revin(windows), (0, ours.n_padded), mode="replicate")
+    return padded.transpose(1, 2)
+
+
+# The pieces ---------------------------------------------------------------------------------------------------
+
+
+def test_a_window_is_scaled_as_by_their_scaler_where_gain_and_offset_are_left_at_their_start(windows):
+    scaled, _, _ = theirs.PatchTSTStdScaler(settings())(
+        windows.transpose(1, 2), torch.ones_like(windows.transpose(1, 2))
+    )
+    torch.testing.assert_close(RevIN(N_VARIATES)(windows), scaled.transpose(1, 2), **CLOSE)
+
+
+def test_patches_of_a_padded_window_are_theirs(ours, windows):
+    patches = theirs.PatchTSTPatchify(settings())(as_theirs(ours, windows))
+    padded = as_theirs(ours, windows).transpose(1, 2)
+    own = padded.unfold(-1, ours.patch_length, ours.patch_stride)
+    assert patches.shape == (5, N_VARIATES, 12, 16)
+    assert len(ours.positions) == 12
+    assert torch.equal(own, patches)
+
+
+def test_projection_and_positions_are_theirs(ours, windows):
+    model = theirs.PatchTSTModel(settings())
+    copy_encoder(ours, model.encoder)
+    patches = model.patchifier(as_theirs(ours, windows))
+    expected = model.encoder.positional_encoder(model.encoder.embedder(patches))
+    torch.testing.assert_close(ours.projection(patches) + ours.positions, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_attention_is_theirs(ours, tokens, implementation):
+    config = settings(attn_implementation=implementation)
+    layer = theirs.PatchTSTEncoderLayer(config).eval()
+    copy_layer(ours.encoder[0], layer)
+    found = ours.encoder[0].attend(tokens)
+    assert found.std() > 0.01
+    torch.testing.assert_close(found, layer.self_attn(tokens)[0], **CLOSE)
+
+
+def test_the_feed_forward_layers_are_theirs(ours, tokens):
+    layer = theirs.PatchTSTEncoderLayer(settings()).eval()
+    copy_layer(ours.encoder[1], layer)
+    torch.testing.assert_close(ours.encoder[1].feed_forward(tokens), layer.ff(tokens), **CLOSE)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_normalisation_is_theirs_and_leaves_the_same_moments(ours, tokens, training):
+    layer = theirs.PatchTSTEncoderLayer(settings())
+    copy_layer(ours.encoder[0], layer)
+    mine, other = ours.encoder[0].train(training), layer.norm_sublayer1.train(training)
+    torch.testing.assert_close(mine.normalise(tokens), other(tokens), **CLOSE)
+    torch.testing.assert_close(mine.norm.running_mean, other.batchnorm.running_mean, **CLOSE)
+    torch.testing.assert_close(mine.norm.running_var, other.batchnorm.running_var, **CLOSE)
+
+
+# The whole ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_whole_encoder_is_theirs_with_the_two_departures_of_sss(ours, windows, training):
+    model = reference_model(ours).train(training)
+    with torch.no_grad():
+        expected = model(past_values=as_theirs(ours, windows)).last_hidden_state
+        found = ours.train(training).plain_features(windows)
+    assert expected.shape == (5, N_VARIATES, 12, D_MODEL)
+    assert expected.std() > 0.1
+    torch.testing.assert_close(found, expected.flatten(1), **CLOSE)
+
+
+def test_what_prediction_runs_is_theirs_too(ours, windows):
+    """`features` takes a fused path where one suits."""
+    model = reference_model(ours).eval()
+    with torch.inference_mode():
+        expected = model(past_values=as_theirs(ours, windows)).last_hidden_state.flatten(1)
+        torch.testing.assert_close(ours.features(windows), expected, atol=1e-5, rtol=1e-4)
+        logits = ours.head(expected)
+        torch.testing.assert_close(ours(windows), logits, atol=1e-5, rtol=1e-4)
+
+
+def test_gradients_are_theirs(ours, windows):
+    model = reference_model(ours).train()
+    direction = torch.randn(5, N_VARIATES * 12 * D_MODEL, generator=torch.Generator().manual_seed(4))
+    scaled = as_theirs(ours, windows).detach()
+    ours.train().zero_grad()
+    (ours.plain_features(windows) * direction).mean().backward()
+    (model(past_values=scaled).last_hidden_state.flatten(1) * direction).mean().backward()
+    layer, own = model.encoder.layers[0].layer, ours.encoder[0]
+    for found, expected in (
+        (ours.projection.weight, model.encoder.embedder.input_embedding.weight),
+        (ours.positions, model.encoder.positional_encoder.position_enc),
+        (own.query.weight, layer.self_attn.q_proj.weight),
+        (own.feed_forward[0].weight, layer.ff[0].weight),
+        (own.norm.weight, layer.norm_sublayer1.batchnorm.weight),
+    ):
+        assert expected.grad.abs().max() > 1e-3
+        torch.testing.assert_close(found.grad, expected.grad, **CLOSE)
+
+
+def test_a_head_over_the_mean_of_the_tokens_is_their_classifier(ours, windows):
+    """Our head reads every token. With one weight a feature, repeated over the tokens, it reads their mean."""
+    classifier = theirs.PatchTSTForClassification(settings(pooling_type="mean"))
+    copy_encoder(ours, classifier.model.encoder)
+    classifier.model.encoder.layers = nn.ModuleList(map(SSSLayer, classifier.model.encoder.layers))
+    classifier.eval()
+    theirs_head = classifier.head.linear
+    n_patches = len(ours.positions)
+    with torch.no_grad():
+        a_feature = theirs_head.weight.view(N_CLASSES, N_VARIATES, 1, D_MODEL) / n_patches
+        ours.head.weight.copy_(a_feature.expand(-1, -1, n_patches, -1).flatten(1))
+        ours.head.bias.copy_(theirs_head.bias)
+        expected = classifier(past_values=as_theirs(ours, windows)).prediction_logits
+        found = ours(windows)
+    assert expected.std() > 0.01
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+# The departures -----------------------------------------------------------------------------------------------
+
+
+def test_without_the_departures_a_layer_of_theirs_says_something_else(ours, tokens):
+    layer = theirs.PatchTSTEncoderLayer(settings()).eval()
+    copy_layer(ours.encoder[0], layer)
+    with torch.no_grad():
+        textbook = layer(hidden_state=tokens[:, None])[0][:, 0]
+        found = ours.encoder[0](tokens)
+        departing = SSSLayer(layer)(tokens[:, None])[0][:, 0]
+    torch.testing.assert_close(found, departing, **CLOSE)
+    assert np.abs((found - textbook).numpy()).max() > 0.1
+
+
+def test_the_shared_normalisation_saves_two_numbers_a_feature_and_layer():
+    own = n_parameters(EncoderLayer(D_MODEL, N_HEADS, D_FF, 0.0, 0.0))
+    assert n_parameters(theirs.PatchTSTEncoderLayer(settings())) - own == 2 * D_MODEL
