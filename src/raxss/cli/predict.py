@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raxss.engines import Failure
     from raxss.estimator import RAxSSClassifier
     from raxss.recordings.series import Series, SeriesCollection
 
@@ -34,6 +37,31 @@ Bank = Annotated[
     ),
 ]
 BankSize = Annotated[int | None, typer.Option(help="Windows in a local or sampled bank.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="Predict recording by recording, several at once, and go on where an earlier run stopped: local "
+        "(processes of this machine) or ray (a cluster; needs the extra 'cluster')."
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="With --engine: recordings at once; as many as there are cores.")
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="With --engine: threads of each worker. Without it as many as a run without --engine has, so that the "
+        "last digits are the same.",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="With --engine ray: auto, host:port or ray://host:port of a cluster whose nodes see model, recordings "
+        "and --out under the same paths. Without it Ray is started on this machine."
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 
@@ -45,18 +73,52 @@ def predict(
     split: SplitFile = None,
     bank: Bank = None,
     bank_size: BankSize = None,
+    engine: Engine = None,
+    workers: Workers = None,
+    threads: Threads = None,
+    address: Address = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Score recordings: one row a series, with the probability of each class."""
     from raxss.errors import OutputError
-    from raxss.storage import check_writable, refuse_existing, whole_file
+    from raxss.storage import check_writable, refuse_existing
 
+    if engine is None and any(one is not None for one in (workers, threads, address)):
+        raise typer.BadParameter("--workers, --threads and --address need --engine")
     if out.suffix not in (".csv", ".parquet"):
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
     refuse_existing(out, overwrite=overwrite)
     check_writable(out)
     classifier = opened_model(model, device, bank, bank_size)
-    table = prediction_table(classifier, inputs, split)
+    if engine is None:
+        write_table(prediction_table(classifier, inputs, split), out)
+        return
+    from raxss.archive import predict_archive
+
+    parts = out.with_name(f"{out.name}.parts")
+    table, failures = predict_archive(
+        model,
+        inputs,
+        parts,
+        engine=engine,
+        n_workers=workers,
+        n_threads=threads,
+        address=address,
+        device=device,
+        bank=bank,
+        bank_size=bank_size,
+        only=None if split is None else names_of_test(classifier, inputs, split),
+    )
+    if len(table):
+        write_table(table, out)
+    if failures:
+        tell_failures(failures, out, n_rows=len(table))
+
+
+def write_table(table: pd.DataFrame, out: Path) -> None:
+    """Whole or not at all."""
+    from raxss.storage import whole_file
+
     with whole_file(out) as temporary:
         if out.suffix == ".csv":
             table.map(without_formula).to_csv(temporary, index=False)
@@ -65,28 +127,59 @@ def predict(
     print(f"{len(table)} predictions are in {out}")
 
 
+def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
+    """Every recording that has no row, and an error at the end, so that scripts notice."""
+    from raxss.cli import printable
+    from raxss.errors import DataError, shown
+
+    for name, failure in failures.items():
+        print(f"raxss: recording {shown(name)} was not predicted: {printable(str(failure))}", file=sys.stderr)
+    missing = (
+        f"{len(failures)} recording{'s' if len(failures) > 1 else ''} could not be predicted, as told above"
+    )
+    raise DataError(
+        f"{missing}; {out.name!r} has the {n_rows} rows of the others. Run the command again with --overwrite: "
+        "what is done is not computed anew."
+        if n_rows
+        else f"{missing}, and no other was given; {out.name!r} was not written."
+    )
+
+
 def opened_model(folder: Path, device: str, bank: str | None, bank_size: int | None) -> RAxSSClassifier:
     """The model, with a bar on terminals, and with another bank where one is asked for."""
-    from raxss.estimator import RAxSSClassifier
+    from raxss.archive import open_model
 
-    model = RAxSSClassifier.from_pretrained(folder, device=device)
-    changes: dict[str, Any] = {"bank": bank, "bank_size": bank_size}
-    model.set_params(verbose=1, **{name: value for name, value in changes.items() if value is not None})
-    _ = model.config  # a wrong setting is told before recordings are read
-    return model
+    return open_model(folder, device, bank, bank_size, verbose=1)
 
 
 def prediction_table(model: RAxSSClassifier, inputs: list[Path], split: Path | None) -> pd.DataFrame:
     """One row a series."""
     import pandas as pd
 
+    from raxss.archive import prediction_row
+
     series = series_for(model, inputs, split)
-    rows: list[dict[str, Any]] = []
-    for one, probability in zip(series, model.predict_proba(series), strict=True):
-        row = {"name": one.name, "predicted": model.classes_[probability.argmax()]}
-        row |= {f"probability_{name}": value for name, value in zip(model.classes_, probability, strict=True)}
-        rows.append(row | {"seconds": one.seconds} | ({} if one.label is None else {"label": one.label}))
+    rows = [
+        prediction_row(
+            model.classes_, name=one.name, probabilities=probability, seconds=one.seconds, label=one.label
+        )
+        for one, probability in zip(series, model.predict_proba(series), strict=True)
+    ]
     return pd.DataFrame(rows)
+
+
+def names_of_test(model: RAxSSClassifier, inputs: list[Path], split: Path) -> set[str]:
+    """The series of the test part, without reading any that is not prepared."""
+    from raxss.errors import ConfigError, shown
+    from raxss.prepared import is_prepared
+
+    for path in inputs:
+        if not is_prepared(path):
+            raise ConfigError(
+                f"--split with --engine needs folders that raxss prepare made, and {shown(path)} is none. Prepare "
+                "it, or leave one of the two out."
+            )
+    return set(series_for(model, inputs, split).names)
 
 
 def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = None) -> SeriesCollection:

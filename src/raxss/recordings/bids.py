@@ -326,6 +326,11 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
     >>> read_bids(folder.parents[1])
     SeriesCollection(2 series of 500 samples, labels: other 1, soz 1)
     """
+    return read_plan(plan_to_read(root, **options))
+
+
+def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
+    """What `plan_bids` plans, once it was told what is absent or did not match; an error if nothing is left."""
     plan = plan_bids(root, **options)
     absent = (
         f"{_number_of(len(plan.absent), 'file is', 'files are')} absent: {_listed(plan.absent)} (to get: "
@@ -338,8 +343,8 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
     if not plan.recordings:
         raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(told)}".rstrip())
     if told:
-        warnings.warn(f"of {plan.source!r}: {' '.join(told)}", RAxSSWarning, stacklevel=2)
-    return read_plan(plan)
+        warnings.warn(f"of {plan.source!r}: {' '.join(told)}", RAxSSWarning, stacklevel=3)
+    return plan
 
 
 @dataclass

@@ -211,7 +211,7 @@ def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCo
     >>> read_manifest(folder / "all.csv").names
     ['a:0', 'a:1']
     """
-    return _read_all(lines_of(Path(path), labels_required=labels_required))
+    return read_lines(lines_of(Path(path), labels_required=labels_required))
 
 
 def read_inputs(
@@ -227,6 +227,17 @@ def read_inputs(
     the same name get as many folders in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB
     record is one series, of all its variates; of EDF, BDF and BrainVision files every channel is one.
     """
+    return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))
+
+
+def lines_of_inputs(
+    paths: Iterable[Path | str],
+    *,
+    rate: float | None = None,
+    channel: str | int | None = None,
+    labels_required: bool = False,
+) -> list[Line]:
+    """What `read_inputs` is to read, each once; no recording is opened."""
     asked = [
         lines_of(path, labels_required=labels_required)
         if _is_manifest(path)
@@ -242,7 +253,7 @@ def read_inputs(
         raise RecordingError(
             f"the same series is given twice, by {first} and by {again}; once is needed. Remove one of them."
         )
-    return _read_all(lines)
+    return lines
 
 
 @dataclass(frozen=True)
@@ -260,9 +271,12 @@ class Line:
     origin: Mapping[str, str] = field(default_factory=dict)
 
 
-def _read_all(lines: list[Line]) -> SeriesCollection:
-    """Read every line's series."""
-    names = distinct_names(lines)
+def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> SeriesCollection:
+    """Read every line's series.
+
+    ``names``: what `distinct_names` says of all lines, where these are but some of them.
+    """
+    names = distinct_names(lines) if names is None else names
     series: dict[str, Series] = {}
     opened = _LastOpened()
     try:

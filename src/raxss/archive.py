@@ -1,0 +1,427 @@
+"""How is an archive of recordings predicted, so that nothing is computed twice?
+
+    model folder, inputs -> one job a recording -> a part file each, keyed by content -> one table, in input order
+
+A job reads one recording, so that a worker never holds more. Its part is found again by what decides the numbers:
+the model, the settings, the content of the recording's files. A rerun does what is missing, wherever the run before
+it stopped. The table has the bytes that a run without an engine writes.
+Next: engines/ does the jobs; cli/predict.py writes the table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from raxss.engines import Failure, each_result
+from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
+from raxss.estimator import RAxSSClassifier
+from raxss.model_folder import FACTS, WEIGHTS, versions
+from raxss.prediction import pick_device
+from raxss.preparation import Preparation
+from raxss.prepared import is_prepared, read_prepared
+from raxss.prepared.folder import PreparedCollection, canonical_hash
+from raxss.progress import progress_bar
+from raxss.recordings.bids import is_bids_root, plan_to_read
+from raxss.recordings.files import Line, distinct_names, lines_of_inputs, read_lines
+from raxss.recordings.opening import files_of
+from raxss.recordings.plan import RecordingPlan, read_planned
+from raxss.recordings.series import Series
+from raxss.storage import make_folder, sha256_of, write_json
+
+FORMAT = "raxss part 1"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A model folder, and what is asked of the model besides.
+
+    Attributes
+    ----------
+    digest
+        Of the folder's content.
+    n_threads
+        That the network has; its last digits depend on them.
+    """
+
+    folder: Path
+    digest: str
+    device: str
+    bank: str | None
+    bank_size: int | None
+    n_threads: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One recording to predict, and where its part goes."""
+
+    model: ModelSettings
+    source: Source
+    parts: Path
+
+
+def predict_archive(
+    model: Path,
+    inputs: Sequence[Path],
+    parts: Path,
+    *,
+    engine: str = "local",
+    n_workers: int | None = None,
+    n_threads: int | None = None,
+    address: str | None = None,
+    device: str = "auto",
+    bank: str | None = None,
+    bank_size: int | None = None,
+    only: Collection[str] | None = None,
+    quiet: bool = False,
+) -> tuple[pd.DataFrame, dict[str, Failure]]:
+    """Predict recording by recording; what earlier runs left in ``parts`` is not computed again.
+
+    Parameters
+    ----------
+    parts
+        Folder for one file a recording; on a cluster every node must see it, the model and the recordings under
+        the same paths.
+    engine, n_workers, address
+        See `raxss.engines.each_result`.
+    n_threads
+        Of each worker; None: as many as this process has, because the last digits depend on them.
+    device, bank, bank_size
+        As ``raxss predict`` has them.
+    only
+        Names of the series wanted, of prepared folders.
+
+    Returns
+    -------
+    One row a series, in input order, and why a recording has none, by its name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from raxss.datasets import load_synthetic
+    >>> series, folder = load_synthetic(8), Path(tempfile.mkdtemp())
+    >>> fitted = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0).fit(series)
+    >>> _ = fitted.save_pretrained(folder / "model")
+    >>> for one in series[:2]:
+    ...     np.savez(folder / f"{one.name}.npz", samples=one.samples, rate=one.rate)
+    >>> recordings = sorted(folder.glob("*.npz"))
+    >>> table, failures = predict_archive(folder / "model", recordings, folder / "parts", n_workers=1, quiet=True)
+    >>> table["name"].tolist(), failures
+    (['motif-000', 'noise-001'], {})
+    """
+    settings = ModelSettings(
+        Path(os.path.abspath(model)),
+        model_digest(model),
+        device,
+        bank,
+        bank_size,
+        n_threads or torch.get_num_threads(),
+    )
+    classes = _loaded(settings).classes_
+    sources = list(sources_of(inputs, only=only))
+    parts = make_folder(os.path.abspath(parts))
+    jobs = [Job(settings, source, parts) for source in sources]
+    done: dict[int, dict[str, Any]] = {}
+    failures: dict[int, Failure] = {}
+    results = each_result(
+        predict_recording,
+        jobs,
+        engine=engine,
+        n_workers=n_workers,
+        n_threads=settings.n_threads,
+        address=address,
+        shared_folder=parts,
+    )
+    with progress_bar(unit="recordings", quiet=quiet) as bar, closing(results):
+        task = bar.add_task("predicting", total=len(jobs))
+        for position, result in results:
+            if isinstance(result, Failure):
+                failures[position] = result
+            else:
+                done[position] = _read_part(result)
+            bar.advance(task)
+    rows = [row for position in sorted(done) for row in done[position]["rows"]]
+    _refuse_repeated(sources, done)
+    for text in dict.fromkeys(text for position in sorted(done) for text in done[position]["warnings"]):
+        warnings.warn(text, RAxSSWarning, stacklevel=2)
+    table = pd.DataFrame([prediction_row(classes, **row) for row in rows])
+    return table, {sources[position].name: failures[position] for position in sorted(failures)}
+
+
+def open_model(
+    folder: Path, device: str, bank: str | None, bank_size: int | None, *, verbose: int = 0
+) -> RAxSSClassifier:
+    """The model, with another bank where one is asked for."""
+    model = RAxSSClassifier.from_pretrained(folder, device=device)
+    changes: dict[str, Any] = {"bank": bank, "bank_size": bank_size}
+    model.set_params(verbose=verbose, **{name: value for name, value in changes.items() if value is not None})
+    _ = model.config  # a wrong setting is told before recordings are read
+    return model
+
+
+def model_digest(folder: Path) -> str:
+    """Of the files that decide what a model says."""
+    found = {name: sha256_of(folder / name) for name in (FACTS, WEIGHTS) if (folder / name).is_file()}
+    return canonical_hash(found)
+
+
+def prediction_row(
+    classes: Sequence[Any] | NDArray[Any],
+    *,
+    name: str,
+    probabilities: Sequence[float],
+    seconds: float,
+    label: Any = None,
+) -> dict[str, Any]:
+    """One row of the table.
+
+    >>> prediction_row(["ill", "well"], name="a", probabilities=[0.25, 0.75], seconds=2.0)
+    {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
+    """
+    row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
+    row |= {f"probability_{one}": value for one, value in zip(classes, probabilities, strict=True)}
+    return row | {"seconds": seconds} | ({} if label is None else {"label": label})
+
+
+# One recording ------------------------------------------------------------------------------------------------
+
+
+def predict_recording(job: Job) -> Path:
+    """Write the part of one recording, unless it is there; a worker runs this."""
+    model = _loaded(job.model)
+    key = _key(job)
+    place = job.parts / f"{key}.json"
+    if not _is_done(place, key):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            series = job.source.read(Preparation.parse(model.preparation_))
+            rows = [
+                {
+                    "name": one.name,
+                    "probabilities": probabilities.tolist(),
+                    "seconds": one.seconds,
+                    "label": one.label,
+                }
+                for one, probabilities in zip(series, model.predict_proba(series), strict=True)
+            ]
+        notes = [str(one.message) for one in told if issubclass(one.category, RAxSSWarning)]
+        content = {"format": FORMAT, "key": key, "rows": rows, "warnings": notes}
+        write_json(place, {**content, "seal": canonical_hash(content)})
+    return place
+
+
+@lru_cache(maxsize=1)
+def _loaded(settings: ModelSettings) -> RAxSSClassifier:
+    """Read once a process."""
+    if model_digest(settings.folder) != settings.digest:
+        raise DataError(
+            f"the model {shown(settings.folder)} that this worker sees is another one than where the command was "
+            "given; it was changed since, or the folder is not shared. Give the same model to all."
+        )
+    return open_model(settings.folder, settings.device, settings.bank, settings.bank_size)
+
+
+def _key(job: Job) -> str:
+    """The same for whatever gives the same numbers, wherever the files lie and whenever they were written."""
+    model = job.model
+    return canonical_hash(
+        {
+            "format": FORMAT,
+            "model": model.digest,
+            "bank": model.bank,
+            "bank_size": model.bank_size,
+            "device": pick_device(model.device).type,
+            "threads": model.n_threads,
+            "versions": versions(),
+            "series": job.source.wanted(),
+            "files": [[file.name, sha256_of(file)] for file in job.source.files() if os.path.isfile(file)],
+        }
+    )
+
+
+def _is_done(place: Path, key: str) -> bool:
+    """A part that was cut short or changed is computed again."""
+    try:
+        return bool(_read_part(place)["key"] == key)
+    except DataError:
+        return False
+
+
+def _read_part(place: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(place.read_text("utf-8"))
+        if content.pop("seal") != canonical_hash(content):
+            raise ValueError("its content does not fit its seal")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"the part {shown(place)} cannot be read ({error}); it was cut short or changed. Run the command again."
+        ) from error
+    return content
+
+
+# Which recordings there are -----------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """The series of one recording, wherever they come from. Sent to workers."""
+
+    @property
+    def name(self) -> str:
+        """How errors call it."""
+
+    def files(self) -> Sequence[Path]:
+        """Everything that the samples come from."""
+
+    def wanted(self) -> Any:
+        """What is made of them, as plain values."""
+
+    def read(self, preparation: Preparation) -> list[Series]:
+        """All of its series, prepared as the model's training data were."""
+
+
+@dataclass(frozen=True)
+class FromLines:
+    """A recording that was named, by itself or by lines of a manifest."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+    def files(self) -> Sequence[Path]:
+        """See `Source`."""
+        return files_of(self.lines[0].path)
+
+    def wanted(self) -> Any:
+        """See `Source`."""
+        return [[self.name, line.number > 0, line.label, line.rate, str(line.channel)] for line in self.lines]
+
+    def read(self, preparation: Preparation) -> list[Series]:
+        """See `Source`."""
+        names = {os.path.abspath(line.path): self.name for line in self.lines}
+        return [preparation.apply(one) for one in read_lines(list(self.lines), names)]
+
+
+@dataclass(frozen=True)
+class FromPlan:
+    """A recording of a BIDS tree."""
+
+    plan: RecordingPlan
+    group_by: str | None
+
+    @property
+    def name(self) -> str:
+        """See `Source`."""
+        return self.plan.name
+
+    def files(self) -> Sequence[Path]:
+        """See `Source`."""
+        return self.plan.files
+
+    def wanted(self) -> Any:
+        """See `Source`."""
+        return [[one.name, one.channels, one.segment, one.label, one.crop] for one in self.plan.series]
+
+    def read(self, preparation: Preparation) -> list[Series]:
+        """See `Source`."""
+        with self.plan.open_recording() as recording:
+            series = [read_planned(recording, one, group_by=self.group_by) for one in self.plan.series]
+        return [preparation.apply(one) for one in series]
+
+
+@dataclass(frozen=True)
+class FromPrepared:
+    """The series of a prepared folder that lie in one file."""
+
+    folder: Path
+    file: str
+    positions: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """See `Source`."""
+        return f"{self.folder.name}/{self.file}"
+
+    def files(self) -> Sequence[Path]:
+        """See `Source`."""
+        return [self.folder / self.file]
+
+    def wanted(self) -> Any:
+        """See `Source`."""
+        columns = ("name", "label", "rate", "offset", "n_variates", "n_samples", "start_seconds")
+        table = _prepared(self.folder).table.iloc[list(self.positions)]
+        return [[str(one) for one in row] for row in table[list(columns)].itertuples(index=False)]
+
+    def read(self, preparation: Preparation) -> list[Series]:
+        """See `Source`; what it holds is prepared already, and must be as the model asks."""
+        collection = _prepared(self.folder)
+        if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
+            raise RecordingError(
+                f"the prepared folder {shown(self.folder)} is damaged: {shown(self.file)} was changed after it was "
+                "written. Remove it, and prepare it again."
+            )
+        return [collection[position] for position in self.positions]
+
+
+@lru_cache(maxsize=4)
+def _prepared(folder: Path) -> PreparedCollection:
+    """Opened once a process: there may be thousands of recordings in it."""
+    return read_prepared(folder)
+
+
+def sources_of(inputs: Sequence[Path], *, only: Collection[str] | None = None) -> Iterator[Source]:
+    """The recordings that inputs hold, in the order in which ``raxss predict`` has their series.
+
+    Prepared folders and BIDS roots come first, then what was named file by file.
+    """
+    named: list[Path] = []
+    for path in inputs:
+        if is_prepared(path):
+            yield from _of_prepared(Path(os.path.abspath(path)), only)
+        elif is_bids_root(path):
+            plan = plan_to_read(Path(os.path.abspath(path)), only_labelled=False)
+            yield from (FromPlan(one, plan.group_by) for one in plan.recordings)
+        else:
+            named.append(path)
+    if named or not inputs:
+        lines = lines_of_inputs(named)
+        names = distinct_names(lines)
+        for path, some in groupby(lines, key=lambda line: os.path.abspath(line.path)):
+            yield FromLines(names[path], tuple(replace(line, path=Path(path)) for line in some))
+
+
+def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[FromPrepared]:
+    table = _prepared(folder).table
+    rows = enumerate(zip(table["file"], table["name"], strict=True))
+    kept = [(position, *row) for position, row in rows if only is None or row[1] in only]
+    for file, some in groupby(kept, key=lambda row: row[1]):
+        positions, _, names = zip(*some, strict=True)
+        yield FromPrepared(folder, file, positions, names)
+
+
+def _refuse_repeated(sources: Sequence[Source], done: Mapping[int, dict[str, Any]]) -> None:
+    """A channel that lines of a manifest far apart give by name and by position is one series, not two."""
+    counts = Counter(
+        row["name"]
+        for position in done
+        if isinstance(sources[position], FromLines)
+        for row in done[position]["rows"]
+    )
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        raise RecordingError(
+            f"the series {shown(repeated[0])} is given twice; once is needed. Remove one of them."
+        )
