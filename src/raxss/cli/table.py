@@ -1,0 +1,91 @@
+"""``raxss table STUDY.toml --out DIR``"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raxss.cli.fit import Root
+
+if TYPE_CHECKING:
+    from raxss.study.table import Outcome
+
+StudyFile = Annotated[Path, typer.Argument(help="TOML file: datasets, splits, systems, seeds, budget.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for results, table and plots.")]
+Engine = Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")]
+Workers = Annotated[int, typer.Option(min=1, help="Fits at once.")]
+Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; without it one is started here.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Only = Annotated[str | None, typer.Option(help="Some of the study's systems: sss,gru.")]
+Seeds = Annotated[str | None, typer.Option(help="Some of the study's seeds: 69421,69422.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and which are done.")]
+
+
+def table(
+    study: StudyFile,
+    out: Out,
+    engine: Engine = "local",
+    workers: Workers = 1,
+    address: Address = None,
+    device: Device = "auto",
+    only: Only = None,
+    seeds: Seeds = None,
+    root: Root = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Compare systems on the same splits, and write the table with its intervals.
+
+    Each fit leaves a file of its own; after a kill, Ctrl-C or an error the same command goes on with what is
+    missing. The extensions that a study names are Python files, which are run.
+    """
+    from raxss.errors import one_of
+    from raxss.study.study import Study
+    from raxss.study.table import Work, list_table, run_table
+
+    one_of("--engine", engine, ("local", "ray"))
+    read = Study.read(study)
+    work = Work(engine=engine, n_workers=workers, address=address, device=device)
+    some = {"only": names_from(only), "seeds": numbers_from(seeds), "root": root}
+    if dry_run:
+        for told, state in list_table(read, out, work=work, **some):  # type: ignore[arg-type]
+            print(f"{state:>20}  {told}")
+        return
+    try:
+        outcome = run_table(read, out, work=work, **some)  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        print(f"Stopped. What is done is kept in {out}; the same command goes on.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    tell(outcome, out)
+
+
+def names_from(text: str | None) -> list[str]:
+    """``a,b`` as two names."""
+    return [one.strip() for one in (text or "").split(",") if one.strip()]
+
+
+def numbers_from(text: str | None) -> list[int]:
+    """``1,2`` as two numbers."""
+    from raxss.errors import ConfigError
+
+    try:
+        return [int(one) for one in names_from(text)]
+    except ValueError:
+        raise ConfigError(f"--seeds is {text!r}; whole numbers are needed, such as 69421,69422.") from None
+
+
+def tell(outcome: Outcome, out: Path) -> None:
+    """What there is now, what failed, and where to read on; exit code 1 if anything of this run failed."""
+    from raxss.cli import printable
+
+    print(f"{len(outcome.results)} results, {len(outcome.errors)} failed, {outcome.n_missing} not run yet.")
+    for error in outcome.errors:
+        where = f"{error.get('dataset')}, {error.get('system')}, seed {error.get('seed')}"
+        why = f"{error.get('type')}: {error.get('message')}"
+        print(f"raxss: failed: {printable(where)}: {printable(why)}", file=sys.stderr)
+    if outcome.files:
+        print(f"The table is in {out / 'README.md'}, its figures in {out / 'results.csv'}.")
+    if outcome.n_failed:
+        raise typer.Exit(1)

@@ -1,0 +1,350 @@
+"""How does one system, with one seed on one split, get its numbers, and are they there already?
+
+    View, System, seed, choice -> Cell -> run_cell -> CellResult, a file named after all that decides it
+
+The test part is opened once, by a model that is final, and without its labels. A trial is a cell that never opens
+it: it scores the validation part, by which a system's choice is made.
+Next: table.py runs them all; report.py makes the table.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raxss import __version__
+from raxss.backbones import n_parameters
+from raxss.engines.local import threads_limited
+from raxss.errors import DataError, LabelError, SignalError
+from raxss.metrics import score
+from raxss.prediction import pick_device
+from raxss.prepared.folder import canonical_hash, read_prepared
+from raxss.recordings.series import SeriesCollection
+from raxss.splits import PARTS, Split, weak_parts
+from raxss.storage import json_ready, sha256_of, write_json
+from raxss.study.result import CellResult
+from raxss.study.study import BUILT_IN, Study, load_extensions
+from raxss.study.systems import System
+from raxss.study.views import View, bootstrap_groups, slug
+
+logger = logging.getLogger("raxss")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cell:
+    """One fit, with everything that a worker must know about it; can be sent to another process.
+
+    Attributes
+    ----------
+    choice
+        What was chosen for this system on the first seed's validation part.
+    settings
+        Every parameter of the estimator, as resolved.
+    config_hash
+        Of data, split, settings, seed, threads, device and version.
+    place
+        The file that its result goes to.
+    trial
+        Whether only the validation part is scored.
+    """
+
+    view: View
+    system: System
+    seed: int
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    config_hash: str
+    n_threads: int
+    device: str
+    extensions: tuple[Path, ...] = ()
+    place: Path
+    trial: bool = False
+
+    @property
+    def split(self) -> Split:
+        """Of this seed."""
+        return self.view.splits[self.seed]
+
+    @property
+    def facts_place(self) -> Path:
+        """How long it took, and where."""
+        return self.place.with_suffix(".facts.json")
+
+    @property
+    def error_place(self) -> Path:
+        """Why it has no result."""
+        return self.place.with_suffix(".error.json")
+
+    def __str__(self) -> str:
+        told = "".join(f", {name} {value}" for name, value in self.choice.items())
+        return (
+            f"{self.view.name}, {self.system.name}, seed {self.seed}{told}{' (trial)' if self.trial else ''}"
+        )
+
+
+def cell_of(
+    study: Study,
+    view: View,
+    system: System,
+    seed: int,
+    out: Path,
+    *,
+    device: str = "cpu",
+    choice: Mapping[str, Any] | None = None,
+    trial: bool = False,
+) -> Cell:
+    """The cell of one system and seed; trials lie in ``choices``, results in ``cells``."""
+    choice = dict(choice or {})
+    device = device if system.is_network else "cpu"  # the others know no GPU: theirs are the same numbers
+    settings = system.parameters(
+        view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
+    )
+    split = view.splits[seed]
+    foreign = system.name not in BUILT_IN or system.name in study.settings  # may use what an extension brings
+    decides = {
+        "version": _compatible(__version__),
+        "data": view.content,
+        "classes": [list(view.classes), view.positive],
+        "split": [getattr(split, part).tolist() for part in PARTS],
+        "system": [system.kind, json_ready(settings)],
+        "seed": seed,
+        "n_threads": study.n_threads,
+        "device": device,
+        "extensions": [sha256_of(file) for file in study.extensions] if foreign else [],
+        "trial": trial,
+    }
+    digest = canonical_hash(decides)[:12]
+    told = "".join(f"-{value}" for value in choice.values()) if trial else ""
+    folder = out / ("choices" if trial else "cells") / slug(view.name)
+    return Cell(
+        view=view,
+        system=system,
+        seed=seed,
+        choice=choice,
+        training=study.training,
+        settings=settings,
+        config_hash=digest,
+        n_threads=study.n_threads,
+        device=device,
+        extensions=study.extensions,
+        place=folder / f"{slug(system.name)}-{seed}{told}-{digest}.json",
+        trial=trial,
+    )
+
+
+def _compatible(version: str) -> str:
+    """The part of a version that changes when numbers may: the major one, and the minor one before 1.0.
+
+    >>> _compatible("2.3.1"), _compatible("0.4.2")
+    ('2', '0.4')
+    """
+    major, minor, *_ = version.split(".")
+    return major if major != "0" else f"0.{minor}"
+
+
+def done(cell: Cell) -> CellResult | None:
+    """The result of an earlier run, if it is there and whole."""
+    if not cell.place.exists():
+        return None
+    try:
+        result = CellResult.read(cell.place)
+    except DataError as error:
+        logger.warning("%s It is computed again.", error)
+        return None
+    return result if result.config_hash == cell.config_hash else None
+
+
+# Running one --------------------------------------------------------------------------------------------------
+
+
+def run_cell(cell: Cell) -> CellResult:
+    """Fit on training and validation, score the test part once, and write the result.
+
+    The same cell gives the same bytes. What a reader should know of time, place and warnings lies beside it.
+    """
+    clock = _Clock()
+    with threads_limited(cell.n_threads), warnings.catch_warnings(record=True) as told, _seeded(cell.seed):
+        warnings.simplefilter("default")
+        load_extensions(cell.extensions)
+        collection = read_prepared(cell.view.folder)
+        if collection.collection_hash != cell.view.content:
+            raise DataError(
+                f"the prepared data of {cell.view.name!r} changed after the study began. Run the study again."
+            )
+        weak = weak_parts(collection, cell.split)
+        for part in ("train", "validation" if cell.trial else "test"):
+            if part in weak:
+                raise LabelError(f"{weak[part]} (split: {cell.split.description}); no figure exists there.")
+        clock.lap("load")
+        model, validation = _fitted(cell, collection)
+        clock.lap("fit")
+        labels = collection[cell.split.validation].labels
+        figures: dict[str, float] = {}
+        if "validation" not in weak:
+            positive = cell.view.positive
+            figures = score(labels, validation, classes=np.asarray(model.classes_), positive=positive)
+        clock.lap("validation")
+        result = _result(cell, collection, model, figures)
+        clock.lap("test")
+    # Facts first: a result that is there has its facts.
+    write_json(cell.facts_place, _facts(cell, clock, [str(one.message) for one in told]))
+    result.write(cell.place)
+    cell.error_place.unlink(missing_ok=True)
+    return result
+
+
+def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
+    """The final model, and its probabilities of the validation series. The test part is not in sight here."""
+    train, validation = collection[cell.split.train], collection[cell.split.validation]
+    model = cell.system.make(
+        cell.view.windows,
+        seed=cell.seed,
+        device=cell.device,
+        training=cell.training,
+        choice=cell.choice,
+        longest=cell.view.longest,
+        positive=cell.view.positive,
+    )
+    model.fit(train, validation=validation)
+    if getattr(model, "interrupted_", False):  # it kept the best so far, which is not the result of this cell
+        raise KeyboardInterrupt
+    found = np.asarray(model.classes_).tolist()
+    if found != list(cell.view.classes):
+        raise LabelError(
+            f"system {cell.system.name!r} learned the classes {found}, but the data has "
+            f"{list(cell.view.classes)}. Each needs a training series."
+        )
+    return model, _probabilities(cell, model, validation)
+
+
+def _probabilities(cell: Cell, model: Any, series: SeriesCollection) -> NDArray[np.float64]:
+    """``(n_series, C)`` of series whose labels are taken off."""
+    bare = SeriesCollection(replace(one, label=None) for one in series)
+    probabilities = np.asarray(model.predict_proba(bare), dtype=np.float64)
+    expected = len(series), len(cell.view.classes)
+    if probabilities.shape != expected or not np.isfinite(probabilities).all():
+        raise SignalError(
+            f"system {cell.system.name!r} gave probabilities of shape {probabilities.shape}, "
+            f"{int((~np.isfinite(probabilities)).sum())} of them not finite; needed are {expected}, all finite."
+        )
+    return probabilities
+
+
+def _result(cell: Cell, collection: SeriesCollection, model: Any, figures: Mapping[str, float]) -> CellResult:
+    """Open the test part, unless this is a trial."""
+    split = cell.split
+    test = collection[[] if cell.trial else split.test]
+    network = getattr(model, "backbone_", None) or getattr(model, "network_", None)
+    return CellResult(
+        dataset=cell.view.name,
+        system=cell.system.name,
+        seed=cell.seed,
+        fold=split.fold,
+        config_hash=cell.config_hash,
+        classes=cell.view.classes,
+        positive=cell.view.positive,
+        settings={**json_ready(cell.settings), "n_threads": cell.n_threads, "choice": dict(cell.choice)},
+        split=_told(split),
+        names=tuple(test.names),
+        labels=tuple(one.label for one in test),
+        groups=() if cell.trial else tuple(bootstrap_groups(collection, split)),
+        probabilities=_probabilities(cell, model, test)
+        if len(test)
+        else np.zeros((0, len(cell.view.classes))),
+        window_accuracy=_window_accuracy(model, test) if cell.system.scores_windows and len(test) else None,
+        validation=dict(figures),
+        n_parameters=n_parameters(network) if isinstance(network, torch.nn.Module) else None,
+    )
+
+
+def _told(split: Split) -> dict[str, Any]:
+    """What a reader of the table should know about a split."""
+    counts = {f"n_{part}": len(getattr(split, part)) for part in (*PARTS, "dropped")}
+    return {
+        "description": split.description,
+        "by": split.by,
+        "leaky": split.leaky,
+        "balance": split.balance,
+        "seed": split.seed,
+        "fractions": list(split.fractions),
+        **counts,
+    }
+
+
+def _window_accuracy(model: Any, test: SeriesCollection) -> float | None:
+    """Share of all test windows whose most likely class is that of their series."""
+    if not hasattr(model, "window_probabilities"):
+        return None
+    classes = np.asarray(model.classes_)
+    bare = SeriesCollection(replace(one, label=None) for one in test)
+    n_right = n_windows = 0
+    for one, probabilities in zip(test, model.window_probabilities(bare), strict=True):
+        n_right += int((classes[probabilities.argmax(axis=1)] == one.label).sum())
+        n_windows += len(probabilities)
+    return n_right / n_windows if n_windows else None
+
+
+# What surrounds a fit -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Global generators too, for whatever draws from them; set back, because the caller may use them."""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            random.setstate(python_state)
+
+
+class _Clock:
+    """Seconds by part of the work."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now, self._last = now, now()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, part: str) -> None:
+        """What went by since the last call was this part."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        now = self._now()
+        self.seconds[part], self._last = now - self._last, now
+
+
+def _facts(cell: Cell, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
+    """Durations, hardware and versions; nothing that names the host."""
+    device = pick_device(cell.device)
+    return {
+        "cell": str(cell),
+        "seconds": round(sum(clock.seconds.values()), 3),
+        "seconds_by_part": {part: round(value, 3) for part, value in clock.seconds.items()},
+        "n_threads": cell.n_threads,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "machine": f"{platform.system()} {platform.machine()}",
+        "n_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "raxss": __version__,
+        "warnings": sorted(set(told)),
+    }

@@ -1,0 +1,380 @@
+"""How is a whole study carried out, and gone on with after an end that nobody planned?
+
+    Study, DIR -> data -> trials, by which choices are made -> cells -> results.csv, README.md, plots
+
+    DIR/data/       prepared series; can be removed, and are then made again
+    DIR/splits/     who was in which part, by dataset and seed
+    DIR/choices/    trials, and what was chosen
+    DIR/cells/      one result for each system, seed and configuration; durations and errors beside it
+
+What is done is not done again, and what a run left half-done never looks done. Next: report.py makes the table
+from the results alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raxss.engines import Failure, each_result
+from raxss.errors import OutputError
+from raxss.prediction import pick_device
+from raxss.prepared.folder import read_prepared
+from raxss.storage import make_folder, named_output, write_json
+from raxss.study.board import Board
+from raxss.study.cells import Cell, cell_of, done, run_cell
+from raxss.study.result import CellResult
+from raxss.study.study import Study, load_extensions
+from raxss.study.systems import System
+from raxss.study.views import View, slug, views_of
+
+Choice = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Who does the work.
+
+    Attributes
+    ----------
+    engine, n_workers, address
+        See `raxss.engines.each_result`.
+    device
+        ``auto``, ``cpu`` or ``cuda``; ``auto`` is decided here, once for all cells.
+    """
+
+    engine: str = "local"
+    n_workers: int = 1
+    address: str | None = None
+    device: str = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What there is of a study after a run.
+
+    Attributes
+    ----------
+    results
+        Of every cell that is done, by this run or an earlier one.
+    errors
+        One for each cell that failed: ``dataset, system, seed, fold, type, message``.
+    n_run, n_failed
+        Cells and trials of this run.
+    n_missing
+        Cells of the study that are neither done nor failed; a narrower run leaves some.
+    files
+        What the report consists of.
+    """
+
+    results: list[CellResult]
+    errors: list[dict[str, Any]]
+    n_run: int = 0
+    n_failed: int = 0
+    n_missing: int = 0
+    files: list[Path] = field(default_factory=list)
+
+
+def run_table(
+    study: Study,
+    out: Path | str,
+    *,
+    work: Work | None = None,
+    only: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    root: Path | str | None = None,
+) -> Outcome:
+    """Carry a study out, as far as it is not done yet, and write its report.
+
+    Parameters
+    ----------
+    only, seeds
+        Systems and seeds to run now; the report has whatever is done.
+    root
+        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> study = Study.from_toml('''
+    ... systems = ["all-positive"]
+    ... seeds = [1]
+    ... [dataset]
+    ... data = "synthetic"
+    ... windows = { window_length = 128, stride = 64 }
+    ... ''')
+    >>> outcome = run_table(study, tempfile.mkdtemp())
+    >>> [(one.system, len(one.names), one.split["description"]) for one in outcome.results]
+    [('all-positive', 8, 'recording')]
+    """
+    work = work or Work()
+    with _opened(study, out, work, root) as table:
+        names, chosen = study.narrowed(only=only, seeds=seeds)
+        table.run("trials", table.trials(names))
+        table.write_choices(names)
+        table.run("cells", table.cells(names, chosen))
+        return table.outcome()
+
+
+def list_table(
+    study: Study,
+    out: Path | str,
+    *,
+    work: Work | None = None,
+    only: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    root: Path | str | None = None,
+) -> list[tuple[str, str]]:
+    """Every fit that `run_table` would do, and whether it is done; the data is prepared to know that."""
+    with _opened(study, out, work or Work(), root) as table:
+        names, chosen = study.narrowed(only=only, seeds=seeds)
+        listed = [(str(cell), _state(cell)) for cell in table.trials(names)]
+        listed += [(str(cell), _state(cell)) for cell in table.cells(names, chosen)]
+        waiting = [one for one in table.rows(names) if table.choice_of(*one) is None]
+        return listed + [
+            (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
+            for view, system in waiting
+            for seed in chosen
+        ]
+
+
+def _state(cell: Cell) -> str:
+    return "done" if done(cell) is not None else "failed before" if cell.error_place.exists() else "to do"
+
+
+class _Table:
+    """A study whose data is open, in a folder that is ours alone."""
+
+    def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
+        self._study, self._out, self._work, self._views = study, out, work, views
+        self._systems = study.compared()
+        self._device = str(pick_device(work.device))
+        self._n_run = self._n_failed = 0
+
+    def rows(self, names: Sequence[str] | None = None) -> list[tuple[View, System]]:
+        """Every pair of a dataset and a system."""
+        wanted = [one for name, one in self._systems.items() if names is None or name in names]
+        return [(view, system) for view in self._views for system in wanted]
+
+    # Choices: made on the first seed's validation part, kept for all seeds
+
+    def trials(self, names: Sequence[str]) -> list[Cell]:
+        """A trial for each thing that a system may choose."""
+        return [trial for row in self.rows(names) for trial in self._trials_of(*row)]
+
+    def _trials_of(self, view: View, system: System) -> list[Cell]:
+        choices = system.choices_for(view.longest)
+        if len(choices) == 1:
+            return []
+        first = self._study.seeds[0]
+        return [self._cell(view, system, first, choice=one, trial=True) for one in choices]
+
+    def choice_of(self, view: View, system: System) -> Choice | None:
+        """What was chosen; None while a trial is missing."""
+        trials = self._trials_of(view, system)
+        if not trials:
+            return system.choices_for(view.longest)[0]
+        results = [done(one) for one in trials]
+        if any(one is None for one in results):
+            return None
+        figures = [one.validation for one in results if one is not None]
+        return dict(trials[best_of(figures)].choice)
+
+    def write_choices(self, names: Sequence[str]) -> None:
+        """For readers; the choice itself is made anew from the trials, which are there."""
+        for view, system in self.rows(names):
+            trials = self._trials_of(view, system)
+            choice = self.choice_of(view, system) if trials else None
+            if choice is None:
+                continue
+            results = [done(one) for one in trials]
+            told = {
+                "dataset": view.name,
+                "system": system.name,
+                "choice": choice,
+                "by": "F1 of the validation series, ties by AUC, then the first",
+                "seed": self._study.seeds[0],
+                "trials": [
+                    {**trial.choice, **one.validation}
+                    for trial, one in zip(trials, results, strict=True)
+                    if one
+                ],
+            }
+            write_json(self._out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
+
+    # Cells
+
+    def cells(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Cell]:
+        """Those whose choice is made, one seed after the other: a table of few seeds comes first."""
+        rows = [(*row, self.choice_of(*row)) for row in self.rows(names)]
+        return [
+            self._cell(view, system, seed, choice=choice)
+            for seed in seeds
+            for view, system, choice in rows
+            if choice is not None
+        ]
+
+    def _cell(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Cell:
+        return cell_of(
+            self._study, view, system, seed, self._out, device=self._device, choice=choice, trial=trial
+        )
+
+    def run(self, title: str, cells: Sequence[Cell]) -> None:
+        """Do what is not done; a cell that fails leaves its error, and the others go on."""
+        todo = [one for one in cells if done(one) is None]
+        if not todo:
+            return
+        totals = Counter(one.system.name for one in cells)
+        before = totals - Counter(one.system.name for one in todo)
+        work = self._work
+        running = each_result(
+            run_cell,
+            todo,
+            engine=work.engine,
+            n_workers=work.n_workers,
+            n_threads=self._study.n_threads,
+            address=work.address,
+            shared_folder=self._out,
+        )
+        board = Board(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
+        with board, closing(running):  # whatever ends this early ends the workers
+            for position, result in running:
+                cell = todo[position]
+                failed = isinstance(result, Failure)
+                if isinstance(result, Failure):
+                    write_json(cell.error_place, _error_of(cell, result))
+                self._n_run += 1
+                self._n_failed += failed
+                board.tell(cell.system.name, failed=failed)
+
+    # What there is
+
+    def outcome(self) -> Outcome:
+        """Everything that is done, of the whole study, and its report."""
+        from raxss.study.report import write_report  # matplotlib takes a while to import
+
+        results: list[CellResult] = []
+        errors: list[dict[str, Any]] = []
+        facts: dict[tuple[str, str, int], dict[str, Any]] = {}
+        n_missing = 0
+        for cell in self.cells(None, self._study.seeds):
+            found = done(cell)
+            if found is not None:
+                results.append(found)
+                facts[(cell.view.name, cell.system.name, cell.seed)] = _read(cell.facts_place)
+            elif cell.error_place.exists():
+                errors.append(_read(cell.error_place))
+            else:
+                n_missing += 1
+        for row in self.rows():
+            if self.choice_of(*row) is None:
+                told = [self._without_choice(*row, seed) for seed in self._study.seeds]
+                errors += [one for one in told if one is not None]
+                n_missing += sum(one is None for one in told)
+        files: list[Path] = []
+        if results or errors:
+            files = write_report(
+                results, facts=facts, errors=errors, out=self._out, study_name=self._study.name
+            )
+        return Outcome(results, errors, self._n_run, self._n_failed, n_missing, files)
+
+    def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
+        """The error of a cell whose choice cannot be made, because a trial failed."""
+        for trial in self._trials_of(view, system):
+            if done(trial) is None and trial.error_place.exists():
+                error = _read(trial.error_place)
+                told = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
+                message = f"its trial with {told} failed: {error.get('message', '')}"
+                return {**error, "seed": seed, "fold": view.splits[seed].fold, "message": message}
+        return None
+
+
+def best_of(figures: Sequence[Mapping[str, float]]) -> int:
+    """The place of the best trial: by series F1, ties by AUC, then the first.
+
+    Examples
+    --------
+    >>> best_of([{"f1": 0.7, "auc": 0.9}, {"f1": 0.8, "auc": 0.7}, {"f1": 0.8, "auc": 0.8}])
+    2
+    """
+
+    def rank(place: int) -> tuple[float, float, int]:
+        f1, auc = (figures[place].get(name) for name in ("f1", "auc"))
+        return -math.inf if f1 is None else f1, -math.inf if auc is None else auc, -place
+
+    return max(range(len(figures)), key=rank)
+
+
+def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
+    return {
+        "dataset": cell.view.name,
+        "system": cell.system.name,
+        "seed": cell.seed,
+        "fold": cell.split.fold,
+        "config_hash": cell.config_hash,
+        "type": failure.kind,
+        "message": failure.message,
+        "traceback": failure.details,
+    }
+
+
+def _read(place: Path) -> dict[str, Any]:
+    """Facts and errors are for readers: where they cannot be read, the table does without them."""
+    try:
+        found = json.loads(place.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def _opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[_Table]:
+    """The study with its data, in a folder that nobody else writes to meanwhile."""
+    load_extensions(study.extensions)
+    study.compared()
+    out = Path(os.path.abspath(out))
+    with _alone(out):
+        views = views_of(study, out / "data", root=root)
+        _write_splits(views, out / "splits")
+        yield _Table(study, out, work, views)
+
+
+def _write_splits(views: Iterable[View], folder: Path) -> None:
+    """As `raxss audit-split` reads them; what a view leaves out counts as dropped."""
+    for view in views:
+        names = read_prepared(view.folder).names
+        for seed, split in view.splits.items():
+            used = np.concatenate([split.train, split.validation, split.test])
+            others = np.setdiff1d(np.arange(len(names)), used)
+            replace(split, dropped=others).save(folder / slug(view.name) / f"{seed}.json", names)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the folder for this process; the system lets go of it when the process ends, however it ends."""
+    place = make_folder(out / "data") / ".lock"  # which nobody commits
+    with named_output(place):
+        file = open(place, "ab")  # noqa: SIM115 (closed below, outside of what names outputs)
+    with file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(
+                errno.EBUSY,
+                f"another run is writing to {out.name!r}; wait for its end, or choose another place",
+            ) from error
+        except (ImportError, OSError):
+            pass  # no locks here: two runs do the same work, and each file is written whole by either
+        yield

@@ -1,0 +1,295 @@
+"""Which series does a study see, and which of them are for learning, for choosing and for the test?
+
+    Study, folder -> prepared data -> View: one block of rows of the table, with a Split for each seed
+
+Every dataset is prepared once, on disk, so that workers map it instead of reading it anew, and so that its content
+has a hash. Several views may share one: all centres, each centre alone, each centre left out.
+Next: cells.py fits one system on one split.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.config import RetrievalConfig, WindowConfig
+from raxss.datasets import DATASETS, plan_dataset
+from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
+from raxss.prepared.folder import PreparedCollection, canonical_hash, is_prepared, read_prepared
+from raxss.prepared.preparing import prepare
+from raxss.recordings.manifest_plan import plan_manifest
+from raxss.recordings.series import SeriesCollection
+from raxss.splits import Split, folds, group_of, groups_by, leave_one_out, split_series
+from raxss.storage import make_folder, write_text
+from raxss.study.study import Study, StudyDataset
+
+MOST_SHORT = 0.1  # of the series may have fewer windows than neighbours are asked for
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View:
+    """One block of rows of the table: a dataset, or one centre of it.
+
+    Attributes
+    ----------
+    name
+        How the table calls it.
+    folder, content
+        Where the prepared series lie, and the hash of what is in them.
+    splits
+        By seed; indices into the prepared collection.
+    classes, positive
+        As in `raxss.study.result.CellResult`.
+    longest
+        Samples of the longest series.
+    """
+
+    name: str
+    folder: Path
+    content: str
+    windows: WindowConfig
+    splits: dict[int, Split]
+    classes: tuple[str, ...]
+    positive: str | None
+    longest: int
+
+
+def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> list[View]:
+    """Prepare the data of a study below a folder, check it, and split it for every seed.
+
+    Parameters
+    ----------
+    root
+        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+    """
+    make_folder(folder)
+    write_text(folder / ".gitignore", "*\n")  # patients' signals; they can be made again
+    views: list[View] = []
+    for dataset in study.datasets:
+        try:
+            views += _views(dataset, open_dataset(dataset, study.folder, folder, root=root), study.seeds)
+        except (DataError, ConfigError) as error:
+            raise type(error)(f"dataset {dataset.name!r}: {error}") from error
+    return views
+
+
+def open_dataset(
+    dataset: StudyDataset, beside: Path, folder: Path, *, root: Path | str | None = None
+) -> PreparedCollection:
+    """The prepared series of a dataset; below ``folder`` where they were not prepared before."""
+    place = beside / dataset.data
+    if is_prepared(place):
+        collection = read_prepared(place, verify=True)
+        asked = dataset.preparation
+        if str(asked) and asked != collection.preparation:
+            raise ConfigError(
+                f"the study asks for {str(asked)!r}, but {place.name!r} was prepared with "
+                f"{str(collection.preparation) or 'nothing'!r}. Prepare it anew, or leave [preparation] out."
+            )
+        return collection
+    classes = dataset.classes or None
+    if dataset.data in DATASETS:
+        plan = plan_dataset(dataset.data, root=root, classes=classes)
+    elif place.suffix.lower() == ".csv":
+        plan = plan_manifest(place)
+    else:
+        raise DataError(
+            f"there is no dataset {dataset.data!r}{nearest(dataset.data, DATASETS)} Data of your own is a folder "
+            "that raxss prepare made, or a CSV manifest; its path counts from the study's folder."
+        )
+    asked_for = [dataset.data, list(dataset.classes), str(dataset.preparation)]
+    stem = slug(Path(dataset.data).stem)
+    home = folder / f"{stem}-{canonical_hash(asked_for)[:8]}"
+    try:
+        prepare(plan, home, dataset.preparation, progress=True)
+    except OutputError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        prepare(plan, home, dataset.preparation, overwrite=True, progress=True)  # the source has changed
+    return read_prepared(home)
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name; one that had to be changed gets a few digits that tell it from others.
+
+    >>> slug("bonn"), slug("one centre: JHH")
+    ('bonn', 'one-centre-JHH-76444b')
+    """
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.")
+    return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:6]}".lstrip("-")
+
+
+# From series to views -----------------------------------------------------------------------------------------
+
+
+def _views(dataset: StudyDataset, collection: PreparedCollection, seeds: Sequence[int]) -> list[View]:
+    members = _members(dataset, collection)
+    series = collection[members]
+    check_windows(series, dataset.windows)
+    classes = tuple(np.unique(series.labels).tolist())
+    positive = _positive(dataset, classes)
+    views = []
+    for name, splits in _splits(dataset, series, seeds).items():
+        views.append(
+            View(
+                name=name,
+                folder=collection.folder,
+                content=collection.collection_hash,
+                windows=dataset.windows,
+                splits={seed: _of_whole(split, members) for seed, split in splits.items()},
+                classes=classes,
+                positive=positive,
+                longest=max(one.n_samples for one in series),
+            )
+        )
+    return views
+
+
+def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[np.int64]:
+    """The series of the classes that are asked for."""
+    labels = collection.labels
+    known = np.unique(labels).tolist()
+    for one in dataset.classes:
+        if one not in known:
+            raise LabelError(f"no series has the class {one!r}{nearest(one, known)}")
+    kept = np.isin(labels, dataset.classes) if dataset.classes else np.ones(len(labels), dtype=bool)
+    if len(np.unique(labels[kept])) < 2:
+        raise LabelError(
+            f"all {int(kept.sum())} series are of one class, {str(labels[kept][0])!r}; at least two are needed to "
+            "compare classifiers."
+        )
+    return np.flatnonzero(kept)
+
+
+def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
+    """What F1 and AUC are about; with more than two classes they are averages."""
+    if dataset.positive is not None:
+        if dataset.positive not in classes:
+            raise LabelError(
+                f"no series has the positive class {dataset.positive!r}{nearest(dataset.positive, classes)}"
+            )
+        if len(classes) > 2:
+            raise LabelError(
+                f"positive is {dataset.positive!r}, but there are {len(classes)} classes, {', '.join(classes)}; it "
+                "is for two. Leave it out, or name two classes."
+            )
+        return dataset.positive
+    if len(classes) > 2:
+        return None
+    told = dataset.classes or (DATASETS[dataset.data].labels if dataset.data in DATASETS else ())
+    return next((one for one in told if one in classes), classes[-1])
+
+
+def check_windows(series: SeriesCollection, windows: WindowConfig) -> None:
+    """Refuse windows that do not fit: most series need more of them than a window has neighbours.
+
+    Examples
+    --------
+    >>> from raxss.datasets import load_synthetic
+    >>> check_windows(load_synthetic(), WindowConfig(window_length=1024, stride=512))
+    Traceback (most recent call last):
+    ...
+    raxss.errors.ConfigError: 40 of 40 series have fewer than 11 windows of 1024 samples at stride 512 ...
+    """
+    needed = RetrievalConfig().n_neighbors + 1
+    lengths = np.array([one.n_samples for one in series])
+    n_windows = np.maximum(lengths - windows.window_length, 0) // windows.stride + 1
+    n_short = int((n_windows < needed).sum())
+    if n_short > MOST_SHORT * len(series):
+        median = int(np.median(lengths))
+        longest = max(median // 4, 1)
+        stride = max((median - longest) // (2 * needed), 1)
+        raise ConfigError(
+            f"{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
+            f"samples at stride {windows.stride} (series have {lengths.min()} to {lengths.max()} samples, median "
+            f"{median}), and at most a tenth may: each window looks for {needed - 1} neighbours. Use windows of "
+            f"at most a quarter of the median, such as windows.window_length = {longest}, stride = {stride}."
+        )
+
+
+# Splits -------------------------------------------------------------------------------------------------------
+
+
+def _splits(
+    dataset: StudyDataset, series: SeriesCollection, seeds: Sequence[int]
+) -> dict[str, dict[int, Split]]:
+    """View -> seed -> split of these series."""
+    plan = dataset.split
+    settings: dict[str, Any] = {"by": plan.by, "balance": plan.balance}
+    if plan.kind == "single":
+        return {
+            dataset.name: {
+                seed: split_series(series, fractions=plan.fractions, seed=seed, **settings) for seed in seeds
+            }
+        }
+    if plan.kind == "folds":
+        if len(seeds) > plan.n_folds:
+            raise ConfigError(
+                f"the study has {len(seeds)} seeds and {plan.n_folds} folds; each seed tests a fold of its own, so "
+                "split.n_folds must be at least the number of seeds."
+            )
+        made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
+        return {dataset.name: dict(zip(seeds, made, strict=False))}
+    centres = _centres(series, plan.only)
+    found: dict[str, dict[int, Split]] = {f"{dataset.name}: {centre}": {} for centre in centres}
+    for seed in seeds:
+        if plan.kind == "leave-one-out":
+            share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
+            left_out = leave_one_out(series, seed=seed, validation=share, balance=plan.balance)
+            for centre in centres:
+                found[f"{dataset.name}: {centre}"][seed] = left_out[centre]
+            continue
+        for centre, members in centres.items():
+            try:
+                split = split_series(series[members], fractions=plan.fractions, seed=seed, **settings)
+            except DataError as error:
+                raise DataError(f"centre {centre!r}: {error}") from error
+            split = replace(split, fold=centre, description=f"one centre, by {split.description}")
+            found[f"{dataset.name}: {centre}"][seed] = _of_whole(split, members)
+    return found
+
+
+def _centres(series: SeriesCollection, only: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Centre -> its series."""
+    _, groups = groups_by(series, "centre")
+    of_series = np.array([str(one) for one in groups])
+    known = np.unique(of_series).tolist()
+    for centre in only:
+        if centre not in known:
+            raise ConfigError(f"split.only names the centre {centre!r}{nearest(centre, known)}")
+    return {centre: np.flatnonzero(of_series == centre) for centre in only or known}
+
+
+def _of_whole(split: Split, members: NDArray[np.int64]) -> Split:
+    """The same split with indices into the collection that its series were taken from."""
+    parts = {name: members[getattr(split, name)] for name in ("train", "validation", "test", "dropped")}
+    return replace(split, **parts)
+
+
+def bootstrap_groups(collection: SeriesCollection, split: Split) -> list[str]:
+    """One group for each test series: the widest that is known, which a bootstrap draws whole.
+
+    Examples
+    --------
+    >>> from raxss.recordings.series import Series
+    >>> series = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}", group=f"p{k % 5}") for k in range(20))
+    >>> split = split_series(series, by="channel", seed=0)
+    >>> set(bootstrap_groups(series, split)) <= {"p0", "p1", "p2", "p3", "p4"}
+    True
+    """
+    try:
+        level, groups = groups_by(collection, None)
+    except DataError:  # a wider level is known of some only
+        level, groups = split.by, [group_of(one, split.by) for one in collection]
+    if level == "channel":
+        return collection[split.test].names
+    tested = [groups[index] for index in split.test]
+    return ["/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in tested]

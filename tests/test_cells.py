@@ -1,0 +1,443 @@
+"""Views of the data, and single cells: what decides them, what reaches a fit, and what a file says."""
+
+import dataclasses
+import json
+import platform
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from raxss.errors import ConfigError, DataError, LabelError, RAxSSError
+from raxss.preparation import Preparation
+from raxss.prepared import read_prepared
+from raxss.prepared.preparing import prepare
+from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan
+from raxss.recordings.recording import ArrayRecording
+from raxss.splits import PARTS
+from raxss.study.cells import cell_of, done, run_cell
+from raxss.study.result import CellResult
+from raxss.study.study import Study
+from raxss.study.views import bootstrap_groups, check_windows, views_of
+
+CENTRES = ("JHH", "NIH", "UMMC")
+
+
+def hospital(folder, *, n_patients=5, n_channels=4, n_samples=400, labels=None, loud=(), centres=CENTRES):
+    """A prepared folder: some channels of some patients of three centres; fast waves are ill.
+
+    ``labels`` and ``loud`` name channels whose label, or whose samples, are others.
+    """
+    generator, other = np.random.default_rng(0), np.random.default_rng(1)
+    recordings = []
+    for centre in centres:
+        for patient in range(n_patients):
+            name = f"{centre}{patient}"
+            series, samples = [], []
+            for channel in range(n_channels):
+                ill = (channel + patient) % 2
+                time = np.arange(n_samples) + generator.uniform(0, 20)
+                wave = np.sin(time * (0.6 if ill else 0.2)) + 0.5 * generator.normal(size=n_samples)
+                called = f"{name}:{channel}"
+                samples.append(other.normal(size=n_samples) * 1000 if called in loud else wave)
+                label = (labels or {}).get(called, "ill" if ill else "well")
+                origin = {"centre": centre, "patient": name, "recording": name, "channel": str(channel)}
+                series.append(SeriesPlan(called, (channel,), label=label, origin=origin))
+            opened = partial(ArrayRecording, name, np.array(samples), rate=100.0)
+            recordings.append(RecordingPlan(name, (), opened, tuple(series)))
+    plan = CollectionPlan("hospital", Path(), tuple(recordings), group_by="patient")
+    return prepare(plan, folder, Preparation())
+
+
+def study_of(folder, text=""):
+    """A study of the prepared folder, small enough for a test."""
+    return Study.from_toml(
+        f"""
+        seeds = [1, 2, 3, 4, 5]
+        {text if not text.startswith("[") else ""}
+        [[dataset]]
+        data = "{folder.name}"
+        positive = "ill"
+        [windows]
+        window_length = 40
+        stride = 20
+        [training]
+        max_epochs = 1
+        {text if text.startswith("[") else ""}
+        """,
+        folder=folder.parent,
+    )
+
+
+def views(folder, text="", *, out="out"):
+    return views_of(study_of(folder, text), folder.parent / out)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return hospital(tmp_path_factory.mktemp("hospital") / "prepared")
+
+
+# Views --------------------------------------------------------------------------------------------------------
+
+
+def test_each_seed_draws_a_split_of_its_own_that_keeps_patients_together(data):
+    (view,) = views(data)
+    collection = read_prepared(data)
+    assert list(view.splits) == [1, 2, 3, 4, 5]
+    assert len({tuple(one.test) for one in view.splits.values()}) > 1
+    for split in view.splits.values():
+        sides = [{collection[int(k)].origin["patient"] for k in getattr(split, part)} for part in PARTS]
+        assert len(sides[0]) + len(sides[1]) + len(sides[2]) == len(sides[0] | sides[1] | sides[2]) == 15
+        assert split.description == "patient"
+
+
+def test_five_folds_test_every_series_once(data):
+    (view,) = views(data, '[split]\nkind = "folds"')
+    tested = Counter(int(k) for split in view.splits.values() for k in split.test)
+    assert tested == dict.fromkeys(range(60), 1)
+    assert [one.fold for one in view.splits.values()] == ["0", "1", "2", "3", "4"]
+
+
+def test_more_seeds_than_folds_are_refused_with_both_numbers(data):
+    with pytest.raises(ConfigError, match="'prepared': the study has 5 seeds and 4 folds"):
+        views(data, '[split]\nkind = "folds"\nn_folds = 4\nfractions = [0.65, 0.1, 0.25]')
+
+
+def test_a_centre_that_is_left_out_is_the_whole_test_part(data):
+    found = views(data, '[split]\nkind = "leave-one-out"')
+    collection = read_prepared(data)
+    assert [one.name for one in found] == [f"prepared: {centre}" for centre in CENTRES]
+    for view, centre in zip(found, CENTRES, strict=True):
+        for split in view.splits.values():
+            assert split.fold == centre
+            assert {collection[int(k)].origin["centre"] for k in split.test} == {centre}
+            assert len(split.test) == 20
+            assert len(split.train) == 36  # nine of ten patients: the nearest to seven eighths, 70 of 80 %
+            assert centre not in {collection[int(k)].origin["centre"] for k in split.train}
+
+
+def test_a_centre_alone_is_split_within_itself(data):
+    found = views(data, '[split]\nkind = "per-centre"\nby = "channel"\nonly = ["UMMC", "JHH"]')
+    collection = read_prepared(data)
+    assert [one.name for one in found] == ["prepared: UMMC", "prepared: JHH"]
+    for view, centre in zip(found, ("UMMC", "JHH"), strict=True):
+        for split in view.splits.values():
+            members = np.concatenate([getattr(split, part) for part in PARTS])
+            assert {collection[int(k)].origin["centre"] for k in members} == {centre}
+            assert len(members) == 20
+            assert split.description == "one centre, by channel (leaky)"
+
+
+def test_a_centre_that_nobody_knows_is_refused_with_the_nearest(data):
+    with pytest.raises(ConfigError, match="centre 'UMC'; did you mean 'UMMC'"):
+        views(data, '[split]\nkind = "per-centre"\nonly = ["UMC"]')
+
+
+def test_some_classes_alone_leave_the_others_out(tmp_path):
+    odd = {f"{centre}0:0": "odd" for centre in CENTRES}
+    folder = hospital(tmp_path / "prepared", labels=odd)
+    with pytest.raises(LabelError, match="positive is 'ill', but there are 3 classes, ill, odd, well"):
+        views(folder, "", out="all")
+    study = Study.from_toml(
+        'seeds = [1]\n[dataset]\ndata = "prepared"\nclasses = ["well", "ill"]\n'
+        "windows = { window_length = 40, stride = 20 }",
+        folder=tmp_path,
+    )
+    (view,) = views_of(study, tmp_path / "two")
+    labels = read_prepared(folder).labels
+    used = np.concatenate([getattr(view.splits[1], part) for part in PARTS])
+    assert sorted(np.unique(labels[used])) == ["ill", "well"]
+    assert len(used) == 57
+    assert view.positive == "well"  # the first that is named
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ('data = "bern-barcelon"', DataError, "no dataset 'bern-barcelon'; did you mean 'bern-barcelona'"),
+        (
+            'data = "prepared"\nclasses = ["ill", "wel"]',
+            LabelError,
+            "no series has the class 'wel'; did you mean 'well'",
+        ),
+        ('data = "prepared"\nclasses = ["ill"]', LabelError, "all 30 series are of one class, 'ill'"),
+        (
+            'data = "prepared"\npositive = "il"',
+            LabelError,
+            "no series has the positive class 'il'; did you mean 'ill'",
+        ),
+        (
+            'data = "prepared"\npreparation = { pool = "2/2" }',
+            ConfigError,
+            "asks for 'pool 2/2', but 'prepared' was",
+        ),
+        ('data = "prepared"\nsplit = { by = "pair" }', DataError, "60 of 60 series do not tell their pair"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_by_name(data, text, error, message):
+    windows = "windows = { window_length = 40, stride = 20 }"
+    study = Study.from_toml(f"[dataset]\n{text}\n{windows}", folder=data.parent)
+    with pytest.raises(error, match=message):
+        views_of(study, data.parent / "out")
+
+
+def test_windows_that_do_not_fit_are_refused_with_the_numbers(data):
+    study = study_of(data)
+    wide = dataclasses.replace(study.datasets[0].windows, window_length=201)
+    # 400 samples: (400 - 201) // 20 + 1 = 10 windows, one too few for ten neighbours
+    message = (
+        r"60 of 60 series have fewer than 11 windows of 201 samples at stride 20 \(series have 400 to 400 samples, "
+        r"median 400\).*window_length = 100"
+    )
+    with pytest.raises(ConfigError, match=message):
+        check_windows(read_prepared(data), wide)
+    check_windows(read_prepared(data), dataclasses.replace(wide, window_length=200))
+
+
+def test_a_tenth_of_short_series_is_let_pass(data):
+    collection = read_prepared(data)
+    windows = study_of(data).datasets[0].windows
+    short = [one.with_samples(one.samples[:, :100]) for one in collection[:6]]
+    check_windows(type(collection[:1])([*short, *collection[6:]]), windows)
+    with pytest.raises(ConfigError, match="7 of 61 series"):
+        check_windows(type(collection[:1])([*short, short[0], *collection[6:]]), windows)
+
+
+def test_a_dataset_that_is_not_there_says_where_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAXSS_DATA", raising=False)
+    study = Study.read(Path(__file__).parents[1] / "studies" / "paper.toml")
+    with pytest.raises(RAxSSError, match=r"'all centres': .*openneuro.org/datasets/ds003029"):
+        views_of(study, tmp_path / "data")
+    with pytest.raises(RAxSSError, match="raxss datasets download ds003029"):
+        views_of(study, tmp_path / "data", root=tmp_path)
+
+
+def test_a_named_dataset_is_prepared_once_for_all_views(tmp_path):
+    study = Study.from_toml("""
+        seeds = [1]
+        windows = { window_length = 128, stride = 64 }
+        [[dataset]]
+        name = "by recording"
+        data = "synthetic"
+        [[dataset]]
+        name = "by channel"
+        data = "synthetic"
+        split = { by = "channel" }
+    """)
+    first, second = views_of(study, tmp_path)
+    assert first.folder == second.folder
+    assert first.positive == "motif"  # which the registry names first
+    before = {file: file.stat().st_mtime_ns for file in first.folder.rglob("*")}
+    views_of(study, tmp_path)
+    assert {file: file.stat().st_mtime_ns for file in first.folder.rglob("*")} == before
+    assert (tmp_path / ".gitignore").read_text() == "*\n"
+
+
+def test_data_that_changed_is_prepared_anew(tmp_path):
+    manifest = tmp_path / "night.csv"
+    rows = ["path,label,group"]
+    for k in range(24):
+        np.savez(tmp_path / f"s{k}.npz", samples=np.sin(np.arange(400) * (0.2 + 0.4 * (k % 2))), rate=10.0)
+        rows.append(f"s{k}.npz,{'ab'[k % 2]},p{k // 2}")
+    manifest.write_text("\n".join(rows) + "\n")
+    windows = "windows = { window_length = 40, stride = 20 }"
+    study = Study.from_toml(f'seeds = [1]\n[dataset]\ndata = "night.csv"\n{windows}', folder=tmp_path)
+    (before,) = views_of(study, tmp_path / "data")
+    assert before.name == "night"
+    np.savez(tmp_path / "s0.npz", samples=np.cos(np.arange(400.0)), rate=10.0)
+    (after,) = views_of(study, tmp_path / "data")
+    assert before.folder == after.folder
+    assert before.content != after.content
+
+
+def test_a_bootstrap_draws_patients_even_where_channels_were_split(data):
+    (view,) = views(data, '[split]\nby = "channel"')
+    collection = read_prepared(data)
+    split = view.splits[1]
+    expected = [collection[int(k)].origin["patient"] for k in split.test]
+    assert bootstrap_groups(collection, split) == expected
+
+
+# What decides a cell ------------------------------------------------------------------------------------------
+
+
+def cell(folder, system="all-positive", seed=1, *, text="", out="out", device="cpu", **options):
+    study = study_of(folder, text)
+    (view,) = views_of(study, folder.parent / out / "data")
+    return cell_of(study, view, study.compared()[system], seed, folder.parent / out, device=device, **options)
+
+
+def test_the_hash_is_of_everything_that_decides_the_numbers(data, tmp_path):
+    other = hospital(tmp_path / "prepared", loud=("JHH0:0",))
+    cells = {
+        "as it is": cell(data, "sss"),
+        "another system": cell(data, "patchtst-window"),
+        "another seed": cell(data, "sss", 2),
+        "other data": cell(other, "sss"),
+        "another split": cell(data, "sss", text='[split]\nby = "channel"'),
+        "more threads": cell(data, "sss", text="n_threads = 2"),
+        "another device": cell(data, "sss", device="cuda"),
+        "another setting": cell(data, "sss", text="[system.sss]\nn_neighbors = 5"),
+        "a trial": cell(data, "sss", trial=True),
+    }
+    hashes = {name: one.config_hash for name, one in cells.items()}
+    assert len(set(hashes.values())) == len(hashes), hashes
+    assert cell(data, "sss", out="elsewhere").config_hash == hashes["as it is"]
+
+
+def test_a_system_without_a_network_is_the_same_cell_on_every_device(data):
+    here, there = (cell(data, "features-forest", device=device) for device in ("cpu", "cuda"))
+    assert here.config_hash == there.config_hash
+    assert there.device == "cpu"
+
+
+def test_only_systems_that_may_use_an_extension_depend_on_it(data):
+    def hashes(content):
+        (data.parent / "mine.py").write_text(content)
+        text = 'extensions = ["mine.py"]\nsystem.mine = { base = "sss", backbone = "convnet" }'
+        return [cell(data, name, text=text).config_hash for name in ("sss", "mine")]
+
+    before, after = hashes("a = 1\n"), hashes("a = 2\n")
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+# Running one --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ran(data):
+    one = cell(data, "recommended", out="ran")
+    return one, run_cell(one)
+
+
+def test_a_result_says_what_it_is_about(data, ran):
+    one, result = ran
+    collection = read_prepared(data)
+    test = collection[one.split.test]
+    assert result.names == tuple(test.names)
+    assert result.labels == tuple(test.labels)
+    assert result.probabilities.shape == (len(test), 2)
+    assert (result.classes, result.positive) == (("ill", "well"), "ill")
+    assert result.groups == tuple(series.origin["patient"] for series in test)
+    assert result.split["description"] == "patient"
+    assert (result.split["n_train"], result.split["n_test"]) == (len(one.split.train), len(test))
+    assert result.settings["window_length"] == 40
+    assert result.settings["max_epochs"] == 1
+    assert result.settings["n_threads"] == 1
+    assert {"f1", "auc", "accuracy"} <= set(result.validation)
+
+
+def test_the_numbers_are_those_of_the_estimator_by_hand(data, ran):
+    one, result = ran
+    from raxss import RAxSSClassifier
+
+    collection = read_prepared(data)
+    train, validation, test = one.split.parts(collection)
+    model = RAxSSClassifier.from_preset(
+        "recommended", window_length=40, stride=20, max_epochs=1, random_state=1, device="cpu"
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model.fit(train, validation=validation)
+        assert np.array_equal(model.predict_proba(test), result.probabilities)
+        windows = np.concatenate(list(model.window_probabilities(test)))
+    finally:
+        torch.set_num_threads(before)
+    truth = np.repeat(test.labels, len(windows) // len(test))
+    assert result.window_accuracy == np.mean(model.classes_[windows.argmax(axis=1)] == truth)
+    assert result.n_parameters == sum(one.numel() for one in model.backbone_.parameters())
+
+
+def test_a_second_run_writes_the_same_bytes(data, ran):
+    one, _ = ran
+    again = cell(data, "recommended", out="again")
+    run_cell(again)
+    assert again.place != one.place
+    assert again.place.read_bytes() == one.place.read_bytes()
+
+
+def test_facts_lie_beside_the_result_and_do_not_name_the_host(ran):
+    one, _ = ran
+    facts = json.loads(one.facts_place.read_text())
+    assert facts["seconds"] == pytest.approx(sum(facts["seconds_by_part"].values()), abs=0.01)
+    assert set(facts["seconds_by_part"]) == {"load", "fit", "validation", "test"}
+    assert (facts["n_threads"], facts["device"]) == (1, "cpu")
+    for file in (one.facts_place, one.place):
+        assert platform.node() not in file.read_text()
+        assert str(one.place.parents[3]) not in file.read_text()
+
+
+def test_a_result_that_was_cut_short_is_not_done(ran, tmp_path):
+    one, result = ran
+    assert done(one).probabilities.tolist() == result.probabilities.tolist()
+    cut = dataclasses.replace(one, place=tmp_path / one.place.name)
+    assert done(cut) is None
+    cut.place.write_bytes(one.place.read_bytes()[:-20])
+    assert done(cut) is None
+    other = dataclasses.replace(one, config_hash="0" * 12)
+    assert done(other) is None
+
+
+@pytest.mark.parametrize("system", ["recommended", "features-forest"])
+def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
+    few_trees = "[system.features-forest]\nn_trees = 20"
+    one = cell(hospital(tmp_path / "a" / "prepared"), system, text=few_trees)
+    collection = read_prepared(one.view.folder)
+    tested = [collection[int(k)] for k in one.split.test]
+    swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
+    folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
+    view = dataclasses.replace(one.view, folder=folder, content=read_prepared(folder).collection_hash)
+    other = dataclasses.replace(one, view=view, place=tmp_path / "other.json")
+    first, second = run_cell(one), run_cell(other)
+    assert first.names == second.names
+    assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
+    assert np.array_equal(first.probabilities, second.probabilities)
+    assert first.validation == second.validation
+
+
+def test_a_trial_never_opens_the_test_part(tmp_path):
+    one = cell(hospital(tmp_path / "a" / "prepared"), "recommended", trial=True)
+    collection = read_prepared(one.view.folder)
+    loud = [collection[int(k)].name for k in one.split.test]
+    folder = hospital(tmp_path / "b" / "prepared", loud=loud)
+    view = dataclasses.replace(one.view, folder=folder, content=read_prepared(folder).collection_hash)
+    other = dataclasses.replace(one, view=view, place=tmp_path / "other.json")
+    run_cell(one)
+    run_cell(other)
+    assert one.place.read_bytes() == other.place.read_bytes()
+    read = CellResult.read(one.place)
+    assert (read.names, read.labels, read.groups, read.window_accuracy) == ((), (), (), None)
+    assert read.validation
+
+
+def test_a_part_with_one_class_has_no_figure_and_says_so(data):
+    one = cell(data)
+    labels = read_prepared(data).labels
+    ill = np.array([k for k in one.split.test if labels[k] == "ill"])
+    splits = {1: dataclasses.replace(one.split, test=ill)}
+    weak = dataclasses.replace(one, view=dataclasses.replace(one.view, splits=splits))
+    with pytest.raises(LabelError, match=r"the test part has one class only, 'ill' \(split: patient\)"):
+        run_cell(weak)
+
+
+def test_data_that_changed_meanwhile_is_noticed(data):
+    one = cell(data)
+    with pytest.raises(DataError, match="'prepared' changed after the study began"):
+        run_cell(dataclasses.replace(one, view=dataclasses.replace(one.view, content="0" * 64)))
+
+
+def test_a_cell_leaves_the_global_generators_as_they_were(data):
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    expected = torch.rand(3), np.random.rand(3)  # noqa: NPY002
+    torch.manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    run_cell(cell(data, out="generators"))
+    assert torch.equal(torch.rand(3), expected[0])
+    assert np.array_equal(np.random.rand(3), expected[1])  # noqa: NPY002

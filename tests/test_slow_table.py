@@ -1,0 +1,128 @@
+"""Studies that take a while: every system, several processes, kills, Ray."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from raxss.prepared import read_prepared
+from raxss.study.cells import run_cell
+from raxss.study.systems import SYSTEMS
+from test_cells import cell, hospital
+from test_table import SMOKE, cells_in, rows_in, run, written
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_system_gives_the_same_bytes_again(tmp_path):
+    for out in ("first", "second"):
+        assert run(SMOKE, "--out", tmp_path / out).exit_code == 0
+    assert len(cells_in(tmp_path / "first")) == len(SYSTEMS)
+    assert cells_in(tmp_path / "first") == cells_in(tmp_path / "second")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_labels_of_the_test_part_never_reach_a_system(system, tmp_path):
+    short = SYSTEMS[system].kind in ("fixed", "rocket")
+    text = f"[system.{system}]\nwindow_length = 200" if short else ""
+    one = cell(hospital(tmp_path / "a" / "prepared"), system, text=text)
+    collection = read_prepared(one.view.folder)
+    tested = [collection[int(k)] for k in one.split.test]
+    swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
+    folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
+    view = dataclasses.replace(one.view, folder=folder, content=read_prepared(folder).collection_hash)
+    first = run_cell(one)
+    second = run_cell(dataclasses.replace(one, view=view, place=tmp_path / "other.json"))
+    assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
+    assert np.array_equal(first.probabilities, second.probabilities)
+    assert first.validation == second.validation
+
+
+# Ends that nobody planned -------------------------------------------------------------------------------------
+
+
+def command(study, out, *options):
+    return [
+        sys.executable,
+        "-m",
+        "raxss",
+        "table",
+        str(study),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+        *options,
+    ]
+
+
+def figures_in(out):
+    """The table without what differs from run to run."""
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows_in(out)]
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """The study as one process does it, and the folder with its result."""
+    folder = tmp_path_factory.mktemp("serial")
+    study = written(folder)
+    subprocess.run(command(study, folder / "out"), check=True, capture_output=True)
+    assert len(cells_in(folder / "out")) == 6
+    return study, folder / "out"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_that_was_killed_goes_on_and_ends_with_the_same_table(serial, tmp_path, workers):
+    study, whole = serial
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        command(study, out, "--workers", workers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not cells_in(out) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = {place: (out / place).stat().st_mtime_ns for place in cells_in(out)}
+    assert 1 <= len(kept) < 6
+    subprocess.run(command(study, out, "--workers", workers), check=True, capture_output=True)
+    assert {place: (out / place).stat().st_mtime_ns for place in kept} == kept
+    assert cells_in(out) == cells_in(whole)
+    assert figures_in(out) == figures_in(whole)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_worker_that_dies_in_the_middle_changes_nothing(serial, tmp_path, engine):
+    if engine == "ray":
+        pytest.importorskip("ray")
+    study, whole = serial
+    out, mark = tmp_path / "out", tmp_path / "died"
+    told = subprocess.run(
+        command(study, out, "--engine", engine, "--workers", "2"),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "DIE_ONCE": str(mark)},
+    )
+    assert told.returncode == 0, told.stderr
+    assert mark.exists()
+    assert cells_in(out) == cells_in(whole)
+    assert figures_in(out) == figures_in(whole)
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(serial, tmp_path):
+    study, whole = serial
+    out = tmp_path / "out"
+    process = subprocess.Popen(command(study, out), stderr=subprocess.PIPE, text=True)
+    while not cells_in(out) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate()
+    assert process.returncode == 130, told
+    assert "the same command goes on" in told
+    assert len(cells_in(out)) < 6
+    subprocess.run(command(study, out), check=True, capture_output=True)
+    assert cells_in(out) == cells_in(whole)

@@ -1,0 +1,299 @@
+"""The study file: what it means, and what it refuses."""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from raxss.backbones import BACKBONES
+from raxss.config import WindowConfig
+from raxss.errors import ConfigError
+from raxss.preparation import Preparation
+from raxss.study.study import SEEDS, Study, load_extensions
+from raxss.study.systems import SYSTEMS
+
+STUDIES = Path(__file__).parents[1] / "studies"
+
+SMALL = """
+systems = ["sss", "all-positive"]
+[dataset]
+data = "synthetic"
+"""
+
+
+def test_what_a_study_does_not_say_has_defaults():
+    study = Study.from_toml(SMALL)
+    assert study.seeds == SEEDS == (69421, 69422, 69423, 69424, 69425)
+    assert study.n_threads == 1
+    (dataset,) = study.datasets
+    assert dataset.preparation == Preparation()
+    assert dataset.windows == WindowConfig()
+    assert dataset.split.kind == "single"
+    assert dataset.split.fractions == (0.7, 0.1, 0.2)
+
+
+def test_a_dataset_takes_the_studys_settings_where_it_has_none_of_its_own():
+    study = Study.from_toml("""
+        systems = ["sss"]
+        [preparation]
+        pool = "24/12"
+        [windows]
+        window_length = 512
+        stride = 5
+        [split]
+        by = "channel"
+        balance = "train_val"
+        [[dataset]]
+        data = "bonn"
+        classes = ["F", "N"]
+        [[dataset]]
+        data = "watch"
+        preparation = { pool = "2/2" }
+        windows = { stride = 32 }
+        split = { by = "patient" }
+    """)
+    bonn, watch = study.datasets
+    assert (bonn.name, bonn.classes) == ("bonn", ("F", "N"))
+    assert str(bonn.preparation) == "pool 24/12"
+    assert (bonn.windows.window_length, bonn.windows.stride, bonn.split.by) == (512, 5, "channel")
+    assert str(watch.preparation) == "pool 2/2"
+    assert (watch.windows.window_length, watch.windows.stride, watch.split.by) == (512, 32, "patient")
+    assert watch.split.balance == "train_val"
+
+
+def test_all_means_every_system_and_those_that_the_study_adds():
+    study = Study.from_toml("""
+        [dataset]
+        data = "synthetic"
+        [system.rocket]
+        window_length = 500
+        [system.mine]
+        base = "sss"
+        backbone = "convnet"
+    """)
+    compared = study.compared()
+    assert list(compared) == [*SYSTEMS, "mine"]
+    assert compared["rocket"].choices_for(10_000) == [{}]
+    mine = compared["mine"].parameters(WindowConfig())
+    assert (mine["backbone"], mine["weighting"]) == ("convnet", "uniform")
+
+
+def test_a_new_system_may_build_on_another_new_one():
+    study = Study.from_toml("""
+        systems = ["second"]
+        [dataset]
+        data = "synthetic"
+        [system.first]
+        base = "sss"
+        backbone = "convnet"
+        [system.second]
+        base = "first"
+        n_neighbors = 3
+    """)
+    second = study.compared()["second"].parameters(WindowConfig())
+    assert (second["backbone"], second["n_neighbors"]) == ("convnet", 3)
+
+
+def test_a_narrower_run_keeps_the_studys_order():
+    study = Study.from_toml(
+        'systems = ["sss", "gru", "lstm"]\nseeds = [3, 1, 2]\n[dataset]\ndata = "synthetic"'
+    )
+    assert study.narrowed() == (["sss", "gru", "lstm"], [3, 1, 2])
+    assert study.narrowed(only=["lstm", "sss"], seeds=[2, 3]) == (["sss", "lstm"], [3, 2])
+    with pytest.raises(ConfigError, match="no system 'grus'; did you mean 'gru'"):
+        study.narrowed(only=["grus"])
+    with pytest.raises(ConfigError, match="no seed 4"):
+        study.narrowed(seeds=[4])
+
+
+@pytest.mark.parametrize("name", ["paper", "smoke", "bern-barcelona"])
+def test_the_studies_that_come_with_the_package_are_sound(name):
+    study = Study.read(STUDIES / f"{name}.toml")
+    assert list(study.compared()) == list(SYSTEMS)
+
+
+def test_the_papers_study_is_the_papers_protocol():
+    study = Study.read(STUDIES / "paper.toml")
+    everything, alone, unseen = study.datasets
+    assert study.seeds == SEEDS
+    assert {one.data for one in study.datasets} == {"ds003029"}
+    for one in study.datasets:
+        assert str(one.preparation) == "pool 24/12"
+        assert (one.windows.window_length, one.windows.stride) == (1024, 5)
+        assert (one.split.fractions, one.split.balance) == ((0.7, 0.1, 0.2), "train_val")
+    assert (everything.split.kind, everything.split.by) == ("single", "channel")
+    assert (alone.split.kind, alone.split.by) == ("per-centre", "channel")
+    assert unseen.split.kind == "leave-one-out"
+    paper = study.compared()["raxss-pearson"].parameters(everything.windows, training=study.training)
+    told = {name: paper[name] for name in ("batch_size", "max_epochs", "lr", "n_neighbors", "exclusion")}
+    assert told == {"batch_size": 8192, "max_epochs": 50, "lr": 3e-4, "n_neighbors": 10, "exclusion": 0}
+
+
+BAD = {
+    "an unknown setting": ("seads = [1]", "no setting 'seads'; did you mean 'seeds'"),
+    "an unknown system": (
+        'systems = ["raxss-cosin"]',
+        "no system 'raxss-cosin'; did you mean 'raxss-cosine'",
+    ),
+    "no systems": ("systems = []", "systems is empty"),
+    "systems that are no list": ('systems = "sss"', "systems is 'sss'; needed is a list"),
+    "no seeds": ("seeds = []", r"seeds is \[\]"),
+    "a seed twice": ("seeds = [1, 2, 1]", r"\[1, 2, 1\], which has one twice"),
+    "a seed that is no number": ('seeds = ["a"]', "a seed is 'a'"),
+    "a negative seed": ("seeds = [-1]", "a seed is -1; .* at least 0"),
+    "no threads": ("n_threads = 0", "n_threads is 0; .* at least 1"),
+    "an unknown budget": (
+        "[training]\nmax_epoch = 3",
+        r"\[training\] has no setting 'max_epoch'; did you mean 'max_epochs'",
+    ),
+    "a budget out of range": ("[training]\nmax_epochs = 0", "training.max_epochs .* at least 1, got 0"),
+    "a loss for all": ("[training]\nwindow_loss_weight = 1.0", "no setting 'window_loss_weight'"),
+    "an unknown kind of split": ('[split]\nkind = "fold"', "split.kind is 'fold'; did you mean 'folds'"),
+    "an unknown group": ('[split]\nby = "patients"', "split.by is 'patients'; did you mean 'patient'"),
+    "an unknown balance": (
+        '[split]\nbalance = "trainval"',
+        "split.balance is 'trainval'; did you mean 'train_val'",
+    ),
+    "shares that do not add up": (
+        "[split]\nfractions = [0.7, 0.1, 0.1]",
+        r"\[0.7, 0.1, 0.1\]; .* add up to 1",
+    ),
+    "no validation": ("[split]\nfractions = [0.8, 0.0, 0.2]", r"\[0.8, 0.0, 0.2\]; each part needs a share"),
+    "folds of another size": (
+        '[split]\nkind = "folds"\nn_folds = 10',
+        "test 0.2, but each of 10 folds tests 0.1",
+    ),
+    "one fold": ('[split]\nkind = "folds"\nn_folds = 1', "split.n_folds is 1"),
+    "a group of centres": (
+        '[split]\nkind = "leave-one-out"\nby = "patient"',
+        "split.by = 'patient' does not go",
+    ),
+    "centres for nothing": ('[split]\nonly = ["NIH"]', "kind = 'single' does not ask for"),
+    "pooling without a stride": ('[preparation]\npool = "24"', "preparation.pool is '24'; .*'24/12'"),
+    "a rate in words": ('[preparation]\nrate = "fast"', "preparation.rate is 'fast'"),
+    "pooling and a rate": ('[preparation]\npool = "24/12"\nrate = 250', "24/12 and resampling to 250 Hz"),
+    "an unknown preparation": (
+        "[preparation]\npooling = 3",
+        r"\[preparation\] has no setting 'pooling'; .*'pool'",
+    ),
+    "no window": ("[windows]\nwindow_length = 0", "windows.window_length .* at least 1, got 0"),
+    "an unknown window setting": ("[windows]\nlength = 3", r"\[windows\] has no setting 'length'"),
+    "an unknown setting of a system": (
+        "[system.sss]\nn_neighbours = 3",
+        "'sss' has no setting 'n_neighbours'; did you",
+    ),
+    "a setting of the study's": (
+        "[system.sss]\nrandom_state = 3",
+        "'sss' sets 'random_state', which the study",
+    ),
+    "an unknown base": ('[system.mine]\nbase = "ss"', "no system 'ss'; did you mean 'sss'"),
+    "a new system without a base": ('[system.mine]\nbackbone = "convnet"', "no system 'mine'"),
+    "an unknown backbone": (
+        '[system.mine]\nbase = "sss"\nbackbone = "timesnt"',
+        "'timesnt', .* did you mean 'timesnet'",
+    ),
+    "a system that is no file name": ('[system."a/b"]\nbase = "sss"', "a system is called 'a/b'"),
+    "an extension that is not there": ('extensions = ["mine.py"]', "the extension 'mine.py' is not there"),
+    "an extension in another language": ('extensions = ["mine.so"]', "'mine.so' is no Python file"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_a_study_is_refused_with_what_is_wrong_in_it(text, message):
+    with pytest.raises(ConfigError, match=message):
+        Study.from_toml(f'{text}\n[dataset]\ndata = "synthetic"')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the study has no dataset"),
+        ("dataset = 3", "the study has no dataset"),
+        ("[dataset]", "data = None"),
+        ('[dataset]\ndata = "bonn"\nclases = ["F"]', "no setting 'clases'; did you mean 'classes'"),
+        ('[dataset]\ndata = "bonn"\nclasses = "F"', "dataset.classes is 'F'; needed is a list"),
+        ('[dataset]\ndata = "bonn"\nclasses = ["F", "N"]\npositive = "Z"', "dataset.positive is 'Z'"),
+        ('[[dataset]]\ndata = "bonn"\n[[dataset]]\ndata = "bonn"', "2 datasets are called 'bonn'"),
+        ('[dataset]\ndata = "bonn"\nwindows = 3', "'windows' must be a section"),
+        ("[dataset", "not valid TOML"),
+    ],
+)
+def test_datasets_are_refused_with_what_is_wrong_in_them(text, message):
+    with pytest.raises(ConfigError, match=message):
+        Study.from_toml(text)
+
+
+def test_the_file_is_named_where_it_is_wrong_or_missing(tmp_path):
+    place = tmp_path / "night.toml"
+    with pytest.raises(ConfigError, match=r"cannot read the study 'night.toml': No such file"):
+        Study.read(place)
+    place.write_text("[windows]\nstrid = 3\n[dataset]\ndata = 'bonn'")
+    with pytest.raises(ConfigError, match=r"in the study 'night.toml': .*'strid'; did you mean 'stride'"):
+        Study.read(place)
+    place.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"'night.toml': it is not text"):
+        Study.read(place)
+
+
+EXTENSION = """
+    from torch import nn
+    from raxss.backbones import register_backbone
+
+    @register_backbone("of-a-test")
+    class OfATest(nn.Module):
+        answer = {answer}
+"""
+
+
+@pytest.fixture
+def _no_extension_stays():
+    yield
+    BACKBONES.pop("of-a-test", None)
+    for name in [name for name in sys.modules if name.startswith("raxss_extension_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("_no_extension_stays")
+def test_an_extension_is_imported_once_and_again_when_it_has_changed(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(textwrap.dedent(EXTENSION.format(answer=1)))
+    load_extensions([file])
+    first = BACKBONES["of-a-test"]
+    load_extensions([file])
+    assert BACKBONES["of-a-test"] is first
+    file.write_text(textwrap.dedent(EXTENSION.format(answer=2)))  # of the same length, within the same second
+    load_extensions([file])
+    assert BACKBONES["of-a-test"].answer == 2
+
+
+@pytest.mark.usefixtures("_no_extension_stays")
+def test_names_that_an_extension_brings_are_asked_for_once_it_is_imported(tmp_path):
+    (tmp_path / "mine.py").write_text(textwrap.dedent(EXTENSION.format(answer=1)))
+    text = '{}extensions = ["mine.py"]\n[dataset]\ndata = "synthetic"\n[system.mine]\nbase = "sss"\nbackbone = "{}"'
+    study = Study.from_toml(text.format("", "of-a-test"), folder=tmp_path)
+    with pytest.raises(ConfigError, match="'of-a-test', which there is not"):
+        study.compared()
+    load_extensions(study.extensions)
+    assert "mine" in study.compared()
+    wrong = Study.from_toml(text.format("", "of-a-tset"), folder=tmp_path)
+    with pytest.raises(ConfigError, match=r"'of-a-tset', .* did you mean 'of-a-test'"):
+        wrong.compared()
+
+
+def test_an_extension_that_fails_is_named_with_its_error(tmp_path):
+    (tmp_path / "mine.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(
+        ConfigError, match=r"'mine.py' cannot be imported: ModuleNotFoundError: .*nothing_of_that_name"
+    ):
+        load_extensions([tmp_path / "mine.py"])
+
+
+def test_two_extensions_of_one_name_are_refused(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text("")
+    text = 'extensions = ["a/mine.py", "b/mine.py"]\n[dataset]\ndata = "synthetic"'
+    with pytest.raises(ConfigError, match=re.escape("two extensions are called 'mine'")):
+        Study.from_toml(text, folder=tmp_path)

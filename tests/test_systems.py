@@ -1,0 +1,214 @@
+"""Every row of the table can be made, is what it says, and refuses what it does not know."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from raxss import RAxSSClassifier
+from raxss.backbones import BACKBONES
+from raxss.config import Config, WindowConfig
+from raxss.errors import ConfigError
+from raxss.storage import json_ready
+from raxss.study.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System, find_system
+from raxss.windows import window_starts
+from toys import waves
+
+WINDOWS = WindowConfig(window_length=64, stride=16)
+TABLE = [
+    "raxss-cosine",
+    "raxss-pearson",
+    "sss",
+    "sss-calibrated",
+    "patchtst",
+    "timesnet",
+    "moderntcn",
+    "dlinear",
+    "rocket",
+    "mamba",
+    "gru",
+    "lstm",
+    "patchtst-window",
+    "attention-mil",
+    "conjunctive-mil",
+    "minirocket",
+    "features-forest",
+    "all-positive",
+    "recommended",
+]
+FIXED = ("patchtst", "timesnet", "moderntcn", "dlinear")
+
+
+def test_the_table_has_the_systems_of_the_paper_and_those_a_fair_reader_asks_for():
+    assert list(SYSTEMS) == TABLE
+    assert all(system.name == name and system.description for name, system in SYSTEMS.items())
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_system_makes_an_estimator_that_clones_and_can_be_written_down(name):
+    system = SYSTEMS[name]
+    model = system.make(WINDOWS, seed=7, device="cpu", choice=system.choices_for(500)[0], longest=500)
+    assert (model.random_state, model.device) == (7, "cpu")
+    assert clone(model).get_params() == model.get_params()
+    written = json.loads(json.dumps(json_ready(system.parameters(WINDOWS, longest=500))))
+    assert written
+    assert not {"random_state", "device"} & set(written)
+
+
+@pytest.mark.parametrize("name", [*FIXED, "gru", "lstm", "mamba"])
+def test_the_network_behind_a_system_is_registered(name):
+    assert SYSTEMS[name].parameters(WINDOWS)["backbone"] in BACKBONES
+
+
+def test_systems_differ_from_the_paper_in_what_they_are_about_and_nothing_else():
+    paper = Config.preset("paper").parameters() | {"window_length": 64, "stride": 16}
+
+    def differences(name):
+        found = SYSTEMS[name].parameters(WINDOWS)
+        return {key: found[key] for key in paper if found[key] != paper[key]}
+
+    assert differences("raxss-pearson") == {}
+    assert differences("raxss-cosine") == {"measure": "cosine"}
+    assert differences("sss") == {"weighting": "uniform"}
+    assert differences("patchtst-window") == {
+        "weighting": "uniform",
+        "window_loss_weight": 1.0,
+        "series_loss_weight": 0.0,
+    }
+    calibrated, plain = (SYSTEMS[name].parameters(WINDOWS) for name in ("sss-calibrated", "sss"))
+    assert {key: value for key, value in calibrated.items() if value != plain[key]} == {
+        "calibration": "isotonic"
+    }
+    recommended = Config.preset("recommended").parameters()
+    found = SYSTEMS["recommended"].parameters(WINDOWS)
+    assert all(
+        found[key] == value for key, value in recommended.items() if key not in ("window_length", "stride")
+    )
+
+
+@pytest.mark.parametrize(
+    ("longest", "lengths"),
+    [
+        (400, [1000]),
+        (1000, [1000]),
+        (1001, [1000, 3000]),
+        (4097, [1000, 3000, 5000]),
+        (90_000, list(LENGTHS)),
+    ],
+)
+def test_lengths_go_up_to_the_first_that_is_not_below_the_longest_series(longest, lengths):
+    for name in (*FIXED, "rocket", "minirocket"):
+        assert SYSTEMS[name].choices_for(longest) == [{"window_length": length} for length in lengths]
+    for name in set(TABLE) - {*FIXED, "rocket", "minirocket"}:
+        assert SYSTEMS[name].choices_for(longest) == [{}]
+
+
+@pytest.mark.parametrize("longest", [300, 1000, 4097, 20_000])
+def test_a_fixed_length_network_sees_one_window_a_series(longest):
+    for choice in SYSTEMS["patchtst"].choices_for(longest):
+        model = SYSTEMS["patchtst"].make(WINDOWS, seed=1, choice=choice, longest=longest)
+        assert model.window_length == choice["window_length"]
+        for n_samples in (1, longest // 2, longest):
+            starts = window_starts(n_samples, window_length=model.window_length, stride=model.stride)
+            assert starts.tolist() == [0]
+
+
+def test_a_fixed_length_network_hears_nothing_of_what_lies_behind_the_first_samples(rng):
+    data = waves(rng, n_series=12)
+    longest = max(one.n_samples for one in data)
+    model = SYSTEMS["patchtst"].with_settings("short", {"window_length": 50})
+    model = model.make(WINDOWS, seed=1, device="cpu", longest=longest, training={"max_epochs": 1}).fit(data)
+    tail = [one.with_samples(np.r_[one.samples[0, :50], np.zeros(longest - 50)]) for one in data]
+    scaled = [model.scaling_.apply(one).samples[:, :50] for one in data]
+    cut = [model.scaling_.apply(one).samples[:, :50] for one in tail]
+    assert all(
+        one.std() > 0 for one in scaled
+    )  # PatchTST normalises each window, so the scale of the rest is gone
+    assert not np.allclose(scaled[0], cut[0])
+    np.testing.assert_allclose(model.predict_proba(tail), model.predict_proba(data), atol=1e-4)
+
+
+def test_the_budget_reaches_networks_and_its_batches_of_windows_only_those_with_windows():
+    budget = {"max_epochs": 3, "batch_size": 512, "lr": 0.01}
+    for name, system in SYSTEMS.items():
+        found = system.parameters(WINDOWS, training=budget, longest=500)
+        if system.kind in ("windows", "mil"):
+            assert {key: found[key] for key in budget} == budget, name
+        elif system.is_network:
+            expected = {
+                **budget,
+                "batch_size": ONE_ITEM_A_SERIES["batch_size"],
+                "lr": ONE_ITEM_A_SERIES["lr"],
+            }
+            assert {key: found[key] for key in budget} == expected, name
+        else:
+            assert not set(budget) & set(found), name
+
+
+def test_a_systems_own_settings_win_over_the_budget():
+    mine = SYSTEMS["gru"].with_settings("gru", {"batch_size": 4, "max_epochs": 9})
+    found = mine.parameters(WINDOWS, training={"max_epochs": 3, "batch_size": 512})
+    assert (found["batch_size"], found["max_epochs"]) == (4, 9)
+
+
+def test_a_derived_system_keeps_what_its_base_says():
+    mine = SYSTEMS["sss"].with_settings("sss-conv", {"backbone": "convnet", "stride": 8})
+    model = mine.make(WINDOWS, seed=3)
+    assert isinstance(model, RAxSSClassifier)
+    assert (model.backbone, model.weighting, model.window_length, model.stride) == (
+        "convnet",
+        "uniform",
+        64,
+        8,
+    )
+    assert mine.description == "sss with backbone = 'convnet', stride = 8"
+    assert SYSTEMS["sss"].parameters(WINDOWS)["backbone"] == "patchtst"  # unchanged
+
+
+def test_a_length_that_is_given_is_not_chosen():
+    mine = SYSTEMS["rocket"].with_settings("rocket", {"window_length": 700})
+    assert mine.choices_for(9000) == [{}]
+    assert mine.parameters(WINDOWS, choice={}, longest=9000)["window_length"] == 700
+
+
+def test_extra_systems_are_found_before_a_name_is_refused():
+    mine = SYSTEMS["sss"].with_settings("mine", {"backbone": "convnet"})
+    assert find_system("mine", {"mine": mine}) is mine
+    with pytest.raises(ConfigError, match=r"'min'; did you mean 'mine'\?"):
+        find_system("min", {"mine": mine})
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"no system 'raxss-pearsn'; did you mean 'raxss-pearson'\?"):
+        find_system("raxss-pearsn")
+    with pytest.raises(ConfigError, match=r"'mine' has no setting 'bakbone'; did you mean 'backbone'\?"):
+        SYSTEMS["sss"].with_settings("mine", {"bakbone": "convnet"})
+    with pytest.raises(ConfigError, match=r"'mine' has no setting 'stride'"):
+        SYSTEMS["patchtst"].with_settings("mine", {"stride": 8})
+    with pytest.raises(ConfigError, match=r"'mine' sets 'random_state', which the study decides"):
+        SYSTEMS["sss"].with_settings("mine", {"random_state": 8})
+    with pytest.raises(ConfigError, match=r"no setting 'max_epoch'; did you mean 'max_epochs'\?"):
+        SYSTEMS["sss"].parameters(WINDOWS, training={"max_epoch": 8})
+    with pytest.raises(ConfigError, match=r"no setting 'series_loss_weight'.*\[system.NAME\]"):
+        SYSTEMS["sss"].parameters(WINDOWS, training={"series_loss_weight": 1.0})
+    by_hand = System(name="hand", description="", kind="forest", settings={"n_tree": 3})
+    with pytest.raises(ConfigError, match=r"'hand' has no setting 'n_tree'; did you mean 'n_trees'\?"):
+        by_hand.make(WINDOWS, seed=1)
+
+
+def test_the_budget_knows_only_settings_of_training():
+    assert set(BUDGET) < set(Config.preset("paper").tables()["training"])
+
+
+def test_window_accuracy_is_asked_only_of_systems_that_score_windows():
+    scoring = {name for name, system in SYSTEMS.items() if system.scores_windows}
+    assert scoring == {
+        "raxss-cosine",
+        "raxss-pearson",
+        "sss",
+        "sss-calibrated",
+        "patchtst-window",
+        "conjunctive-mil",
+        "recommended",
+    }

@@ -1,0 +1,375 @@
+"""`raxss table`: a study from its file to its table, whatever happens on the way."""
+
+import csv
+import json
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raxss.backbones import BACKBONES
+from raxss.cli import app
+from raxss.errors import MissingExtraError, OutputError
+from raxss.study import board
+from raxss.study.board import Board
+from raxss.study.result import CellResult
+from raxss.study.study import Study
+from raxss.study.systems import SYSTEMS
+from raxss.study.table import Work, _alone, best_of, run_table
+
+SMOKE = Path(__file__).parents[1] / "studies" / "smoke.toml"
+
+# A network of one's own, as it would lie beside a study. What it reads from the environment makes it misbehave.
+BACKBONE = """
+    import os
+    import torch
+    from torch import nn
+    from raxss.backbones import register_backbone
+
+    @register_backbone("linear")
+    class Linear(nn.Module):
+        def __init__(self, n_variates, window_length, n_outputs):
+            super().__init__()
+            if os.environ.get("BREAK") == str(torch.initial_seed()):
+                raise RuntimeError("the seed of this test")
+            mark = os.environ.get("DIE_ONCE")
+            if mark and torch.initial_seed() == 2 and not os.path.exists(mark):
+                open(mark, "w").close()
+                os.kill(os.getpid(), 9)
+            self.head = nn.Linear(n_variates * window_length, n_outputs)
+
+        def features(self, windows):
+            if os.environ.get("STOP") and self.training and torch.is_grad_enabled():
+                raise KeyboardInterrupt
+            return windows.flatten(1)
+
+        def forward(self, windows):
+            return self.head(self.features(windows))
+"""
+STUDY = """
+    name = "A small comparison"
+    systems = ["sss-linear", "all-positive"]
+    seeds = [1, 2, 3]
+    extensions = ["linear.py"]
+
+    [dataset]
+    data = "synthetic"
+
+    [windows]
+    window_length = 128
+    stride = 64
+
+    [training]
+    max_epochs = 2
+
+    [system.sss-linear]
+    base = "sss"
+    backbone = "linear"
+    batch_size = 256
+
+    [system.first-samples]
+    base = "dlinear"
+    backbone = "linear"
+"""
+
+
+@pytest.fixture
+def study(tmp_path):
+    """The file of a study; what its extension registers is forgotten afterwards."""
+    yield written(tmp_path)
+    forget("linear")
+
+
+def written(folder):
+    (folder / "linear.py").write_text(textwrap.dedent(BACKBONE))
+    (folder / "study.toml").write_text(textwrap.dedent(STUDY))
+    return folder / "study.toml"
+
+
+def forget(name):
+    BACKBONES.pop(name, None)
+    sys.modules.pop(f"raxss_extension_{name}", None)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """What the command said, and the folder that it wrote; tests that change it take a copy."""
+    folder = tmp_path_factory.mktemp("finished")
+    told = run(written(folder), "--out", folder / "out")
+    forget("linear")
+    return told, folder / "out"
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["table", *map(str, arguments), "--device", "cpu"])
+
+
+def cells_in(out, part="cells"):
+    """Results by place, without facts and errors."""
+    found = sorted((out / part).rglob("*-*.json"))
+    return {file.relative_to(out): file.read_bytes() for file in found if len(file.suffixes) == 1}
+
+
+def rows_in(out):
+    with open(out / "results.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_study_becomes_a_table(finished):
+    told, out = finished
+    assert told.exit_code == 0, told.output
+    assert "6 results, 0 failed, 0 not run yet" in told.output
+    rows = rows_in(out)
+    assert list(rows[0])[:6] == ["dataset", "system", "seed", "f1", "auc", "accuracy"]
+    cells = {("synthetic", system, seed) for system in ("sss-linear", "all-positive") for seed in "123"}
+    assert {(row["dataset"], row["system"], row["seed"]) for row in rows} == cells
+    # half of the test series are positive: calling all of them so is right half of the time
+    trivial = [row for row in rows if row["system"] == "all-positive"]
+    assert [(float(row["accuracy"]), round(float(row["f1"]), 4)) for row in trivial] == [(0.5, 0.6667)] * 3
+    assert "A small comparison" in (out / "README.md").read_text()
+
+
+def test_no_file_but_the_studys_own_names_a_folder_of_this_machine(finished):
+    _, out = finished
+    files = [*out.glob("*.csv"), out / "README.md", *(out / "cells").rglob("*.json")]
+    assert len(files) > 12
+    for file in files:
+        assert str(out.parent) not in file.read_text(), file.name
+
+
+def test_every_system_there_is_gives_a_row(tmp_path):
+    pytest.importorskip("aeon")
+    out = tmp_path / "out"
+    told = run(SMOKE, "--out", out, "--workers", 2)
+    assert told.exit_code == 0, told.output
+    rows = rows_in(out)
+    assert [row["system"] for row in rows] == list(SYSTEMS)
+    for row in rows:
+        assert not row["error"]
+        assert 0 <= float(row["auc"]) <= 1, row["system"]
+        assert float(row["seconds"]) > 0
+
+
+def test_what_is_done_is_not_done_again(study, tmp_path):
+    out = tmp_path / "out"
+    read = Study.read(study)
+    first = run_table(read, out, work=Work(device="cpu"), seeds=[1])
+    assert (first.n_run, first.n_missing) == (2, 4)
+    before = {file: file.stat().st_mtime_ns for file in (out / "cells").rglob("*.json")}
+    second = run_table(read, out, work=Work(device="cpu"), only=["all-positive"])
+    assert (second.n_run, second.n_missing) == (2, 2)
+    assert len(second.results) == 4  # those of the first run too
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+
+
+def test_a_result_that_was_cut_short_is_noticed_and_redone(study, finished, tmp_path, caplog):
+    out = tmp_path / "out"
+    shutil.copytree(finished[1], out)
+    whole = cells_in(out)
+    damaged = out / next(place for place in whole if "linear-2" in place.name)
+    damaged.write_bytes(damaged.read_bytes()[:300])
+    outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
+    assert outcome.n_run == 1
+    assert f"'{damaged.name}' cannot be read as the result of a cell" in caplog.text
+    assert cells_in(out) == whole
+
+
+def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setenv("BREAK", "2")
+    told = run(study, "--out", out)
+    assert told.exit_code == 1
+    assert "5 results, 1 failed" in told.output
+    assert "sss-linear, seed 2: ConfigError: " in told.output
+    (error,) = (out / "cells").rglob("*.error.json")
+    kept = json.loads(error.read_text())
+    assert (kept["system"], kept["seed"], kept["type"]) == ("sss-linear", 2, "ConfigError")
+    assert "the seed of this test" in kept["message"]
+    assert len(cells_in(out)) == 5
+    failed = [row for row in rows_in(out) if row["error"]]
+    assert [(row["system"], row["seed"]) for row in failed] == [("sss-linear", "2")]
+    assert "the seed of this test" in (out / "README.md").read_text()
+
+    monkeypatch.delenv("BREAK")
+    told = run(study, "--out", out)
+    assert told.exit_code == 0
+    assert "6 results, 0 failed" in told.output
+    assert not error.exists()
+    assert not any(row["error"] for row in rows_in(out))
+
+
+def test_a_fit_that_was_stopped_is_not_a_result(study, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setenv("STOP", "1")
+    told = run(study, "--out", out)  # the estimator itself keeps the best so far
+    assert told.exit_code == 130
+    assert "the same command goes on" in told.output
+    assert cells_in(out) == {}
+
+
+def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_path):
+    study.write_text(study.read_text().replace('"all-positive"]', '"first-samples"]'))
+    out = tmp_path / "out"
+    outcome = run_table(Study.read(study), out, work=Work(device="cpu"), only=["first-samples"])
+    # the longest series has under 6000 samples, so 10000 is the first that is not below it
+    trials = [CellResult.read(out / place) for place in cells_in(out, "choices") if "-1-" in place.name]
+    by_length = {one.settings["window_length"]: one.validation for one in trials}
+    assert sorted(by_length) == [1000, 3000, 5000, 10000]
+    assert {one.seed for one in trials} == {1}
+    best = max((figures["f1"], figures["auc"], -length) for length, figures in by_length.items())
+    assert [one.settings["window_length"] for one in outcome.results] == [-best[2]] * 3
+    told = json.loads((out / "choices" / "synthetic" / "first-samples.json").read_text())
+    assert told["choice"] == {"window_length": -best[2]}
+
+
+def test_a_choice_that_cannot_be_made_fails_its_system_alone(study, tmp_path, monkeypatch):
+    study.write_text(study.read_text().replace('["sss-linear",', '["first-samples",'))
+    monkeypatch.setenv("BREAK", "1")
+    told = run(study, "--out", tmp_path / "out")
+    assert told.exit_code == 1
+    assert "3 results, 3 failed, 0 not run yet" in told.output
+    assert "first-samples, seed 3: ConfigError: its trial with window_length = 1000 failed" in told.output
+
+
+def test_ties_of_trials_go_to_the_better_auc_and_then_to_the_first():
+    tied = {"f1": 0.8, "auc": 0.7}
+    assert best_of([{"f1": 0.7, "auc": 1.0}, tied, tied]) == 1
+    assert best_of([tied, {"f1": 0.8, "auc": 0.9}, tied]) == 1
+    assert best_of([{"f1": None, "auc": None}, {"f1": 0.0, "auc": None}]) == 1
+
+
+def test_a_dry_run_lists_the_fits_and_runs_none(study, finished, tmp_path):
+    study.write_text(study.read_text().replace('"all-positive"]', '"all-positive", "first-samples"]'))
+    out = tmp_path / "out"
+    shutil.copytree(finished[1], out)
+    (out / next(place for place in cells_in(out) if "all-positive-2" in place.name)).unlink()
+    told = run(study, "--out", out, "--dry-run")
+    assert told.exit_code == 0
+    lines = [line.strip() for line in told.output.splitlines()]
+    assert "done  synthetic, all-positive, seed 3" in lines
+    assert "to do  synthetic, all-positive, seed 2" in lines
+    assert "to do  synthetic, first-samples, seed 1, window_length 3000 (trial)" in lines
+    assert "waits for its choice  synthetic, first-samples, seed 2" in lines
+    assert len(cells_in(out)) == 5
+
+
+def test_a_second_run_at_the_same_place_is_refused(study, tmp_path):
+    out = tmp_path / "out"
+    with _alone(out):
+        told = run(study, "--out", out)
+    assert isinstance(told.exception, OutputError)
+    assert "another run is writing to 'out'" in str(told.exception)
+    with _alone(out):
+        pass  # the first has let go of it
+
+
+def test_splits_are_kept_as_the_audit_reads_them(finished):
+    _, out = finished
+    (data,) = (out / "data").glob("synthetic-*")
+    told = CliRunner().invoke(
+        app, ["audit-split", str(data), "--split", str(out / "splits" / "synthetic" / "1.json")]
+    )
+    assert told.exit_code == 0, told.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "sss-liner"], "no system 'sss-liner'; did you mean 'sss-linear'"),
+        (["--seeds", "4"], "no seed 4"),
+        (["--seeds", "one"], "--seeds is 'one'; whole numbers"),
+        (["--engine", "rai"], "--engine is 'rai'; did you mean 'ray'"),
+    ],
+)
+def test_wrong_options_are_answered_with_what_there_is(study, tmp_path, arguments, message):
+    told = run(study, "--out", tmp_path / "out", *arguments)
+    assert told.exit_code == 1
+    assert message in str(told.exception)
+
+
+def test_without_ray_the_way_to_install_it_is_told(study, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    told = run(study, "--out", tmp_path / "out", "--engine", "ray", "--seeds", "1", "--only", "all-positive")
+    assert isinstance(told.exception, MissingExtraError)
+    assert "pip install 'raxss[cluster]'" in str(told.exception)
+
+
+NEW_BACKBONE = """
+    import torch
+    from torch import nn
+    from raxss.backbones import register_backbone
+
+    @register_backbone("spectrum")
+    class Spectrum(nn.Module):
+        '''A window's amplitude spectrum, and one hidden layer.'''
+
+        def __init__(self, n_variates, window_length, n_outputs, *, width=16):
+            super().__init__()
+            n_inputs = n_variates * (window_length // 2 + 1)
+            self.hidden = nn.Sequential(nn.BatchNorm1d(n_inputs), nn.Linear(n_inputs, width), nn.ReLU())
+            self.head = nn.Linear(width, n_outputs)
+
+        def features(self, windows):
+            return self.hidden(torch.fft.rfft(windows).abs().flatten(1))
+
+        def forward(self, windows):
+            return self.head(self.features(windows))
+"""
+NEW_STUDY = """
+    systems = ["raxss-spectrum", "sss-spectrum"]
+    seeds = [1]
+    extensions = ["spectrum.py"]
+    [dataset]
+    data = "synthetic"
+    [windows]
+    window_length = 128
+    stride = 64
+    [system.raxss-spectrum]
+    base = "raxss-pearson"
+    backbone = "spectrum"
+    max_epochs = 2
+    [system.sss-spectrum]
+    base = "sss"
+    backbone = "spectrum"
+    backbone_options = { width = 8 }
+    max_epochs = 2
+"""
+
+
+def test_a_new_network_of_a_few_lines_joins_a_study(tmp_path, monkeypatch):
+    code = textwrap.dedent(NEW_BACKBONE).strip()
+    assert len(code.splitlines()) < 30
+    (tmp_path / "spectrum.py").write_text(code)
+    (tmp_path / "study.toml").write_text(textwrap.dedent(NEW_STUDY))
+    monkeypatch.chdir(tmp_path.parent)  # paths count from the study, wherever the command is run
+    told = run(tmp_path / "study.toml", "--out", tmp_path / "out")
+    forget("spectrum")
+    assert told.exit_code == 0, told.output
+    rows = {row["system"]: row for row in rows_in(tmp_path / "out")}
+    # 65 frequencies: BatchNorm 2·65, hidden 65·w + w, head w + 1
+    assert int(rows["raxss-spectrum"]["n_parameters"]) == 130 + 66 * 16 + 17
+    assert int(rows["sss-spectrum"]["n_parameters"]) == 130 + 66 * 8 + 9
+
+
+def test_the_board_counts_and_guesses_the_time_left():
+    times = iter([0.0, 30.0])
+    told = Board("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
+    assert told.summary() == "1 of 6 done, 2 running, 0 failed"
+    told.tell("sss")
+    told.tell("gru", failed=True)
+    assert told.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
+
+
+def test_the_board_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
+    with Board("cells", {"sss": 1}) as quiet:
+        quiet.tell("sss")
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(board.sys.stderr, "isatty", lambda: True, raising=False)
+    with Board("cells", {"sss [b]": 1}) as drawn:
+        drawn.tell("sss [b]", failed=True)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "0 of 1 done, 0 running, 1 failed" in told.err
