@@ -73,7 +73,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     backbone, backbone_options
-        The network that scores a window: ``"convnet"``, ``"patchtst"``, or a callable
+        The network that scores a window: ``"convnet"``, ``"patchtst"``, ``"timesnet"``, ``"moderntcn"``,
+        ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, or a callable
         ``(n_variates, window_length, n_outputs, **options) -> torch module``.
     window_length, stride
         L, and the step from one window to the next, in samples.
