@@ -50,6 +50,23 @@ class Progress:
     best_loss: float = float("inf")
     history: list[dict[str, Any]] = field(default_factory=list)
 
+    def note(self, record: dict[str, Any], module: nn.Module) -> None:
+        """Add an epoch to the history, and keep its weights where it is the best so far.
+
+        The best has the highest validation accuracy, ties by loss; without a validation part it is the last.
+        """
+        accuracy = record.get("validation_accuracy", float(self.epoch))
+        loss = record.get("validation_loss", 0.0)
+        record["best"] = (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
+        if record["best"]:
+            self.best, self.best_epoch = state_of(module), self.epoch
+            self.best_accuracy, self.best_loss = accuracy, loss
+        self.history.append(record)
+
+    def out_of_patience(self, patience: int) -> bool:
+        """Whether the best epoch is so many epochs ago; 0 is never."""
+        return 0 < patience <= self.epoch - self.best_epoch and self.best_epoch > 0
+
 
 _PLAIN = ("epoch", "step", "best_epoch", "best_accuracy", "best_loss", "history")
 

@@ -32,7 +32,7 @@ from raxss.aggregation import (
     window_weights,
 )
 from raxss.backbones import features_of
-from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint, state_of
+from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint
 from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
 from raxss.pool import WindowPool
@@ -214,7 +214,7 @@ def train(
         callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
     try:
         with reproducible(device), memory_that_ends_is_told(config, device), closing(orders):
-            while progress.epoch < config.max_epochs and not _out_of_patience(progress, config):
+            while progress.epoch < config.max_epochs and not progress.out_of_patience(config.patience):
                 record = _one_epoch(
                     step,
                     learner,
@@ -291,7 +291,7 @@ def _one_epoch(
             callback.on_step(epoch, step)
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(_epoch_seed(seed, epoch))  # dropout
+        torch.manual_seed(epoch_seed(seed, epoch))  # dropout
         loss = train_epoch(
             step,
             learner,
@@ -302,35 +302,31 @@ def _one_epoch(
             first_step=progress.step,
             on_step=on_step,
         )
-    if not math.isfinite(loss):
-        raise TrainingError(
-            f"the loss is {loss} in epoch {epoch + 1} (learning rate {config.lr:g}); training has diverged. Lower "
-            "lr, or check the scaling of the samples. Checkpoints and models from before are as they were."
-        )
+    refuse_divergence(loss, epoch, config)
     progress.epoch += 1
     progress.step += steps_an_epoch(config, len(pool))
     record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
     if validation is not None:
         record |= validate(learner, validation, autocast=autocast)
-    accuracy = record.get("validation_accuracy", float(progress.epoch))  # without validation: the last epoch
-    better = (accuracy, -record.get("validation_loss", 0.0)) > (progress.best_accuracy, -progress.best_loss)
-    if better:
-        progress.best, progress.best_epoch = state_of(learner), progress.epoch
-        progress.best_accuracy, progress.best_loss = accuracy, record.get("validation_loss", 0.0)
     record |= {
-        "best": better,
         "temperature": learner.temperature.item(),
         "lr": float(optimizer.param_groups[0]["lr"]),
         "windows": len(pool),
         "seconds": time.perf_counter() - began,
     }
-    progress.history.append(record)
+    progress.note(record, learner)
     return record
 
 
-def _out_of_patience(progress: Progress, config: TrainingConfig) -> bool:
-    return 0 < config.patience <= progress.epoch - progress.best_epoch and progress.best_epoch > 0
+def refuse_divergence(loss: float, epoch: int, config: TrainingConfig) -> None:
+    """Training that has left the numbers ends here, before anything of it is kept."""
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"the loss is {loss} in epoch {epoch + 1} (learning rate {config.lr:g}); training has diverged. Lower "
+            "lr, or check the scaling of the samples. Checkpoints and models from before are as they were."
+        )
 
 
-def _epoch_seed(seed: int, epoch: int) -> int:
+def epoch_seed(seed: int, epoch: int) -> int:
+    """What dropout is drawn from in an epoch."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

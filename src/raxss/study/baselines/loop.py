@@ -10,7 +10,6 @@ Next: sequences.py, whose batches are whole series; mil.py, whose batches are wi
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -21,11 +20,10 @@ from torch import Tensor, nn
 
 from raxss.aggregation import log_posteriors
 from raxss.backbones import n_outputs_for
-from raxss.checkpoints import Progress, state_of
+from raxss.checkpoints import Progress
 from raxss.config import TrainingConfig
-from raxss.errors import TrainingError
 from raxss.stepping import Learner, adam, learning_rate, reproducible, set_learning_rate
-from raxss.training import Trained
+from raxss.training import Trained, epoch_seed, refuse_divergence
 
 Indices = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
@@ -62,10 +60,10 @@ def train_network(
     )  # what `adam` takes; tau is not used
     optimizer, progress = adam(learner, config, device), Progress()
     with reproducible(device):
-        while progress.epoch < config.max_epochs and not _out_of_patience(progress, config.patience):
+        while progress.epoch < config.max_epochs and not progress.out_of_patience(config.patience):
             loss = _train_epoch(network, batches, loss_of, optimizer, progress, n_items, config, seed, device)
             record = {"epoch": progress.epoch, "train_loss": loss, **(evaluate() if evaluate else {})}
-            _note(progress, record, network)
+            progress.note(record, network)
     network.load_state_dict(progress.best)
     return Trained(progress.history, progress.best_epoch, interrupted=False)
 
@@ -112,7 +110,7 @@ def _train_epoch(
     network.train()
     total, n_before = torch.zeros((), device=device), progress.step
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(int(np.random.SeedSequence([seed, progress.epoch]).generate_state(1)[0]))  # dropout
+        torch.manual_seed(epoch_seed(seed, progress.epoch))  # dropout
         for batch in batches(progress.epoch):
             set_learning_rate(optimizer, learning_rate(config, progress.step, n_items))
             loss = loss_of(batch)
@@ -121,26 +119,7 @@ def _train_epoch(
             optimizer.step()
             total += loss.detach()
             progress.step += 1
-    progress.epoch += 1
     mean = float(total) / (progress.step - n_before)
-    if not math.isfinite(mean):
-        raise TrainingError(
-            f"the loss is {mean} in epoch {progress.epoch} (learning rate {config.lr:g}); training has diverged. "
-            "Lower lr, or check the scaling of the samples."
-        )
+    refuse_divergence(mean, progress.epoch, config)
+    progress.epoch += 1
     return mean
-
-
-def _note(progress: Progress, record: dict[str, Any], network: nn.Module) -> None:
-    """Add an epoch to the history, and its weights where it is the best so far."""
-    accuracy = record.get("validation_accuracy", float(progress.epoch))  # without validation: the last epoch
-    loss = record.get("validation_loss", 0.0)
-    better = (accuracy, -loss) > (progress.best_accuracy, -progress.best_loss)
-    if better:
-        progress.best, progress.best_epoch = state_of(network), progress.epoch
-        progress.best_accuracy, progress.best_loss = accuracy, loss
-    progress.history.append(record | {"best": better})
-
-
-def _out_of_patience(progress: Progress, patience: int) -> bool:
-    return 0 < patience <= progress.epoch - progress.best_epoch and progress.best_epoch > 0
