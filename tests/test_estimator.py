@@ -211,6 +211,23 @@ def test_a_validation_part_given_by_a_split_is_the_one_that_early_stopping_sees(
     assert best["validation_accuracy"] == pytest.approx((model.predict(series[18:]) == truth).mean())
 
 
+def test_an_empty_validation_part_sets_nothing_aside(rng):
+    series = waves(rng, n_series=12)
+    model = RAxSSClassifier(**SMALL).fit(series, validation=[])
+    assert (model.training_data_["n_validation"], model.training_data_["n_series"]) == (0, 12)
+    assert "validation_accuracy" not in model.history_
+
+
+def test_groups_on_both_sides_of_a_validation_part_are_told(rng, caplog):
+    series = [replace(one, group=f"p{place % 4}") for place, one in enumerate(waves(rng, n_series=12))]
+    RAxSSClassifier(**SMALL).fit(series[:10], validation=series[10:])
+    assert "2 of 4 groups of the training series are in the validation part too" in caplog.text
+    caplog.clear()
+    apart = [replace(one, group="another") for one in series[10:]]
+    RAxSSClassifier(**SMALL).fit(series[:10], validation=apart)
+    assert "validation part too" not in caplog.text
+
+
 def test_validation_labels_that_training_lacks_are_named(rng):
     series = waves(rng, n_series=12, n_classes=3)
     with pytest.raises(LabelError, match="'faster'"):

@@ -210,6 +210,51 @@ def test_a_fit_that_was_stopped_is_not_a_result(study, tmp_path, monkeypatch):
     assert cells_in(out) == {}
 
 
+def test_a_run_that_is_stopped_leaves_a_table_of_what_is_done(study, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert run(study, "--out", out, "--only", "all-positive").exit_code == 0
+    shutil.rmtree(out / "plots")
+    (out / "results.csv").unlink()
+    monkeypatch.setenv("STOP", "1")
+    assert run(study, "--out", out).exit_code == 130
+    assert {row["system"] for row in rows_in(out)} == {"all-positive"}
+    assert (out / "README.md").exists()
+
+
+def test_an_extension_that_changes_during_a_run_is_noticed(study, tmp_path):
+    """It changes itself when it is imported: the first fit is of what was hashed, the next ones would not be."""
+    extension = study.with_name("linear.py")
+    extension.write_text(
+        f"{extension.read_text()}\nfrom pathlib import Path\nplace = Path({str(extension)!r})\n"
+        "place.write_text(place.read_text() + '# changed')\n"
+    )
+    told = run(study, "--out", tmp_path / "out", "--only", "sss-linear")
+    assert told.exit_code == 1
+    assert len(cells_in(tmp_path / "out")) == 1
+    errors = [json.loads(file.read_text()) for file in (tmp_path / "out" / "cells").rglob("*.error.json")]
+    assert len(errors) == 2
+    assert all("'linear.py' changed after the study began" in one["message"] for one in errors)
+
+
+def test_nothing_but_results_is_left_where_workers_meet(finished):
+    _, out = finished
+    assert sorted(file.name for file in out.iterdir() if file.name.startswith(".")) == []
+    assert sorted(file.name for file in (out / "data").glob(".shared*")) == []
+
+
+def test_results_of_two_states_of_the_code_are_told_apart(study, finished, tmp_path, caplog):
+    _, whole = finished
+    shutil.copytree(whole, tmp_path / "out")
+    facts = sorted((tmp_path / "out" / "cells").rglob("*.facts.json"))
+    digests = {json.loads(file.read_text())["source"] for file in facts}
+    assert len(digests) == 1
+    assert run(study, "--out", tmp_path / "out").exit_code == 0
+    assert "states of the code" not in caplog.text
+    facts[0].write_text(json.dumps(json.loads(facts[0].read_text()) | {"source": "another"}))
+    assert run(study, "--out", tmp_path / "out").exit_code == 0
+    assert "come from 2 states of the code" in caplog.text
+
+
 def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_path):
     study.write_text(study.read_text().replace('"all-positive"]', '"first-samples"]'))
     out = tmp_path / "out"
@@ -223,6 +268,10 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
     assert [one.settings["window_length"] for one in outcome.results] == [-best[2]] * 3
     told = json.loads((out / "choices" / "synthetic" / "first-samples.json").read_text())
     assert told["choice"] == {"window_length": -best[2]}
+    spent = [json.loads(file.read_text())["seconds"] for file in (out / "choices").rglob("*.facts.json")]
+    assert [float(row["seconds_of_choice"]) for row in rows_in(out)] == pytest.approx(
+        [sum(spent)] * 3, abs=0.01
+    )
 
 
 def test_a_choice_that_cannot_be_made_fails_its_system_alone(study, tmp_path, monkeypatch):
@@ -295,6 +344,7 @@ def test_without_ray_the_way_to_install_it_is_told(study, tmp_path, monkeypatch)
     told = run(study, "--out", tmp_path / "out", "--engine", "ray", "--seeds", "1", "--only", "all-positive")
     assert isinstance(told.exception, MissingExtraError)
     assert "pip install 'raxss[cluster]'" in str(told.exception)
+    assert not (tmp_path / "out").exists(), "told before data is prepared, which may take hours"
 
 
 NEW_BACKBONE = """

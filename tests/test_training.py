@@ -444,8 +444,19 @@ def test_taken_windows_come_with_what_belongs_to_them(rng):
         assert torch.equal(getattr(batch, name), getattr(pool, name)[[len(pool) - 1, 0, 7]]), name
 
 
+def test_passes_over_a_pool_hold_so_many_samples_however_long_the_windows(rng, monkeypatch):
+    """A network keeps something for every sample, so windows ten times as long go a tenth at a time."""
+    monkeypatch.setitem(pool_module.SAMPLES_A_PASS, "cpu", 3 * LENGTH)
+    pool = toy_pool(rng)
+    passes = list(pool.all_windows())
+    assert {len(one) for one in passes[:-1]} == {3}
+    assert torch.equal(torch.cat(passes), pool.gather(torch.arange(len(pool))))
+    monkeypatch.setitem(pool_module.SAMPLES_A_PASS, "cpu", 1)
+    assert len(next(pool.all_windows())) == 1
+
+
 def test_feature_moments_are_those_of_all_features_at_once(rng, monkeypatch):
-    monkeypatch.setitem(pool_module.WINDOWS_A_PASS, "cpu", 7)  # several passes, the last one shorter
+    monkeypatch.setitem(pool_module.SAMPLES_A_PASS, "cpu", 7 * LENGTH)  # several passes, the last one shorter
     pool = toy_pool(rng)
     backbone = build_backbone("convnet", n_variates=1, window_length=LENGTH, n_outputs=1)
     mean, scale = feature_moments(backbone, pool)
@@ -474,6 +485,16 @@ def test_a_step_needs_what_its_layers_keep_for_the_way_back(rng):
     network = nn.Sequential(nn.Flatten(), nn.Linear(LENGTH, 32), nn.Tanh(), nn.Linear(32, 1))
     numbers = LENGTH + 32  # the windows; what tanh gives is also what the last layer takes
     assert step_bytes(network, pool, 1000) == 4 * numbers * 1000
+
+
+def test_the_trial_is_no_larger_than_the_step_that_it_is_for(rng):
+    """Else a step of 16 long windows would be refused for the memory of a thousand."""
+    seen = []
+    network = nn.Sequential(nn.Flatten(), nn.Linear(LENGTH, 1))
+    network.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+    step_bytes(network, toy_pool(rng), 16)
+    step_bytes(network, toy_pool(rng), 1000)
+    assert seen == [16, 32, 32, 64]
 
 
 def test_the_trial_leaves_weights_statistics_and_generator_alone(rng):

@@ -27,7 +27,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from raxss.engines import Failure, each_result
+from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
 from raxss.estimator import RAxSSClassifier
 from raxss.model_folder import FACTS, WEIGHTS, versions
@@ -132,6 +132,7 @@ def predict_archive(
         bank_size,
         n_threads or torch.get_num_threads(),
     )
+    check_engine(engine, address)
     classes = _loaded(settings).classes_
     sources = list(sources_of(inputs, only=only))
     parts = make_folder(os.path.abspath(parts))
@@ -160,7 +161,12 @@ def predict_archive(
     for text in dict.fromkeys(text for position in sorted(done) for text in done[position]["warnings"]):
         warnings.warn(text, RAxSSWarning, stacklevel=2)
     table = pd.DataFrame([prediction_row(classes, **row) for row in rows])
-    return table, {sources[position].name: failures[position] for position in sorted(failures)}
+    names = Counter(sources[position].name for position in failures)
+    return table, {
+        sources[position].name
+        + (f" (input {position + 1})" if names[sources[position].name] > 1 else ""): one
+        for position, one in sorted(failures.items())
+    }
 
 
 def open_model(

@@ -4,7 +4,7 @@
 
 A network may be too bold or too timid. A calibration is a map of window posteriors that was fitted on series the
 network has not learned from; it is applied to each window, before the windows are added up, as in SSS. A map is a
-frozen value that is made of arrays. Next: aggregation.py adds the windows up; estimator.py fits the map.
+frozen value that is made of arrays. Next: aggregation.py adds the windows up; fitting.py fits the map.
 """
 
 from __future__ import annotations

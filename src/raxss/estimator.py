@@ -50,6 +50,7 @@ from raxss.inputs import (
     check_validation,
     common_preparation,
     notes_about_rate,
+    tell_shared_groups,
 )
 from raxss.model_folder import describe_data, load_model, save_model
 from raxss.predicting import Predictor
@@ -102,7 +103,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
         Adam with warm-up and a cosine; windows a batch; when to stop.
     validation_fraction
-        Share of the series, whole groups at a time, that early stopping looks at. 0: none.
+        Share of the series, whole groups at a time, that early stopping looks at, and that a calibration or a
+        learned temperature may be fitted on. 0: none.
     precision
         ``"auto"``, ``"float32"`` or ``"bfloat16"`` in training. Prediction is always float32.
     device
@@ -260,22 +262,23 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups
             What must not sit in training and validation at once. May also be in the series.
         validation
-            Labelled `Series` that early stopping looks at and a calibration is fitted on, as a split made them;
-            without them, ``validation_fraction`` of X is set aside.
+            Labelled `Series` that early stopping looks at and a calibration is fitted on, as a split made them; an
+            empty list: nothing is. Without them, ``validation_fraction`` of X is set aside.
         checkpoint, resume
             File to write after every epoch, and whether to go on from it.
         """
         self._forget()
         config = self.config
-        config.check_fit(validation_given=validation is not None)
+        config.check_fit(validation_given=validation is not None and len(validation) > 0)
         device = pick_device(self.device)
         series = as_series(X, estimator=self, reset=True)
         labels = as_labels(y, series)
         groups = as_groups(groups, series)
         n_given = len(series)
-        if validation is not None:
+        if validation is not None and len(validation):
             others = as_series(validation, estimator=self, reset=False)
             labels = np.concatenate([labels, as_labels(None, others)])
+            tell_shared_groups(groups, others)
             series = series + others
         check_series(series)
         self.preparation_ = common_preparation(series)

@@ -7,6 +7,7 @@ What scikit-learn's own validation covers is left to it. Next: estimator.py.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from sklearn.utils.validation import validate_data
 
 from raxss.errors import DataError, LabelError, SignalWarning
 from raxss.recordings.series import Series, SeriesCollection
+
+logger = logging.getLogger("raxss")
 
 
 def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
@@ -138,6 +141,19 @@ def check_validation(series: list[Series], labels: NDArray[Any], n_training: int
         raise LabelError(
             f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
             "needs one to learn from. Move a group of that label into the training part."
+        )
+
+
+def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]) -> None:
+    """Say where groups sit in training and validation at once, as they do on purpose in a leaky split."""
+    known = set() if groups is None else set(groups.tolist())
+    shared = known & {one.group for one in validation if one.group is not None}
+    if shared:
+        logger.warning(
+            "%d of %d groups of the training series are in the validation part too: what is chosen or calibrated "
+            "there looks better than it is",
+            len(shared),
+            len(known),
         )
 
 

@@ -9,6 +9,7 @@ text, and config.json carries the hash of the weights.
 from __future__ import annotations
 
 import json
+import math
 import platform
 from importlib import resources
 from pathlib import Path
@@ -130,8 +131,8 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         model = kind.from_config(Config().updated(settings), device=device)
         model.config_ = model.config
         model.classes_ = np.array(facts["classes"], dtype=np.dtype(facts["classes_dtype"]))
-        if len(model.classes_) < 2:
-            raise ValueError(f"it has {len(model.classes_)} classes, needed are two at least")
+        if model.classes_.ndim != 1 or len(model.classes_) < 2:
+            raise ValueError(f"it has classes of shape {model.classes_.shape}, needed are two at least")
         model.n_variates_, model.window_length_ = int(facts["n_variates"]), int(facts["window_length"])
         model.preparation_ = str(facts.get("preparation", ""))
         if facts["n_features_in"] is not None:
@@ -141,7 +142,11 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         model.temperature_, model.seed_ = float(facts["temperature"]), int(facts["seed"])
         model.random_state = model.seed_
         model.best_epoch_, model.interrupted_ = int(facts["best_epoch"]), bool(facts["interrupted"])
+        if not (math.isfinite(model.temperature_) and model.temperature_ > 0):
+            raise ValueError(f"its temperature is {model.temperature_}, needed is a number above 0")
         model.training_data_ = facts["training_data"]
+        if not all(isinstance(rate, int | float) for rate in model.training_data_["rates"]):
+            raise ValueError("the rates of its training data are no numbers")
         model.history_ = pd.read_csv(folder / HISTORY)
         for name in _ARRAYS:
             setattr(model, name, tensors.pop(name).numpy())
@@ -170,6 +175,8 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         ValueError,
         AttributeError,
         RuntimeError,
+        ArithmeticError,
+        MemoryError,
         SafetensorError,
         ConfigError,
         BackboneError,

@@ -21,7 +21,10 @@ from raxss.memory import available_bytes, gigabytes, refuse_too_large
 from raxss.recordings.series import Series
 from raxss.windows import window_starts
 
-WINDOWS_A_PASS = {"cpu": 4096, "cuda": 8192}  # scored at once where nothing is learned
+SAMPLES_A_PASS = {
+    "cpu": 2**19,
+    "cuda": 2**23,
+}  # scored at once where nothing is learned: 8192 windows of 1024
 SHARE_FOR_THE_POOL = 0.5  # of a GPU's free memory; the rest is for the steps
 BYTES_A_WINDOW = 8 + 8 + 8 + 4 + 1  # start, series and place in the epoch's order, influence, flat
 
@@ -134,7 +137,7 @@ class WindowPool:
 
     def all_windows(self, *, every: int = 1) -> Iterator[Tensor]:
         """Every window once, or every so-manieth, in order, as many at a time as memory bears."""
-        n_at_once = WINDOWS_A_PASS[self.device.type]
+        n_at_once = max(SAMPLES_A_PASS[self.device.type] // (len(self.strip) * self.window_length), 1)
         for indices in torch.arange(0, len(self), every, device=self.starts.device).split(n_at_once):
             yield self.gather(indices)
 

@@ -21,8 +21,8 @@ from raxss.memory import available_bytes, gigabytes
 from raxss.pool import WindowPool
 from raxss.stepping import autocast_type, mixed_precision
 
-#: Windows in the trial that tells how much memory a step needs. A GPU has a fixed part, for all its processors, in
-#: use from some hundred windows on.
+#: Windows in the trial that tells how much memory a step needs, where a step has so many. A GPU has a fixed part,
+#: for all its processors, in use from some hundred windows on.
 N_TRIAL = {"cpu": 32, "cuda": 512}
 PEAK_OF_A_STEP = 1.25  # times what the way forward keeps: measured with PatchTST, layer by layer
 
@@ -37,7 +37,7 @@ def step_bytes(
     Found by a trial on few windows, which leaves weights, buffers and random generators as they were. On a GPU the
     allocator tells the peak; on a CPU it is what the way forward keeps for the way back.
     """
-    n_trial = N_TRIAL[pool.device.type]
+    n_trial = min(N_TRIAL[pool.device.type], n_windows)
     few, more = (_bytes_of_a_trial(backbone, pool, n, autocast) for n in (n_trial, 2 * n_trial))
     return (more - few) * n_windows // n_trial
 

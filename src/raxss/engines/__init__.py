@@ -19,7 +19,7 @@ from raxss import __version__
 from raxss.engines.outcome import Failure, Item, Result, Surroundings, attempt
 from raxss.errors import ConfigError, OutputError, one_of, shown
 
-__all__ = ["ENGINES", "Failure", "each_result"]
+__all__ = ["ENGINES", "Failure", "check_engine", "each_result"]
 
 ENGINES = ("local", "ray")
 
@@ -43,8 +43,9 @@ def each_result(
         Sent to other processes, so a function of a module, not one defined inside another. Items are taken as
         workers become free; they need not all exist at once.
     engine
-        ``"local"``: processes of this machine. ``"ray"``: a Ray cluster, whose nodes need the same raxss and the
-        same paths to whatever the function reads and writes.
+        ``"local"``: processes of this machine. ``"ray"``: a Ray cluster, whose nodes need the same raxss, the same
+        paths to whatever the function reads and writes, and each a GPU where the function wants one: tasks claim
+        none, so that several share it.
     n_workers
         How many items are worked on at once. 1 on the local engine runs them in this process; None takes as
         many as this machine, or the cluster, has cores for.
@@ -72,13 +73,25 @@ def each_result(
     1 ValueError: could not convert string to float: 'two'
     2 3.0
     """
-    one_of("engine", engine, ENGINES)
+    check_engine(engine, address)
     _check_counts(n_workers=n_workers, n_threads=n_threads, retries=retries)
-    if address is not None and engine != "ray":
+    return _each_result(function, items, engine, n_workers, n_threads, address, retries, shared_folder)
+
+
+def check_engine(engine: str, address: str | None = None) -> None:
+    """Say at once what stands in the way of an engine: its name, a package that is missing, nobody at its address.
+
+    >>> check_engine("local")
+    """
+    one_of("engine", engine, ENGINES)
+    if engine == "ray":
+        from raxss.engines.on_ray import check_ray
+
+        check_ray(address)
+    elif address is not None:
         raise ConfigError(
             f"an address ({address!r}) is for engine 'ray', and the engine is {engine!r}; leave one of them out."
         )
-    return _each_result(function, items, engine, n_workers, n_threads, address, retries, shared_folder)
 
 
 def _each_result(

@@ -32,11 +32,13 @@ Task = Callable[[Item], Result | Failure]
 OBJECT_STORE = 256 * 2**20  # bytes; results are small, and what does not fit goes to the disk
 SECONDS_TO_ANSWER, SECONDS_TO_CONNECT = 5.0, 40.0
 LOOPBACK = "127.0.0.1"
+SEES_GPUS = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_LOG_TO_DRIVER": "0",
     "RAY_DEDUP_LOGS": "1",
+    SEES_GPUS: "0",  # a task that claims no GPU sees them nevertheless, as of 2.60 by itself
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # messages about workers that died: they are run again, or are a Failure
 }
 DEATHS = (
@@ -78,6 +80,14 @@ def each_on_ray(
             finished = running.pop(done), _result_of(ray, done, retries)
 
 
+def check_ray(address: str | None) -> None:
+    """Say at once that Ray is not installed, or that nobody answers at the address."""
+    if find_spec("ray") is None:
+        raise MissingExtraError("engine 'ray' needs Ray. Install it with: pip install 'raxss[cluster]'")
+    if address is not None:
+        _check_answers(address)
+
+
 def _check_fits(ray: Any, n_cores: int) -> None:
     """Ray waits for ever for a machine that is large enough."""
     largest = max((int(one["Resources"].get("CPU", 0)) for one in ray.nodes() if one["Alive"]), default=0)
@@ -112,8 +122,6 @@ def _connected(
     address: str | None, n_workers: int | None, n_threads: int | None, retries: int
 ) -> Iterator[Any]:
     """Ray, connected to the cluster that was given, or to one that ends with this block."""
-    if find_spec("ray") is None:
-        raise MissingExtraError("engine 'ray' needs Ray. Install it with: pip install 'raxss[cluster]'")
     with ExitStack() as undo:
         settings = {**QUIET, ONLY_HERE: "1"} if address else _settings_here(n_threads, retries)
         undo.enter_context(_environment(settings))
@@ -196,13 +204,12 @@ def _start(ray: Any, folder: str, n_workers: int | None, n_threads: int | None) 
 
 
 def _connect(ray: Any, address: str, n_threads: int | None) -> None:
-    _check_answers(address)
     _check_usable(address)
     ray.init(
         address,
         log_to_driver=False,
         logging_level=logging.ERROR,
-        runtime_env={"env_vars": thread_settings(n_threads)},
+        runtime_env={"env_vars": {**thread_settings(n_threads), SEES_GPUS: "0"}},
     )
 
 

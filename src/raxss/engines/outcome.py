@@ -75,14 +75,16 @@ class Surroundings:
         if self.version != __version__:
             return Failure(
                 "OtherVersion",
-                f"the worker on {_host()} has raxss {__version__}, and {self.version} was asked to do the work; "
-                "install the same version on every node.",
+                f"a worker has raxss {__version__}, and {self.version} was asked to do the work; install the same "
+                "version on every node.",
+                details=f"on {_host()}",
             )
         if self.mark is not None and not self.mark.exists():
             return Failure(
                 "FolderNotShared",
-                f"the worker on {_host()} does not see the folder {shown(self.mark.parent)} that results go to; on "
-                "a cluster it must be on a file system that all nodes share, under the same path. Choose another.",
+                f"a worker does not see the folder {shown(self.mark.parent)} that results go to; on a cluster it "
+                "must be on a file system that all nodes share, under the same path. Choose another.",
+                details=f"on {_host()}",
             )
         return None
 

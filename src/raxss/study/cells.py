@@ -9,6 +9,7 @@ Next: table.py runs them all; report.py makes the table.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import platform
@@ -18,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import raxss
 from raxss import __version__
 from raxss.backbones import n_parameters
 from raxss.engines.local import threads_limited
@@ -34,6 +37,7 @@ from raxss.prediction import pick_device
 from raxss.prepared.folder import canonical_hash, read_prepared
 from raxss.recordings.series import SeriesCollection
 from raxss.splits import PARTS, Split, weak_parts
+from raxss.stepping import reproducible
 from raxss.storage import json_ready, sha256_of, write_json
 from raxss.study.result import CellResult
 from raxss.study.study import BUILT_IN, Study, load_extensions
@@ -70,7 +74,7 @@ class Cell:
     config_hash: str
     n_threads: int
     device: str
-    extensions: tuple[Path, ...] = ()
+    extensions: tuple[tuple[Path, str], ...] = ()  # files, and the digests that the hash was made of
     place: Path
     trial: bool = False
 
@@ -115,6 +119,7 @@ def cell_of(
     )
     split = view.splits[seed]
     foreign = system.name not in BUILT_IN or system.name in study.settings  # may use what an extension brings
+    extensions = tuple((file, sha256_of(file)) for file in study.extensions)
     decides = {
         "version": _compatible(__version__),
         "data": view.content,
@@ -124,7 +129,7 @@ def cell_of(
         "seed": seed,
         "n_threads": study.n_threads,
         "device": device,
-        "extensions": [sha256_of(file) for file in study.extensions] if foreign else [],
+        "extensions": [digest for _, digest in extensions] if foreign else [],
         "trial": trial,
     }
     digest = canonical_hash(decides)[:12]
@@ -140,7 +145,7 @@ def cell_of(
         config_hash=digest,
         n_threads=study.n_threads,
         device=device,
-        extensions=study.extensions,
+        extensions=extensions,
         place=folder / f"{slug(system.name)}-{seed}{told}-{digest}.json",
         trial=trial,
     )
@@ -177,9 +182,16 @@ def run_cell(cell: Cell) -> CellResult:
     The same cell gives the same bytes. What a reader should know of time, place and warnings lies beside it.
     """
     clock = _Clock()
-    with threads_limited(cell.n_threads), warnings.catch_warnings(record=True) as told, _seeded(cell.seed):
+    with (
+        threads_limited(cell.n_threads),
+        warnings.catch_warnings(record=True) as told,
+        _seeded(cell.seed),
+        reproducible(
+            torch.device(cell.device)
+        ),  # prediction too: sums over windows have no order of their own
+    ):
         warnings.simplefilter("default")
-        load_extensions(cell.extensions)
+        _load_extensions(cell)
         collection = read_prepared(cell.view.folder)
         if collection.collection_hash != cell.view.content:
             raise DataError(
@@ -188,7 +200,10 @@ def run_cell(cell: Cell) -> CellResult:
         weak = weak_parts(collection, cell.split)
         for part in ("train", "validation" if cell.trial else "test"):
             if part in weak:
-                raise LabelError(f"{weak[part]} (split: {cell.split.description}); no figure exists there.")
+                raise LabelError(
+                    f"{weak[part]} (split: {cell.split.description}); no figure exists there. Choose other "
+                    "fractions, a narrower split.by, or other seeds."
+                )
         clock.lap("load")
         model, validation = _fitted(cell, collection)
         clock.lap("fit")
@@ -205,6 +220,17 @@ def run_cell(cell: Cell) -> CellResult:
     result.write(cell.place)
     cell.error_place.unlink(missing_ok=True)
     return result
+
+
+def _load_extensions(cell: Cell) -> None:
+    """Run the extensions that the cell's hash stands for, and no others."""
+    for file, digest in cell.extensions:
+        if sha256_of(file) != digest:
+            raise DataError(
+                f"the extension {file.name!r} changed after the study began. Run the study again: what depends on "
+                "it is computed anew."
+            )
+    load_extensions([file for file, _ in cell.extensions])
 
 
 def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
@@ -346,5 +372,17 @@ def _facts(cell: Cell, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "raxss": __version__,
+        "source": source_digest(),
         "warnings": sorted(set(told)),
     }
+
+
+@cache
+def source_digest() -> str:
+    """Of the package's Python files: two results with the same are from the same code."""
+    root = Path(raxss.__file__).parent
+    digest = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        digest.update(f"{file.relative_to(root).as_posix()}\n".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

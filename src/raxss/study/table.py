@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import math
 import os
 from collections import Counter
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from raxss.engines import Failure, each_result
+from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import OutputError
 from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
@@ -39,6 +40,7 @@ from raxss.study.systems import System
 from raxss.study.views import View, slug, views_of
 
 Choice = dict[str, Any]
+logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +120,16 @@ def run_table(
     [('all-positive', 8, 'recording')]
     """
     work = work or Work()
+    check_engine(work.engine, work.address)  # before hours of preparation, not after
     with _opened(study, out, work, root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
-        table.run("trials", table.trials(names))
-        table.write_choices(names)
-        table.run("cells", table.cells(names, chosen))
+        try:
+            table.run("trials", table.trials(names))
+            table.write_choices(names)
+            table.run("cells", table.cells(names, chosen))
+        except KeyboardInterrupt:
+            table.outcome()  # of what is done so far
+            raise
         return table.outcome()
 
 
@@ -244,7 +251,7 @@ class _Table:
             n_workers=work.n_workers,
             n_threads=self._study.n_threads,
             address=work.address,
-            shared_folder=self._out,
+            shared_folder=self._out / "data",
         )
         board = Board(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
         with board, closing(running):  # whatever ends this early ends the workers
@@ -271,7 +278,7 @@ class _Table:
             found = done(cell)
             if found is not None:
                 results.append(found)
-                facts[(cell.view.name, cell.system.name, cell.seed)] = _read(cell.facts_place)
+                facts[(cell.view.name, cell.system.name, cell.seed)] = self._facts(cell)
             elif cell.error_place.exists():
                 errors.append(_read(cell.error_place))
             else:
@@ -281,12 +288,26 @@ class _Table:
                 told = [self._without_choice(*row, seed) for seed in self._study.seeds]
                 errors += [one for one in told if one is not None]
                 n_missing += sum(one is None for one in told)
+        sources = {str(one.get("source", "unknown")) for one in facts.values()}
+        if len(sources) > 1:
+            logger.warning(
+                "the results in %r come from %d states of the code; for a table from one, remove its folders cells "
+                "and choices and run the study again",
+                self._out.name,
+                len(sources),
+            )
         files: list[Path] = []
         if results or errors:
             files = write_report(
                 results, facts=facts, errors=errors, out=self._out, study_name=self._study.name
             )
         return Outcome(results, errors, self._n_run, self._n_failed, n_missing, files)
+
+    def _facts(self, cell: Cell) -> dict[str, Any]:
+        """Of a cell, with the time that went into its choice."""
+        trials = [_read(one.facts_place) for one in self._trials_of(cell.view, cell.system)]
+        seconds = sum(float(one.get("seconds", 0.0)) for one in trials)
+        return _read(cell.facts_place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
         """The error of a cell whose choice cannot be made, because a trial failed."""
