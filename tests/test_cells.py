@@ -26,14 +26,16 @@ from raxss.study.views import bootstrap_groups, check_windows, views_of
 CENTRES = ("JHH", "NIH", "UMMC")
 
 
-def hospital(folder, *, n_patients=5, n_channels=4, n_samples=400, labels=None, loud=(), centres=CENTRES):
+def hospital(folder, *, n_patients=5, n_channels=4, lengths=None, labels=None, loud=(), centres=CENTRES):
     """A prepared folder: some channels of some patients of three centres; fast waves are ill.
 
-    ``labels`` and ``loud`` name channels whose label, or whose samples, are others.
+    ``labels`` and ``loud`` name channels whose label, or whose samples, are others; ``lengths`` centres whose
+    series do not have 400 samples.
     """
     generator, other = np.random.default_rng(0), np.random.default_rng(1)
     recordings = []
     for centre in centres:
+        n_samples = (lengths or {}).get(centre, 400)
         for patient in range(n_patients):
             name = f"{centre}{patient}"
             series, samples = [], []
@@ -100,6 +102,7 @@ def test_five_folds_test_every_series_once(data):
     tested = Counter(int(k) for split in view.splits.values() for k in split.test)
     assert tested == dict.fromkeys(range(60), 1)
     assert [one.fold for one in view.splits.values()] == ["0", "1", "2", "3", "4"]
+    assert {one.description for one in view.splits.values()} == {"5 folds by patient"}
 
 
 def test_more_seeds_than_folds_are_refused_with_both_numbers(data):
@@ -205,6 +208,65 @@ def test_a_tenth_of_short_series_is_let_pass(data):
     check_windows(type(collection[:1])([*short, *collection[6:]]), windows)
     with pytest.raises(ConfigError, match="7 of 61 series"):
         check_windows(type(collection[:1])([*short, short[0], *collection[6:]]), windows)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        # 400 samples: (400 - 201) // 20 + 1 = 10 windows
+        ('base = "sss"\nwindow_length = 201', r"fewer than 11 windows of 201 samples at stride 20"),
+        ('base = "attention-mil"\nstride = 37', r"fewer than 11 windows of 40 samples at stride 37"),
+        # (400 - 40) // 20 + 1 = 19 windows
+        ('base = "raxss-cosine"\nn_neighbors = 19', r"fewer than 20 windows of 40 samples at stride 20"),
+    ],
+)
+def test_windows_of_a_systems_own_are_refused_by_its_name(data, settings, message):
+    whose = "'prepared': system 'w': 60 of 60 series have"
+    with pytest.raises(ConfigError, match=rf"{whose} {message}.* system.w.window_length = 100"):
+        views(data, f"[system.w]\n{settings}")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'base = "sss"\nwindow_length = 200\nn_neighbors = 300',  # the plain mean looks for none
+        'base = "raxss-cosine"\nn_neighbors = 18',
+        'base = "raxss-cosine"\nwindow_length = 300\nn_neighbors = 5',
+        'base = "patchtst"\nwindow_length = 400',  # one window a series is what it is about
+    ],
+)
+def test_windows_of_a_systems_own_that_fit_are_let_pass(data, settings):
+    assert len(views(data, f"[system.w]\n{settings}")) == 1
+
+
+def test_two_blocks_of_one_name_are_refused(data):
+    study = Study.from_toml(
+        """
+        windows = { window_length = 40, stride = 20 }
+        [[dataset]]
+        name = "x: JHH"
+        data = "prepared"
+        [[dataset]]
+        name = "x"
+        data = "prepared"
+        split = { kind = "leave-one-out" }
+        """,
+        folder=data.parent,
+    )
+    with pytest.raises(ConfigError, match="2 blocks of the table would be called 'x: JHH'"):
+        views_of(study, data.parent / "out")
+
+
+def test_the_longest_series_of_a_centre_is_one_of_its_own(tmp_path):
+    hospital(tmp_path / "prepared", lengths={"NIH": 900, "UMMC": 500})
+    found = views(tmp_path / "prepared", '[split]\nkind = "per-centre"')
+    assert {one.name: one.longest for one in found} == {
+        "prepared: JHH": 400,
+        "prepared: NIH": 900,
+        "prepared: UMMC": 500,
+    }
+    unseen = views(tmp_path / "prepared", '[split]\nkind = "leave-one-out"')
+    assert [one.longest for one in unseen] == [900, 900, 900]  # the others are what it learns from
 
 
 def test_a_dataset_that_is_not_there_says_where_to_get_it(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Tables that hold what the results say, and a page that says no more."""
 
+import csv
 import json
 
 import matplotlib
@@ -7,13 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
+from rich.console import Console
 
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
+from raxss.study.board import Board
 from raxss.study.page import make_page, plain
 from raxss.study.report import plot_systems, read_table, tables_of, write_report
 from raxss.study.result import CellResult
-from raxss.study.statistics import paired_bootstrap
+from raxss.study.statistics import COMPARED, paired_bootstrap
 
 FIRST = ["dataset", "system", "seed", "f1", "auc", "accuracy"]
 SEEDS = (69421, 69422, 69423)
@@ -90,6 +93,14 @@ def numbers(text):
     return [float(one) for one in text.split(" ± ")]
 
 
+def is_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 # Tables -------------------------------------------------------------------------------------------------------
 
 
@@ -127,6 +138,21 @@ def test_facts_are_found_by_cell_with_and_without_its_fold(tmp_path, rng):
     assert "Fits with warnings: 1." in page
 
 
+def test_the_search_for_a_length_is_timed_where_there_was_one(tmp_path, rng):
+    results = [cell(rng, name, seed=seed) for seed in SEEDS[:2] for name in ("sss", "rocket")]
+    facts = {(one.dataset, one.system, one.seed): {"seconds": 2.0} for one in results}
+    for seed in SEEDS[:2]:
+        facts["toy", "rocket", seed] = {"seconds": 3.0, "seconds_of_choice": 40.25}
+    page = written(tmp_path, results, facts=facts)
+    found = pd.read_csv(tmp_path / "results.csv").set_index(["system", "seed"])["seconds_of_choice"]
+    assert found["rocket"].tolist() == [40.25, 40.25]
+    assert found["sss"].isna().all()
+    assert column(tables_in(page)[0], "seconds of choice") == {"sss": "–", "rocket": "40.2"}
+    assert column(tables_in(page)[0], "seconds") == {"sss": "2.0", "rocket": "3.0"}
+    assert "Seconds of choice" in page
+    assert "seconds of choice" not in tables_in(written(tmp_path, results))[0][0]
+
+
 def test_the_page_has_mean_and_deviation_over_seeds(tmp_path, study):
     results, errors = study
     page = written(tmp_path, results, errors)
@@ -156,6 +182,24 @@ def test_folds_of_a_seed_count_as_one(tmp_path, rng):
     assert row["n_seeds"] == 2
     assert row["auc_mean"] == pytest.approx(np.mean(by_seed))
     assert row["auc_sd"] == pytest.approx(np.std(by_seed, ddof=1))
+
+
+def test_seeds_that_are_folds_of_one_split_are_told_from_splits_drawn_anew(tmp_path, rng, study):
+    split = {"description": "3 folds by pair", "leaky": False, "balance": "none"}
+    results = [
+        cell(rng, seed=seed, fold=str(k), tested=range(20 * k, 20 * k + 20), split=split)
+        for k, seed in enumerate(SEEDS)
+    ]
+    page = written(tmp_path, results)
+    assert "- Split: 3 folds by pair." in page
+    assert "- Seeds are the folds of one split: each tests other series, and no split is drawn anew." in page
+    assert "over 3 seeds, a fold each:" in page
+    assert "toy: what another split would give. The seeds are folds of one." in page
+    redrawn = written(tmp_path / "redrawn", *study)
+    centre = written(tmp_path / "centre", [cell(rng, seed=seed, fold="JHH") for seed in SEEDS])
+    for other in (redrawn, centre):
+        assert "over 3 seeds:" in other
+        assert "folds of one" not in other
 
 
 def test_of_one_seed_no_deviation_is_given_and_the_page_says_so(tmp_path, rng):
@@ -274,6 +318,32 @@ def test_failures_are_listed_and_the_rest_goes_on(tmp_path, rng, study):
     assert set(column(tables_in(page)[0], "AUC")) == {"sss", "gru", "raxss-pearson"}
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("cannot open '/home/zoe/run 7/cells/a.json'", "cannot open 'run 7/cells/a.json'"),
+        ("no /mnt/disk/a.npz, see https://x.org/a/b", "no a.npz, see https://x.org/a/b"),
+        (r"no C:\Users\zoe\a.npz", "no a.npz"),
+        ("pool 24/12 and/or ../a/b", "pool 24/12 and/or ../a/b"),
+    ],
+)
+def test_errors_are_shown_without_tracebacks_and_the_folders_of_a_machine(tmp_path, message, told):
+    trace = 'Traceback (most recent call last):\n  File "/home/zoe/x.py", line 3'
+    error = {
+        "dataset": "toy",
+        "system": "sss",
+        "seed": 1,
+        "type": "E",
+        "message": message,
+        "traceback": trace,
+    }
+    page = written(tmp_path, [], [error])
+    assert tables_in(page)[-1][-1][-1] == f"E: {told}"
+    for text in (page, (tmp_path / "results.csv").read_text("utf-8")):
+        assert "Traceback" not in text
+        assert "zoe" not in text
+
+
 def test_a_study_in_which_everything_failed_has_a_page_all_the_same(tmp_path, study):
     page = written(tmp_path, [], study[1])
     assert "No system has a result here" in page
@@ -334,10 +404,32 @@ def test_plain_text_is_one_paragraph_that_reads_the_same(text):
     assert {child.type for child in tokens[1].children} <= {"text", "text_special"}
 
 
-@pytest.mark.parametrize("name", ["nan", "007", "NA", "1e5", "True", "a,b", 'say "x"'])
+@pytest.mark.parametrize("name", ["nan", "007", "NA", "1e5", "True", "a,b", 'say "x"', "-x", "'x"])
 def test_a_system_keeps_its_name_through_the_files(tmp_path, rng, name):
     page = written(tmp_path, [cell(rng, name), cell(rng, "sss")])
     assert set(column(tables_in(page)[0], "AUC")) == {name, "sss"}
+
+
+def test_a_spreadsheet_finds_no_formula_in_any_table(tmp_path, rng):
+    classes = ("@sum(a)", "no")
+    results = [
+        cell(
+            rng, name, seed=seed, dataset="+1", classes=classes, groups=tuple(f"-{k // 2}" for k in range(40))
+        )
+        for name in ("=cmd()", "sss")
+        for seed in SEEDS
+    ]
+    errors = [{"dataset": "+1", "system": "=cmd()", "seed": 9, "fold": "-f", "type": "=E", "message": "x"}]
+    page = written(tmp_path, results, errors)
+    for name in ("results", "summary", "pooled", "comparisons"):
+        with (tmp_path / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        texts = [one for row in rows for one in row.values() if not is_number(one)]
+        assert not [one for one in texts if one.startswith(("=", "+", "-", "@"))], name
+        assert {row["dataset"] for row in rows} == {"'+1"}
+    assert {row["system"] for row in rows} == {"'=cmd()"}
+    assert {row["metric"]: float(row["difference"]) for row in rows}.keys() == set(COMPARED)
+    assert set(column(tables_in(page)[0], "AUC")) == {"=cmd()", "sss"}  # a page is no spreadsheet
 
 
 def test_the_page_is_made_from_the_files_alone(tmp_path, rng):
@@ -385,3 +477,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OutputError, match="taken"):
         written(tmp_path / "taken", [cell(rng)])
+
+
+# While it runs ------------------------------------------------------------------------------------------------
+
+
+def test_the_board_shows_names_as_they_are():
+    board = Board("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
+    board.tell("c [/y]", failed=True)
+    console = Console(width=100)
+    with console.capture() as drawn:
+        console.print(board._drawn())
+    for name in ("a [/x] b :smile:", "[red]sss[/]", "c [/y]", "0 of 3 done"):
+        assert name in drawn.get()

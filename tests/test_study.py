@@ -195,6 +195,34 @@ BAD = {
         "'timesnt', .* did you mean 'timesnet'",
     ),
     "a system that is no file name": ('[system."a/b"]\nbase = "sss"', "a system is called 'a/b'"),
+    "a number for all systems": (
+        "system = 3",
+        r"'system' must be a section with settings, \[system\], got 3",
+    ),
+    "a number for a system": ("[system]\nsss = 3", r"'sss' must be a section with settings, \[sss\], got 3"),
+    "a list of bases": (
+        '[system.mine]\nbase = ["sss"]',
+        r"system 'mine' has base = \['sss'\]; needed is the name of a system",
+    ),
+    "a list of backbones": (
+        '[system.mine]\nbase = "sss"\nbackbone = ["x"]',
+        r"system 'mine' has the backbone \['x'\], which there is not. Known: .*timesnet",
+    ),
+    "a length in words": (
+        '[system.patchtst]\nwindow_length = "x"',
+        "system 'patchtst': windows.window_length must be a whole number of at least 1, got 'x'",
+    ),
+    "a rocket's length in words": (
+        '[system.rocket]\nwindow_length = "x"',
+        "system 'rocket': windows.window_length must be a whole number of at least 1, got 'x'",
+    ),
+    "losses that are all nothing": (
+        "[system.patchtst]\nwindow_loss_weight = 0.0",
+        "system 'patchtst': .*window_loss_weight and .*series_loss_weight are both 0",
+    ),
+    "a date": ("[system.rocket]\nn_kernels = 1979-05-27", "holds the date or time 1979-05-27"),
+    "lists in lists": (f"name = {'[' * 5000}{']' * 5000}", "inside each other, hundreds deep"),
+    "sections in sections": (f"[{'.'.join('a' * 5000)}]", "inside each other, hundreds deep"),
     "an extension that is not there": ('extensions = ["mine.py"]', "the extension 'mine.py' is not there"),
     "an extension in another language": ('extensions = ["mine.so"]', "'mine.so' is no Python file"),
 }

@@ -197,6 +197,18 @@ def test_unknown_names_are_answered_with_the_nearest():
         by_hand.make(WINDOWS, seed=1)
 
 
+def test_a_value_is_checked_with_what_the_base_says_and_not_with_defaults():
+    # the paper has a series loss alone, the defaults a window loss alone: without either nothing is learned
+    SYSTEMS["raxss-pearson"].with_settings("mine", {"window_loss_weight": 0.0})
+    with pytest.raises(ConfigError, match=r"system 'mine': .* both 0"):
+        SYSTEMS["raxss-pearson"].with_settings("mine", {"series_loss_weight": 0.0})
+    with pytest.raises(ConfigError, match=r"system 'mine': training.batch_size .* got 'many'"):
+        SYSTEMS["gru"].with_settings("mine", {"batch_size": "many"})
+    SYSTEMS["features-forest"].with_settings(
+        "mine", {"n_trees": 3}
+    )  # no setting of RAxSS; the forest's to judge
+
+
 def test_the_budget_knows_only_settings_of_training():
     assert set(BUDGET) < set(Config.preset("paper").tables()["training"])
 

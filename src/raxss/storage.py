@@ -271,3 +271,16 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_ready(one) for one in value]
     return value
+
+
+def without_formula(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, made plain with a leading apostrophe.
+
+    >>> without_formula("=cmd()"), without_formula("C3"), without_formula(-0.5)
+    ("'=cmd()", 'C3', -0.5)
+    """
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )

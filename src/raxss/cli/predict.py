@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -117,7 +117,7 @@ def predict(
 
 def write_table(table: pd.DataFrame, out: Path) -> None:
     """Whole or not at all."""
-    from raxss.storage import whole_file
+    from raxss.storage import whole_file, without_formula
 
     with whole_file(out) as temporary:
         if out.suffix == ".csv":
@@ -221,16 +221,3 @@ def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> 
             f"the model has learned from {len(seen)} of {len(test)} series of the test part of {split.name!r}: "
             f"{listed(map(repr, seen))}. Fit it with --split {split.name}, or predict without --split."
         )
-
-
-def without_formula(value: Any) -> Any:
-    """Text that a spreadsheet would run as a formula, made plain with a leading apostrophe.
-
-    >>> without_formula("=cmd()"), without_formula("C3"), without_formula(-0.5)
-    ("'=cmd()", 'C3', -0.5)
-    """
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )

@@ -12,6 +12,7 @@ from typing import Self
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass
@@ -91,11 +92,12 @@ class Board:
         return f"{told}, about {seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
 
     def _drawn(self) -> Table:
-        table = Table(title=self._title, caption=self.summary())
+        """Names are `Text`: in a plain string rich would take their brackets and colons for markup."""
+        table = Table(title=Text(self._title, "table.title"), caption=self.summary())
         table.add_column("system")
         for heading in ("done", "failed", "left"):
             table.add_column(heading, justify="right")
         for name, row in self._rows.items():
             failed = f"[red]{row.failed}[/red]" if row.failed else "0"
-            table.add_row(name, str(row.done), failed, str(row.left))
+            table.add_row(Text(name), str(row.done), failed, str(row.left))
         return table

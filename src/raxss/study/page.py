@@ -141,9 +141,11 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         return told
     summary = tables["summary"]
     tests = done.drop_duplicates(["seed", "fold"])
+    seeds_are_folds = told["n_seeds"] > 1 and tests["seed"].is_unique and tests["fold"].is_unique
     references = list(compared["reference"].unique())
     return told | {
         "seeds": ", ".join(str(int(one)) for one in sorted(done["seed"].unique())),
+        "seeds_are_folds": seeds_are_folds,
         "splits": _known(done["split"]) or "not told",
         "leaky": bool(done["leaky"].any()),
         "balances": "; ".join(BALANCES.get(one, one) for one in done["balance"].unique() if one),
@@ -170,18 +172,21 @@ def _main_table(summary: Frame) -> Markdown:
     shown = [name for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy")
              if summary[f"{name}_mean"].notna().any()]  # fmt: skip
     chosen = (summary["choice"] != "").any()
+    timed = summary["seconds_of_choice"].notna().any()
     header = [
         "system",
         *(TITLES[name] for name in shown),
         *(["chosen"] if chosen else []),
         "parameters",
         "seconds",
+        *(["seconds of choice"] if timed else []),
     ]
     rows = []
     for one in summary.to_dict("records"):
         figures = [_mean(one[f"{name}_mean"], one[f"{name}_sd"], name) for name in shown]
         choice = [one["choice"] or "–"] if chosen else []
         about = [_count(one["n_parameters"]), _seconds(one["seconds_mean"])]
+        about += [_seconds(one["seconds_of_choice"])] if timed else []
         rows.append([one["system"], *figures, *choice, *about])
     return _table(header, rows)
 

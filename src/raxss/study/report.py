@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 
 from raxss.errors import DataError
 from raxss.metrics import METRICS, weighted_scores
-from raxss.storage import write_bytes
+from raxss.storage import without_formula, write_bytes
 from raxss.study.page import SHOWN, TITLES, make_page, plot_name
 from raxss.study.result import CellResult
 from raxss.study.statistics import (
@@ -47,11 +47,14 @@ from raxss.study.statistics import (
 )
 
 CELL = ("dataset", "system", "seed")
+FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
 FIGURES = ("f1", "auc", "accuracy", "window_accuracy", *METRICS[3:])
 RANKED = "auc"
 NUMBERS = re.compile(
-    r"(seed|n_.*|seconds|each_once|difference|low|high|p|p_holm|leaky)|.*_(mean|sd|low|high)"
+    r"(seed|n_.*|seconds|seconds_of_choice|each_once|difference|low|high|p|p_holm|leaky)|.*_(mean|sd|low|high)"
 )
+#: The folders of an absolute path, in the message of an error: whoever reads the table has others.
+FOLDERS = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?[/\\]+(?:[^\s/\\'\"]+[/\\]+)+")
 
 Frame = pd.DataFrame
 
@@ -71,8 +74,8 @@ def write_report(
     Parameters
     ----------
     facts
-        What was noted beside a result (``seconds``, ``device``, ``n_threads``, ``warnings``), by
-        ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
+        What was noted beside a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``
+        where a choice was made), by ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
     errors
         One for each cell that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
     references
@@ -93,7 +96,7 @@ def write_report(
     ['results.csv', 'summary.csv', 'pooled.csv', 'comparisons.csv', 'auc-toy.png', 'README.md']
     """
     texts = {
-        name: table.to_csv(index=False, float_format="%.10g", lineterminator="\n")
+        name: table.map(without_formula).to_csv(index=False, float_format="%.10g", lineterminator="\n")
         for name, table in tables_of(
             results, facts=facts, errors=errors, references=references, n_resamples=n_resamples
         ).items()
@@ -144,7 +147,7 @@ def tables_of(
 
 def _row_columns() -> list[str]:
     told = ("n_test", "n_groups", "test_classes", "positive", "split", "leaky", "balance", "choice")
-    about = ("n_parameters", "seconds", "n_threads", "device", "n_warnings", "config_hash", "error")
+    about = ("n_parameters", *FACTS, "n_warnings", "config_hash", "error")
     return [*CELL, *SHOWN, "fold", *FIGURES[3:], *told, *about]
 
 
@@ -173,7 +176,7 @@ def _row(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
         "balance": result.split.get("balance"),
         "choice": ", ".join(f"{name} {value}" for name, value in result.settings.get("choice", {}).items()),
         "n_parameters": result.n_parameters,
-        **{name: facts.get(name) for name in ("seconds", "n_threads", "device")},
+        **{name: facts.get(name) for name in FACTS},
         "n_warnings": len(facts.get("warnings", ())),
         "config_hash": result.config_hash,
     }
@@ -185,7 +188,8 @@ def _facts_of(result: CellResult, facts: Mapping[Any, Mapping[str, Any]]) -> Map
 
 
 def _failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
-    told = " ".join(f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}".split())
+    told = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
+    told = FOLDERS.sub("", " ".join(told.split()))
     return {name: error.get(name) for name in (*CELL, "fold", "config_hash")} | {"error": told[:600]}
 
 
@@ -211,11 +215,12 @@ def _summary(cells: Frame, means: Frame) -> Frame:
             if name in known.index:
                 row |= {f"{name}_{side}": known.loc[name, side] for side in ("low", "high")}
         row |= {"seconds_mean": by_seed["seconds"].mean(), "n_parameters": own["n_parameters"].max()}
+        row |= {"seconds_of_choice": own["seconds_of_choice"].max()}  # made once, told of each seed
         rows.append(row | {"choice": "; ".join(dict.fromkeys(one for one in own["choice"] if one))})
     figures = [f"{name}_{side}" for name in FIGURES for side in ("mean", "sd", "low", "high")
                if side in ("mean", "sd") or name in COMPARED]  # fmt: skip
-    columns = ["dataset", "system", "n_seeds", *figures, "n_parameters", "seconds_mean", "choice"]
-    return pd.DataFrame(rows, columns=columns)
+    about = ["n_parameters", "seconds_mean", "seconds_of_choice", "choice"]
+    return pd.DataFrame(rows, columns=["dataset", "system", "n_seeds", *figures, *about])
 
 
 def _pooled(results: Sequence[CellResult], n_resamples: int) -> Frame:
@@ -252,17 +257,19 @@ def _pooled(results: Sequence[CellResult], n_resamples: int) -> Frame:
 
 
 def read_table(text: str) -> Frame:
-    """A table as its file has it; a system called ``nan`` or ``007`` keeps its name.
+    """A table as its file has it; a system called ``nan``, ``007`` or ``-x`` keeps its name.
 
     Examples
     --------
-    >>> read_table("dataset,system,seed,auc\\n007,nan,1,0.5\\n").to_dict("records")
-    [{'dataset': '007', 'system': 'nan', 'seed': 1, 'auc': 0.5}]
+    >>> read_table("dataset,system,seed,auc\\n007,nan,1,0.5\\n007,'-x,1,0.5\\n").values.tolist()
+    [['007', 'nan', 1, 0.5], ['007', '-x', 1, 0.5]]
     """
     table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     for name in table:
         if name in FIGURES or NUMBERS.fullmatch(str(name)):
             table[name] = pd.to_numeric(table[name])
+        else:
+            table[name] = [one[1:] if without_formula(one[1:]) == one else one for one in table[name]]
     return table
 
 

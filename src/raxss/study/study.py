@@ -11,6 +11,7 @@ Next: views.py opens the data and makes the splits; cells.py has the single fits
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
 import sys
@@ -188,13 +189,11 @@ class Study:
     @classmethod
     def from_toml(cls, text: str, *, folder: Path = Path(), name: str = "study") -> Study:
         """Check a study's text; ``name`` is for one that does not tell its own."""
-        try:
-            tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"the study is not valid TOML: {error}.") from error
+        tables = _tables(text)
         known = ("name", "systems", "seeds", "n_threads", "extensions")
         sections = ("dataset", "preparation", "windows", "split", "training", "system")
         _refuse_unknown("the study", tables, (*known, *sections))
+        own = _section(tables, "system")
         study = cls(
             name=str(tables.get("name", name)),
             datasets=_datasets(tables),
@@ -202,9 +201,7 @@ class Study:
             seeds=_seeds(tables.get("seeds", list(SEEDS))),
             n_threads=_whole("n_threads", tables.get("n_threads", 1), 1),
             training=_training(_section(tables, "training")),
-            settings={
-                one: dict(_section(_section(tables, "system"), one)) for one in tables.get("system", {})
-            },
+            settings={one: dict(_section(own, one)) for one in own},
             extensions=_extensions(tables.get("extensions", []), folder),
             folder=folder,
         )
@@ -226,10 +223,12 @@ class Study:
         own: dict[str, System] = {}
         for name, given in self.settings.items():
             settings = dict(given)
-            base = find_system(settings.pop("base", name), own)
-            own[name] = base.with_settings(name, settings)
+            base = settings.pop("base", name)
+            if not isinstance(base, str):
+                raise ConfigError(f"system {name!r} has base = {base!r}; needed is the name of a system.")
+            own[name] = find_system(base, own).with_settings(name, settings)
             backbone = settings.get("backbone")
-            if backbone is not None and backbone not in BACKBONES:
+            if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
                 raise ConfigError(
                     f"system {name!r} has the backbone {backbone!r}, which there is not"
                     f"{nearest(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
@@ -274,6 +273,25 @@ def load_extensions(files: Iterable[Path]) -> None:
 
 
 # Reading the tables -------------------------------------------------------------------------------------------
+
+
+def _tables(text: str) -> dict[str, Any]:
+    """What the text holds: sections, lists, texts and numbers, no deeper than Python can follow."""
+    try:
+        tables = tomllib.loads(text)
+        json.dumps(tables, default=_refuse_value)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the study is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise ConfigError(
+            "the study has sections or lists inside each other, hundreds deep; no setting needs more than three."
+        ) from error
+    return tables
+
+
+def _refuse_value(value: Any) -> None:
+    """Of what TOML knows, JSON has no dates and times; nor has any setting."""
+    raise ConfigError(f"the study holds the date or time {value}, which no setting is; put text in quotes.")
 
 
 def _datasets(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:

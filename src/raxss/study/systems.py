@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from raxss.config import Config, WindowConfig
+from raxss.config import Config, WindowConfig, setting_homes
 from raxss.errors import ConfigError, nearest
 
 Kind = Literal["windows", "fixed", "rocket", "sequence", "mil", "forest", "trivial"]
@@ -108,8 +108,17 @@ class System:
                 )
             if setting not in known:
                 raise ConfigError(f"system {name!r} has no setting {setting!r}{nearest(setting, known)}")
+        self._check_values(name, settings)
         description = self.description if name == self.name else f"{self.name} with {_told(settings)}"
         return replace(self, name=name, description=description, settings={**self.settings, **settings})
+
+    def _check_values(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Before anything runs, as far as RAxSS has settings of these names; the rest is for the estimator."""
+        homes, every = setting_homes(), self._start() | {**self.settings, **settings}
+        try:
+            Config.from_parameters({one: value for one, value in every.items() if one in homes})
+        except ConfigError as error:
+            raise ConfigError(f"system {name!r}: {error}") from error
 
     def choices_for(self, longest: int) -> list[dict[str, Any]]:
         """Among what the first seed's validation part chooses; ``[{}]``: there is nothing to choose.

@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ from raxss.prepared.folder import PreparedCollection, canonical_hash, is_prepare
 from raxss.prepared.preparing import prepare
 from raxss.recordings.manifest_plan import plan_manifest
 from raxss.recordings.series import SeriesCollection
-from raxss.splits import Split, folds, group_of, groups_by, leave_one_out, split_series
+from raxss.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
 from raxss.storage import make_folder, write_text
 from raxss.study.study import Study, StudyDataset
+from raxss.study.systems import System
 
+N_NEIGHBORS = RetrievalConfig().n_neighbors  # the rule for systems that look for none, too
 MOST_SHORT = 0.1  # of the series may have fewer windows than neighbours are asked for
 
 
@@ -49,7 +52,7 @@ class View:
     classes, positive
         As in `raxss.study.result.CellResult`.
     longest
-        Samples of the longest series.
+        Samples of the longest of its series.
     """
 
     name: str
@@ -72,12 +75,20 @@ def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> l
     """
     make_folder(folder)
     write_text(folder / ".gitignore", "*\n")  # patients' signals; they can be made again
+    systems = study.compared().values()
     views: list[View] = []
     for dataset in study.datasets:
         try:
-            views += _views(dataset, open_dataset(dataset, study.folder, folder, root=root), study.seeds)
+            collection = open_dataset(dataset, study.folder, folder, root=root)
+            views += _views(dataset, collection, study.seeds, systems)
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
+    names = Counter(one.name for one in views)
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(
+            f"{names[repeated[0]]} blocks of the table would be called {repeated[0]!r}: a dataset, and a centre of "
+            "another. Give one of the datasets another name."
+        )
     return views
 
 
@@ -130,14 +141,19 @@ def slug(name: str) -> str:
 # From series to views -----------------------------------------------------------------------------------------
 
 
-def _views(dataset: StudyDataset, collection: PreparedCollection, seeds: Sequence[int]) -> list[View]:
+def _views(
+    dataset: StudyDataset, collection: PreparedCollection, seeds: Sequence[int], systems: Iterable[System]
+) -> list[View]:
     members = _members(dataset, collection)
     series = collection[members]
     check_windows(series, dataset.windows)
+    for system in systems:
+        _check_windows_of(system, series, dataset.windows)
     classes = tuple(np.unique(series.labels).tolist())
     positive = _positive(dataset, classes)
     views = []
     for name, splits in _splits(dataset, series, seeds).items():
+        parts = [getattr(one, part) for one in splits.values() for part in (*PARTS, "dropped")]
         views.append(
             View(
                 name=name,
@@ -147,7 +163,7 @@ def _views(dataset: StudyDataset, collection: PreparedCollection, seeds: Sequenc
                 splits={seed: _of_whole(split, members) for seed, split in splits.items()},
                 classes=classes,
                 positive=positive,
-                longest=max(one.n_samples for one in series),
+                longest=max(series[int(one)].n_samples for one in np.unique(np.concatenate(parts))),
             )
         )
     return views
@@ -188,8 +204,31 @@ def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
     return next((one for one in told if one in classes), classes[-1])
 
 
-def check_windows(series: SeriesCollection, windows: WindowConfig) -> None:
+def _check_windows_of(system: System, series: SeriesCollection, windows: WindowConfig) -> None:
+    """`check_windows` with a system's own settings, where it has windows and they differ from the study's."""
+    if system.kind not in ("windows", "mil"):
+        return
+    settings = system.parameters(windows)
+    own = WindowConfig(window_length=settings["window_length"], stride=settings["stride"])
+    retrieves = settings.get("weighting", "uniform") != "uniform"
+    n_neighbors = settings["n_neighbors"] if retrieves else N_NEIGHBORS
+    if (own, n_neighbors) != (windows, N_NEIGHBORS):
+        check_windows(series, own, n_neighbors=n_neighbors, system=system.name)
+
+
+def check_windows(
+    series: SeriesCollection,
+    windows: WindowConfig,
+    *,
+    n_neighbors: int = N_NEIGHBORS,
+    system: str | None = None,
+) -> None:
     """Refuse windows that do not fit: most series need more of them than a window has neighbours.
+
+    Parameters
+    ----------
+    system
+        Whose settings these are; None: the study's.
 
     Examples
     --------
@@ -199,7 +238,7 @@ def check_windows(series: SeriesCollection, windows: WindowConfig) -> None:
     ...
     raxss.errors.ConfigError: 40 of 40 series have fewer than 11 windows of 1024 samples at stride 512 ...
     """
-    needed = RetrievalConfig().n_neighbors + 1
+    needed = n_neighbors + 1
     lengths = np.array([one.n_samples for one in series])
     n_windows = np.maximum(lengths - windows.window_length, 0) // windows.stride + 1
     n_short = int((n_windows < needed).sum())
@@ -207,11 +246,12 @@ def check_windows(series: SeriesCollection, windows: WindowConfig) -> None:
         median = int(np.median(lengths))
         longest = max(median // 4, 1)
         stride = max((median - longest) // (2 * needed), 1)
+        told, section = ("", "windows") if system is None else (f"system {system!r}: ", f"system.{system}")
         raise ConfigError(
-            f"{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
+            f"{told}{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
             f"samples at stride {windows.stride} (series have {lengths.min()} to {lengths.max()} samples, median "
-            f"{median}), and at most a tenth may: each window looks for {needed - 1} neighbours. Use windows of "
-            f"at most a quarter of the median, such as windows.window_length = {longest}, stride = {stride}."
+            f"{median}), and at most a tenth may: {n_neighbors} neighbours of a window need them. Use windows of "
+            f"at most a quarter of the median, such as {section}.window_length = {longest}, stride = {stride}."
         )
 
 
@@ -237,7 +277,8 @@ def _splits(
                 "split.n_folds must be at least the number of seeds."
             )
         made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
-        return {dataset.name: dict(zip(seeds, made, strict=False))}
+        told = [replace(one, description=f"{plan.n_folds} folds by {one.description}") for one in made]
+        return {dataset.name: dict(zip(seeds, told, strict=False))}
     centres = _centres(series, plan.only)
     found: dict[str, dict[int, Split]] = {f"{dataset.name}: {centre}": {} for centre in centres}
     for seed in seeds:
