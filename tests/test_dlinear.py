@@ -95,3 +95,9 @@ def test_an_average_without_a_middle_is_refused():
         build("dlinear", average_over=24)
     with pytest.raises(ConfigError, match="n_components must be at least 1, got 0"):
         build("dlinear", n_components=0)
+
+
+@pytest.mark.parametrize("n_components", [None, 4])
+def test_windows_without_samples_are_refused(n_components):
+    with pytest.raises(ConfigError, match="window_length must be at least 1, got 0"):
+        build("dlinear", window_length=0, n_components=n_components)

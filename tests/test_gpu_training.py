@@ -32,6 +32,7 @@ pytestmark = [
 LENGTH, STRIDE, DEVICE = 1024, 16, torch.device("cuda")
 PAPER = {"window_loss_weight": 0.0, "series_loss_weight": 1.0, "lr": 3e-4, "warmup_steps": 2}
 PRECISIONS = ["float32", "bfloat16"]
+CAPTURABLE = ["patchtst", "convnet", "dlinear", "moderntcn", "mamba"]
 
 
 def pool_of(rng, n_series=24, device=DEVICE, **options):
@@ -73,7 +74,7 @@ def waiting(mode):
 
 @pytest.mark.parametrize("on_host", [False, True])
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("backbone", ["patchtst", "convnet"])
+@pytest.mark.parametrize("backbone", CAPTURABLE)
 def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
     """torch raises where a call would wait; the first step compiles kernels and is let off."""
     pool, learner = pool_of(rng, on_host=on_host), learner_of(backbone, learned=True)
@@ -97,7 +98,7 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("backbone", ["patchtst", "convnet"])
+@pytest.mark.parametrize("backbone", CAPTURABLE)
 def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, precision, monkeypatch):
     """Three epochs with dropout, a last batch of another size, and a rate that changes."""
     pool = pool_of(rng)
@@ -115,6 +116,29 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
     assert_same_bits(ends[0][0], ends[1][0])
     assert [row["train_loss"] for row in ends[0][1]] == [row["train_loss"] for row in ends[1][1]]
     assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 192) - 10  # all but the first were replayed
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("backbone", ["gru", "lstm", "timesnet"])
+def test_a_step_of_networks_that_are_not_recorded_is_finite_and_the_same_bits_twice(rng, backbone, precision):
+    pool, config = pool_of(rng), TrainingConfig(batch_size=192, precision=precision, **PAPER)
+    indices, ends = torch.arange(192, device=DEVICE), []
+    for _ in range(2):
+        learner = learner_of(backbone, learned=True)
+        assert not getattr(learner.backbone, "capturable", False)
+        learner.train()
+        optimizer, before = adam(learner, config, DEVICE), weights_of(learner)
+        torch.manual_seed(7)  # of dropout
+        with reproducible(DEVICE):
+            loss = take_step(
+                learner, pool, optimizer, indices, config=config, autocast=autocast_type(config, DEVICE)
+            )
+        gradients = {name: one.grad.cpu() for name, one in learner.named_parameters()}
+        after = {f"new {name}": value for name, value in weights_of(learner).items()}
+        assert not torch.equal(before["backbone.head.weight"], after["new backbone.head.weight"])
+        ends.append({"loss": loss.cpu(), **gradients, **after})
+        assert all(one.isfinite().all() for one in ends[-1].values())
+    assert_same_bits(*ends)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

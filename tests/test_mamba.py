@@ -88,6 +88,17 @@ def test_a_block_remembers_beyond_its_convolution():
     assert not torch.allclose(block(earlier)[:, 20], block(tokens)[:, 20], atol=1e-6)
 
 
+def test_under_autocast_what_blocks_add_is_added_in_float32_and_float64_stays():
+    network, windows = rough(Mamba(1, 256, 1)).eval(), torch.randn(3, 1, 256)
+    seen = []
+    for norm in network.norms:
+        norm.register_forward_hook(lambda norm, inputs, output: seen.append(inputs[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert network.features(windows).dtype == torch.float32
+    assert seen == [torch.float32] * 2
+    assert network.double().features(windows.double()).dtype == torch.float64
+
+
 @pytest.mark.parametrize("option", ["n_layers", "d_state", "d_conv", "expand"])
 def test_sizes_below_one_are_refused_by_name(option):
     with pytest.raises(ConfigError, match=f"{option}=0"):

@@ -145,7 +145,7 @@ def test_a_window_is_scored_alone_as_among_others(n_variates, length):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"widths": []}, r"widths=\[\], n_blocks=1"),
+        ({"widths": []}, "from 1 to 64 numbers, one a stage; got 0"),
         ({"widths": (8, 0)}, r"widths=\[8, 0\]"),
         ({"patch_length": 3}, "patch_length=3, patch_stride=4"),
         ({"large_kernel": 50}, "small_kernel=5, large_kernel=50"),

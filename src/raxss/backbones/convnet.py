@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
 LAYERS = (
@@ -71,6 +72,7 @@ class ConvNet(nn.Module):
         super().__init__()
         if width < 1:
             raise ConfigError(f"width must be at least 1, got {width}.")
+        check_at_most(width=width)
         self.keeps_places = window_length <= ROW_LENGTH
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         layers: list[nn.Module] = []

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raxss.backbones.protocol import register_backbone
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
 MOST_COMPONENTS = 1024  # from here on a square map is larger than two cores, or the data, can fill
@@ -66,6 +67,8 @@ class DLinear(nn.Module):
         super().__init__()
         if average_over < 1 or average_over % 2 == 0:
             raise ConfigError(f"average_over must be odd and at least 1, got {average_over}.")
+        if window_length < 1:
+            raise ConfigError(f"window_length must be at least 1, got {window_length}.")
         if n_components is None:
             n_components = min(window_length, MOST_COMPONENTS)
         if n_components < 1:
@@ -73,6 +76,7 @@ class DLinear(nn.Module):
                 f"n_components must be at least 1, got {n_components}. Leave it out for one a sample, up to "
                 f"{MOST_COMPONENTS}."
             )
+        check_at_most(average_over=average_over, n_components=n_components)
         self.average_over = average_over
         self.trend = nn.Linear(window_length, n_components)
         self.remainder = nn.Linear(window_length, n_components)

@@ -18,6 +18,7 @@ from torch.nn import functional
 from raxss.backbones.patches import PatchTokens
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.selective_scan import selective_scan
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
 FASTEST, SLOWEST = 0.1, 0.001  # steps delta that a new network takes: memories of ten to a thousand tokens
@@ -42,6 +43,15 @@ class Mamba(nn.Module):
         Take level and scale away from each series first.
     patch_length, patch_stride
         Samples in a patch and from one patch to the next.
+
+    Notes
+    -----
+    Where it departs from the public code of SSS:
+
+    - SSS reads each variate by itself; here a patch holds all variates together.
+    - SSS draws all weights by Xavier's rule and sets the bias of ``dt_proj`` to zero, so that steps begin near
+      softplus(0) = 0.7; here all begins as in Mamba's own code, with steps from 0.001 to 0.1.
+    - Patches end where the series does, so up to ``patch_stride - 1`` samples at its end are not read.
 
     Examples
     --------
@@ -77,6 +87,7 @@ class Mamba(nn.Module):
                 "n_layers, d_state, d_conv and expand must be at least 1; got "
                 f"n_layers={n_layers}, d_state={d_state}, d_conv={d_conv}, expand={expand}."
             )
+        check_at_most(n_layers=n_layers, d_state=d_state, d_conv=d_conv, expand=expand)
         self.patches = PatchTokens(
             n_variates, d_model, patch_length=patch_length, patch_stride=patch_stride, revin=revin
         )
@@ -93,6 +104,8 @@ class Mamba(nn.Module):
         ``n_samples (batch,)`` tells how many samples of each are real, all by default.
         """
         tokens = self.patches(windows, n_samples)
+        # Under autocast too, the sum of what the blocks add must not be rounded after each of them.
+        tokens = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         for norm, block in zip(self.norms, self.blocks, strict=True):
             tokens = tokens + block(norm(tokens))
         return self.patches.mean(tokens, n_samples)

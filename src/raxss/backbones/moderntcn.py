@@ -17,7 +17,10 @@ from torch.nn import functional
 
 from raxss.backbones.convnet import SteadyBatchNorm
 from raxss.backbones.protocol import register_backbone
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
+
+MOST_STAGES = 64  # each half as long as the one before
 
 
 @register_backbone("moderntcn")
@@ -46,7 +49,10 @@ class ModernTCN(nn.Module):
     -----
     Settings are from the public scripts for UEA: two stages of one block with 32 and 64 features and patches 8 / 4
     (EthanolConcentration), kernels of 51 and 5 (UWaveGestureLibrary, SelfRegulationSCP2); dropout is that of SSS.
-    Where it departs from the public code:
+    SSS ran another network under this name: one stage of 32 features, kernels of 9 and 5, feed-forward layers four
+    times as wide inside. The figure in the paper's table is of that one.
+
+    Where it departs from the authors' public code:
 
     - Kernels are clipped to ``2 * n_places - 1``: what lies beyond would only ever see padding.
     - The last patch begins at the last multiple of ``patch_stride``, so that every sample is seen; the public code
@@ -244,11 +250,17 @@ def _check(
     expansion: int,
 ) -> None:
     """Refuse sizes that make no network."""
-    if not len(widths) or min(*widths, n_blocks, patch_stride, expansion) < 1:
+    if not 1 <= len(widths) <= MOST_STAGES:
+        raise ConfigError(f"widths needs from 1 to {MOST_STAGES} numbers, one a stage; got {len(widths)}.")
+    if min(*widths, n_blocks, patch_stride, expansion) < 1:
         raise ConfigError(
-            "widths needs one number a stage; it, n_blocks, patch_stride and expansion must be at least 1; got "
+            "widths, n_blocks, patch_stride and expansion must be at least 1; got "
             f"widths={list(widths)}, n_blocks={n_blocks}, patch_stride={patch_stride}, expansion={expansion}."
         )
+    check_at_most(
+        widths=max(widths), n_blocks=n_blocks, patch_length=patch_length, patch_stride=patch_stride,
+        large_kernel=large_kernel, expansion=expansion,
+    )  # fmt: skip
     if patch_length < patch_stride:
         raise ConfigError(
             f"patch_length must be at least patch_stride, or samples between patches are never seen; got "

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raxss.backbones.revin import RevIN
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import BackboneError, ConfigError, EmptyDataError
 
 
@@ -55,6 +56,7 @@ class PatchTokens(nn.Module):
                 f"n_variates={n_variates}, d_model={d_model}, patch_length={patch_length}, "
                 f"patch_stride={patch_stride}."
             )
+        check_at_most(d_model=d_model, patch_length=patch_length, patch_stride=patch_stride)
         self.n_variates = n_variates
         self.patch_length = patch_length
         self.patch_stride = patch_stride

@@ -17,6 +17,7 @@ from torch.nn import functional
 from raxss.backbones import patchtst_numba, patchtst_triton
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
 MOST_AT_ONCE = 65_535  # sequences in one attention call; CUDA kernels take no more
@@ -78,6 +79,13 @@ class PatchTST(nn.Module):
                 "patch_length, patch_stride and n_heads must be at least 1 and n_heads must divide d_model; got "
                 f"patch_length={patch_length}, patch_stride={patch_stride}, n_heads={n_heads}, d_model={d_model}."
             )
+        check_at_most(
+            patch_length=patch_length,
+            patch_stride=patch_stride,
+            d_model=d_model,
+            n_layers=n_layers,
+            d_ff=d_ff,
+        )
         self.patch_length = patch_length
         self.patch_stride = patch_stride
         self.revin = RevIN(n_variates) if revin else nn.Identity()

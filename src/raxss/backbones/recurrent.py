@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from raxss.backbones import gru_numba
 from raxss.backbones.patches import PatchTokens
 from raxss.backbones.protocol import register_backbone
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
 
@@ -42,6 +43,7 @@ class Recurrent(nn.Module):
         super().__init__()
         if n_layers < 1:
             raise ConfigError(f"n_layers must be at least 1, got {n_layers}.")
+        check_at_most(n_layers=n_layers)
         self.patches = PatchTokens(
             n_variates, d_model, patch_length=patch_length, patch_stride=patch_stride, revin=revin
         )
@@ -115,8 +117,13 @@ class GRU(Recurrent):
 
     Notes
     -----
-    SSS repeats the last value of a series for one stride more; here patches end where the series does, so up to
-    ``patch_stride - 1`` samples at its end are not read.
+    Where it departs from the public code of SSS:
+
+    - SSS repeats the last value of a series for one stride more; here patches end where the series does, so up to
+      ``patch_stride - 1`` samples at its end are not read.
+    - SSS reads each variate by itself; here a patch holds all variates together.
+    - SSS draws all weights by Xavier's rule (for the LSTM the recurrent ones are orthogonal, and biases zero); here
+      they begin as torch's layers do.
 
     Examples
     --------
@@ -198,11 +205,16 @@ class LSTM(Recurrent):
 
 
 def _states(cells: Any, tokens: Tensor) -> Tensor:
-    """What a layer of torch gives for every token, by compiled loops where these suit."""
-    if gru_numba.suits(cells, tokens):
-        return gru_numba.states(cells, tokens)
-    states: Tensor = cells(tokens)[0]
-    return states
+    """What a layer of torch gives for every token, by compiled loops where these suit.
+
+    In float32 also under autocast: for bfloat16 cuDNN would take float16, in which small gradients are zero.
+    """
+    with torch.autocast(tokens.device.type, enabled=False):
+        tokens = tokens.to(cells.weight_hh_l0.dtype)
+        if gru_numba.suits(cells, tokens):
+            return gru_numba.states(cells, tokens)
+        states: Tensor = cells(tokens)[0]
+        return states
 
 
 def _turned(tokens: Tensor, order: Tensor) -> Tensor:

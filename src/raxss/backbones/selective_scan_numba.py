@@ -79,8 +79,7 @@ class Scan(torch.autograd.Function):
         states = np.empty((batch, -(-length // CHUNK) if keeps else 0, A.shape[1], width), np.float32)
         y, turned = np.empty_like(x), A.T.copy()
         each_series(batch, lambda i: forward_one(x[i], delta[i], turned, B[i], C[i], D, y[i], states[i]))
-        ctx.save_for_backward(*inputs)
-        ctx.states = states
+        ctx.save_for_backward(*inputs, torch.from_numpy(states))
         return torch.from_numpy(y)
 
     @staticmethod
@@ -89,7 +88,7 @@ class Scan(torch.autograd.Function):
         """The gradient of every input."""
         from raxss.backbones.selective_scan_kernels import backward_one
 
-        x, delta, A, B, C, D = (one.detach().numpy() for one in ctx.saved_tensors)
+        x, delta, A, B, C, D, states = (one.detach().numpy() for one in ctx.saved_tensors)
         grad_y = grad_outputs[0].contiguous().numpy()
         batch, _, width = x.shape
         grad_x, grad_delta, grad_B, grad_C = (np.empty_like(one) for one in (x, delta, B, C))
@@ -98,7 +97,7 @@ class Scan(torch.autograd.Function):
 
         def of_one(i: int) -> None:
             backward_one(
-                x[i], delta[i], turned, B[i], C[i], D, grad_y[i], ctx.states[i],
+                x[i], delta[i], turned, B[i], C[i], D, grad_y[i], states[i],
                 grad_x[i], grad_delta[i], grad_A[i], grad_B[i], grad_C[i], grad_D[i],
             )  # fmt: skip
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
+from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
 LEAST_SHARE = 2.0**-24  # a period with less of the weight than float32 can add to the rest is left out
@@ -59,7 +60,8 @@ class TimesNet(nn.Module):
       Frequencies with the same period are folded once, with the sum of their weights, and a period whose weight is
       below 2^-24 is left out. None of this changes the result by more than rounding.
     - Sizes are those of Time-Series-Library's scripts for UEA (JapaneseVowels and others: d_model 16, d_ff 32, 2
-      layers, top_k 3), with 4 kernels (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS.
+      layers, top_k 3), with 4 kernels (FaceDetection) instead of 6 for speed; RevIN and dropout are those of SSS,
+      whose own TimesNet has d_model 64.
 
     Periods become lengths of arrays, so the host asks the device for them, once a layer.
 
@@ -92,6 +94,7 @@ class TimesNet(nn.Module):
                 "d_model, d_ff, n_layers, top_k and n_kernels must be at least 1; got "
                 f"d_model={d_model}, d_ff={d_ff}, n_layers={n_layers}, top_k={top_k}, n_kernels={n_kernels}."
             )
+        check_at_most(d_model=d_model, d_ff=d_ff, n_layers=n_layers, top_k=top_k, n_kernels=n_kernels)
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         self.embedding = nn.Conv1d(
             n_variates, d_model, kernel_size=3, padding=1, padding_mode="circular", bias=False
@@ -131,6 +134,8 @@ class TimesBlock(nn.Module):
         periods, weights = each_period_once(*strongest_periods(samples, self.top_k))
         order, groups = group_folds(periods, _most_folds_at_once(samples))
         windows = order // periods.shape[1]  # which one each fold is of
+        # Left in float32, though autocast then rounds them anew for each group: the gradients of the groups are
+        # added up in float32 so.
         kernels = self.widen.mean_kernel(), self.narrow.mean_kernel()
         parts = samples.index_select(0, windows).split([n_folds for _, n_folds in groups])
         varied = torch.cat(

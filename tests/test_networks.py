@@ -1,0 +1,71 @@
+"""What holds for every network alike. Files of their own say what is special to each."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from network_claims import build, seeded_on_one_thread
+from raxss.backbones import BACKBONES
+from raxss.backbones.sizes import MOST
+from raxss.errors import ConfigError
+
+NAMES = ["convnet", "dlinear", "gru", "lstm", "mamba", "moderntcn", "patchtst", "timesnet"]
+LENGTH = 256
+
+
+@pytest.fixture(autouse=True)
+def _seeded_on_one_thread():
+    yield from seeded_on_one_thread()
+
+
+def waves(n_windows, n_variates):
+    """A rhythm of its own for each window, and a little noise."""
+    periods = torch.tensor([8.0, 12.0, 20.0, 32.0]).repeat(n_windows)[:n_windows, None, None]
+    angles = 2 * torch.pi * torch.arange(LENGTH) / periods + torch.arange(n_variates)[:, None]
+    return angles.sin() + 0.1 * torch.randn(n_windows, n_variates, LENGTH)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_variates", [1, 3])
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_under_autocast_logits_are_near_those_of_float32_and_gradients_finite(name, n_variates, mode):
+    options = {"attention_dropout": 0.0} if name == "patchtst" else {}
+    network = build(name, n_variates, LENGTH, 3, **options).train(mode == "train")
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    windows, logits = waves(8, n_variates), []
+    for enabled in (False, True):
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            found = network(windows)
+        logits.append(found.detach())
+        functional.cross_entropy(found.float(), torch.arange(8) % 3).backward()
+        assert all(one.grad.isfinite().all() for one in network.parameters())
+    exact, mixed = logits
+    torch.testing.assert_close(mixed.float(), exact, rtol=0, atol=0.05 * float(exact.abs().max()))
+    assert mixed.dtype == torch.bfloat16
+
+
+def sizes_of(name):
+    """Options that are whole numbers, without heads and small kernels, which other sizes bind."""
+    options = {key: one.default for key, one in inspect.signature(BACKBONES[name]).parameters.items()}
+    whole = [key for key, value in options.items() if type(value) is int]
+    others = [key for key in ("n_components", "widths") if key in options]
+    return [key for key in whole + others if key not in ("n_heads", "small_kernel")]
+
+
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name in NAMES for option in sizes_of(name)])
+@pytest.mark.parametrize("size", [10**9, 10**12])
+def test_a_size_that_would_be_built_for_ever_is_refused_at_once(name, option, size):
+    size += option in ("average_over", "large_kernel")  # which must be odd
+    with pytest.raises(ConfigError, match=f"^{option} must be at most {MOST[option]}, got {size}"):
+        build(name, **{option: [size] if option == "widths" else size})
+
+
+def test_so_is_a_network_of_too_many_stages():
+    with pytest.raises(ConfigError, match="from 1 to 64 numbers, one a stage; got 65"):
+        build("moderntcn", widths=[1] * 65)
