@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
+from network_claims import build, seeded_on_one_thread
 from raxss.backbones import (
     BACKBONES,
     ConvNet,
@@ -22,19 +23,7 @@ from raxss.errors import BackboneError, ConfigError
 OURS = ["convnet", "patchtst"]
 
 
-@pytest.fixture(autouse=True)
-def _seeded_on_one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # these networks are too small to share out
-    torch.manual_seed(69421)
-    yield
-    torch.set_num_threads(threads)
-
-
-def build(name, n_variates=1, window_length=64, n_outputs=1, **options):
-    return build_backbone(
-        name, n_variates=n_variates, window_length=window_length, n_outputs=n_outputs, options=options
-    )
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
 
 def train(network, windows, targets, n_steps, batch_size=32):

@@ -6,8 +6,9 @@ import torch
 from torch.nn import functional
 
 import naive_networks_scan as naive
+from network_claims import build, seeded_on_one_thread
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.backbones import GRU, LSTM, build_backbone, gru_numba, n_parameters
+from raxss.backbones import GRU, LSTM, gru_numba, n_parameters
 from raxss.backbones.patches import PatchTokens
 from raxss.backbones.recurrent import _states
 from raxss.errors import BackboneError, ConfigError, EmptyDataError
@@ -17,19 +18,7 @@ NAMES = ["gru", "lstm", "mamba"]
 LENGTHS = [1, 63, 64, 65, 1024, 5000]
 
 
-@pytest.fixture(autouse=True)
-def _seeded_on_one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(69421)
-    yield
-    torch.set_num_threads(threads)
-
-
-def build(name, n_variates=1, window_length=64, n_outputs=1, **options):
-    return build_backbone(
-        name, n_variates=n_variates, window_length=window_length, n_outputs=n_outputs, options=options
-    )
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
 
 def rough(network):

@@ -286,6 +286,14 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_and_a_living_one_is_let_b
     assert sorted(one.name for one in tmp_path.iterdir()) == ["result", "table.csv"]
 
 
+def test_a_file_is_held_by_one_at_a_time_until_it_is_closed(tmp_path):
+    with open(tmp_path / "lock", "ab") as first, open(tmp_path / "lock", "ab") as second:
+        assert storage.lock(first)
+        assert not storage.lock(second)
+        first.close()
+        assert storage.lock(second)
+
+
 # Tables -------------------------------------------------------------------------------------------------------
 
 

@@ -34,14 +34,14 @@ from raxss.model_folder import FACTS, WEIGHTS, versions
 from raxss.prediction import pick_device
 from raxss.preparation import Preparation
 from raxss.prepared import is_prepared, read_prepared
-from raxss.prepared.folder import PreparedCollection, canonical_hash
+from raxss.prepared.folder import PreparedCollection
 from raxss.progress import progress_bar
 from raxss.recordings.bids import is_bids_root, plan_to_read
 from raxss.recordings.files import Line, distinct_names, lines_of_inputs, read_lines
 from raxss.recordings.opening import files_of
 from raxss.recordings.plan import RecordingPlan, read_planned
 from raxss.recordings.series import Series
-from raxss.storage import make_folder, sha256_of, write_json
+from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
 
 FORMAT = "raxss part 1"
 

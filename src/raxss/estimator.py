@@ -49,6 +49,7 @@ from raxss.inputs import (
     check_rates,
     check_validation,
     common_preparation,
+    forget_fit,
     notes_about_rate,
     tell_shared_groups,
 )
@@ -267,7 +268,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint, resume
             File to write after every epoch, and whether to go on from it.
         """
-        self._forget()
+        forget_fit(self)
         config = self.config
         config.check_fit(validation_given=validation is not None and len(validation) > 0)
         device = pick_device(self.device)
@@ -344,11 +345,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
         return self
-
-    def _forget(self) -> None:
-        """Drop what an earlier fit left, so that a fit that fails does not leave a mixture of two."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
 
     # Predicting -------------------------------------------------------------------------------------------
 

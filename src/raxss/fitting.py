@@ -35,7 +35,6 @@ from raxss.retrieval.cache import cached_retrieve_many
 from raxss.splits import hold_out
 from raxss.stepping import BatchSupport, Learner
 from raxss.training import feature_moments, fit_temperature
-from raxss.windows import windows_of
 
 logger = logging.getLogger("raxss")
 
@@ -142,23 +141,14 @@ def window_pool(
     stride = config.windows.stride
     # Feature-space support needs a trained network, so training goes with equal weights there.
     weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
+    cutting: dict[str, Any] = {"window_length": window_length, "stride": stride, "device": device}
     if weighting == "uniform":
-        # Nobody asks who is near; and which windows are flat matters to support in a batch alone.
-        cut = [windows_of(one, window_length=window_length, stride=stride) for one in scaled]
-        supports = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
-        flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
-    else:
-        with bar(scaled) as on_progress:
-            settings = retrieval_settings(
-                config.retrieval, window_length=window_length, stride=stride, device=device
-            )
-            samples = [one.samples for one in scaled]
-            found = cached_retrieve_many(samples, **settings, on_progress=on_progress)
-        supports, flat = [one.support for one in found], [one.flat for one in found]
-    influences = [influence(one, weighting, seed=seed + i) for i, one in enumerate(supports)]
-    return WindowPool(
-        scaled, targets, influences, flat, window_length=window_length, stride=stride, device=device
-    )
+        return WindowPool.of_equals(scaled, targets, **cutting)
+    with bar(scaled) as on_progress:
+        settings = retrieval_settings(config.retrieval, **cutting)
+        found = cached_retrieve_many([one.samples for one in scaled], **settings, on_progress=on_progress)
+    influences = [influence(one.support, weighting, seed=seed + i) for i, one in enumerate(found)]
+    return WindowPool(scaled, targets, influences, [one.flat for one in found], **cutting)
 
 
 def support_in_batch(config: Config, window_length: int) -> BatchSupport | None:

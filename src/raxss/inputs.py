@@ -144,6 +144,12 @@ def check_validation(series: list[Series], labels: NDArray[Any], n_training: int
         )
 
 
+def forget_fit(estimator: BaseEstimator) -> None:
+    """Drop what an earlier fit left, so that a fit that fails does not leave a mixture of two."""
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
+
+
 def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]) -> None:
     """Say where groups sit in training and validation at once, as they do on purpose in a leaky split."""
     known = set() if groups is None else set(groups.tolist())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from raxss.memory import available_bytes, gigabytes, refuse_too_large
 from raxss.recordings.series import Series
-from raxss.windows import window_starts
+from raxss.windows import window_starts, windows_of
 
 SAMPLES_A_PASS = {
     "cpu": 2**19,
@@ -99,6 +99,24 @@ class WindowPool:
         without_shape = [one[mask] for one, mask in zip(flat, usable, strict=True)]
         self.flat = torch.from_numpy(np.concatenate(without_shape)).to(place)
         self.targets = torch.from_numpy(np.asarray(targets, dtype=np.int64)).to(device)
+
+    @classmethod
+    def of_equals(
+        cls,
+        series: Sequence[Series],
+        targets: NDArray[np.int64],
+        *,
+        window_length: int,
+        stride: int,
+        device: torch.device,
+    ) -> Self:
+        """Windows that all count alike: nobody asks who is near, or which are flat."""
+        cut = [windows_of(one, window_length=window_length, stride=stride) for one in series]
+        influence = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
+        flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
+        return cls(
+            series, targets, influence, flat, window_length=window_length, stride=stride, device=device
+        )
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from raxss.errors import OutputError
 
@@ -182,6 +182,16 @@ def sha256_of(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def canonical_hash(value: Any) -> str:
+    """SHA-256 of a value's one spelling in JSON.
+
+    >>> canonical_hash({"b": 1, "a": 2.5}) == canonical_hash({"a": 2.5, "b": 1})
+    True
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @contextmanager
 def named_output(place: Path | str, advice: str = ADVICE) -> Iterator[None]:
     """Turn an OSError about writing into one that says what to do.
@@ -223,6 +233,22 @@ def _runs(process: int) -> bool:
         return False
     except OSError:
         return True
+    return True
+
+
+def lock(file: IO[Any]) -> bool:
+    """Hold an open file for this process until it is closed; False where another process holds it.
+
+    The system lets go of it when the process ends, however it ends. Windows has no such locks: there it is True.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
 
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 from raxss import __version__
 from raxss.errors import EmptyDataError
 from raxss.preparation import Preparation
-from raxss.prepared.folder import COLUMNS, FACTS, FORMAT, PROBLEMS, TABLE, canonical_hash, seal
+from raxss.prepared.folder import COLUMNS, FACTS, FORMAT, PROBLEMS, TABLE, seal
 from raxss.prepared.units import Result, Unit
 from raxss.recordings.plan import CollectionPlan
-from raxss.storage import json_ready, sha256_of, whole_folder, write_json
+from raxss.storage import canonical_hash, json_ready, sha256_of, whole_folder, write_json
 
 N_LISTED: Final = 10  # series that an error names one by one
 VERSIONS_OF: Final = ("numpy", "scipy", "pandas", "pyarrow", "edfio", "mne", "wfdb")

@@ -14,7 +14,6 @@ verify, as the commands do. Next: splits.py, windows.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from raxss.errors import RecordingError, shown
 from raxss.preparation import Preparation
 from raxss.recordings.series import ORIGINS, Series, SeriesCollection
-from raxss.storage import MARK, read_parquet, sha256_of
+from raxss.storage import MARK, canonical_hash, read_parquet, sha256_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,16 +191,6 @@ def read_prepared(folder: Path | str, *, verify: bool = False) -> PreparedCollec
 def seal(facts: dict[str, Any]) -> str:
     """SHA-256 of all facts but the seal itself, whatever their order."""
     return canonical_hash({key: value for key, value in facts.items() if key != "seal"})
-
-
-def canonical_hash(value: Any) -> str:
-    """SHA-256 of a value's one spelling in JSON.
-
-    >>> canonical_hash({"b": 1, "a": 2.5}) == canonical_hash({"a": 2.5, "b": 1})
-    True
-    """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:

@@ -29,11 +29,19 @@ from typing import BinaryIO, Final
 from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, shown
 from raxss.preparation import Preparation
 from raxss.prepared.assembling import assemble
-from raxss.prepared.folder import FORMAT, canonical_hash, is_prepared, read_prepared
+from raxss.prepared.folder import FORMAT, is_prepared, read_prepared
 from raxss.prepared.units import KEPT, Input, Result, Unit, read_unit, write_unit
 from raxss.progress import progress_bar
 from raxss.recordings.plan import CollectionPlan, RecordingPlan
-from raxss.storage import check_writable, named_output, refuse_existing, remove, sha256_of
+from raxss.storage import (
+    canonical_hash,
+    check_writable,
+    lock,
+    named_output,
+    refuse_existing,
+    remove,
+    sha256_of,
+)
 
 N_LISTED: Final = 10  # names that a message has one by one
 N_POOLS: Final = 3  # times that processes are started, if workers die
@@ -243,7 +251,7 @@ def _alone(work: Path) -> Iterator[None]:
             except FileNotFoundError:  # another run ended just now and took its folder away
                 continue
         with file:
-            if not _locked(file):
+            if not lock(file):
                 raise OutputError(
                     errno.EBUSY,
                     f"another run is preparing {work.stem!r}; wait for its end, or choose another place",
@@ -255,20 +263,6 @@ def _alone(work: Path) -> Iterator[None]:
                     if [left.name for left in work.glob("*")] == ["lock"]:
                         _clear(work)
                 return
-
-
-def _locked(file: BinaryIO) -> bool:
-    try:
-        import fcntl
-    except ImportError:
-        return (
-            True  # Windows: two runs at once do the same work, and the second to end finds the folder there
-        )
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
 from raxss.preparation import CHUNK, Preparation, level, z_scored
-from raxss.prepared.folder import FORMAT, SAMPLE_BYTES, canonical_hash
+from raxss.prepared.folder import FORMAT, SAMPLE_BYTES
 from raxss.recordings.plan import RecordingPlan, SeriesPlan, sample_range
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import ORIGINS
-from raxss.storage import named_output, sha256_of
+from raxss.storage import canonical_hash, named_output, sha256_of
 
 if TYPE_CHECKING:
     from hashlib import _Hash

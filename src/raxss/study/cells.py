@@ -34,11 +34,11 @@ from raxss.engines.local import threads_limited
 from raxss.errors import DataError, LabelError, SignalError
 from raxss.metrics import score
 from raxss.prediction import pick_device
-from raxss.prepared.folder import canonical_hash, read_prepared
+from raxss.prepared.folder import read_prepared
 from raxss.recordings.series import SeriesCollection
 from raxss.splits import PARTS, Split, weak_parts
 from raxss.stepping import reproducible
-from raxss.storage import json_ready, sha256_of, write_json
+from raxss.storage import canonical_hash, json_ready, sha256_of, write_json
 from raxss.study.result import CellResult
 from raxss.study.study import BUILT_IN, Study, load_extensions
 from raxss.study.systems import System

@@ -10,7 +10,6 @@ Next: cells.py makes them; report.py puts them into a table.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.errors import DataError
-from raxss.storage import json_ready, write_json
+from raxss.storage import canonical_hash, json_ready, write_json
 
 FORMAT = "raxss cell 1"
 
@@ -86,7 +85,7 @@ class CellResult:
     def write(self, path: Path | str) -> None:
         """As JSON, with a seal over its content."""
         content = json_ready({"format": FORMAT, **dataclasses.asdict(self)})
-        write_json(path, {**content, "seal": _seal(content)})
+        write_json(path, {**content, "seal": canonical_hash(content)})
 
     @classmethod
     def read(cls, path: Path | str) -> CellResult:
@@ -97,7 +96,7 @@ class CellResult:
             sealed = content.pop("seal")
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']!r}, needed is {FORMAT!r}")
-            if sealed != _seal(content):
+            if sealed != canonical_hash(content):
                 raise ValueError("its content does not fit its seal")
             del content["format"]
             for name in ("classes", "names", "labels", "groups"):
@@ -109,8 +108,3 @@ class CellResult:
                 f"{path.name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
                 "Remove it and run the study again: what is missing is computed anew."
             ) from error
-
-
-def _seal(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -31,7 +31,7 @@ from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import OutputError
 from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
-from raxss.storage import make_folder, named_output, write_json
+from raxss.storage import lock, make_folder, named_output, write_json
 from raxss.study.board import Board
 from raxss.study.cells import Cell, cell_of, done, run_cell
 from raxss.study.result import CellResult
@@ -388,14 +388,12 @@ def _alone(out: Path) -> Iterator[None]:
         file = open(place, "ab")  # noqa: SIM115 (closed below, outside of what names outputs)
     with file:
         try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            held = lock(file)
+        except OSError:
+            held = True  # no locks here: two runs do the same work, and each file is written whole by either
+        if not held:
             raise OutputError(
                 errno.EBUSY,
                 f"another run is writing to {out.name!r}; wait for its end, or choose another place",
-            ) from error
-        except (ImportError, OSError):
-            pass  # no locks here: two runs do the same work, and each file is written whole by either
+            )
         yield

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from raxss.config import RetrievalConfig, WindowConfig
 from raxss.datasets import DATASETS, plan_dataset
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
-from raxss.prepared.folder import PreparedCollection, canonical_hash, is_prepared, read_prepared
+from raxss.prepared.folder import PreparedCollection, is_prepared, read_prepared
 from raxss.prepared.preparing import prepare
 from raxss.recordings.manifest_plan import plan_manifest
 from raxss.recordings.series import SeriesCollection
 from raxss.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
-from raxss.storage import make_folder, write_text
+from raxss.storage import canonical_hash, make_folder, write_text
 from raxss.study.study import Study, StudyDataset
 from raxss.study.systems import System
 

@@ -13,14 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from raxss.errors import DataError, LabelError, SignalError
-from raxss.inputs import as_groups, as_labels, as_series, check_preparation, check_rates, common_preparation
+from raxss.errors import SignalError
+from raxss.fitting import drawn_seed, validation_split
+from raxss.inputs import (
+    as_classes,
+    as_groups,
+    as_labels,
+    as_series,
+    check_preparation,
+    check_rates,
+    check_validation,
+    common_preparation,
+    forget_fit,
+)
 from raxss.preparation import check_series
 from raxss.recordings.series import Series
-from raxss.splits import hold_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,50 +78,24 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         validation_fraction: float = 0.0,
     ) -> Given:
         """Check what `fit` is given, and set what is known before anything is learned."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)  # a fit that fails must not leave a mixture of two
+        forget_fit(self)
         series = as_series(X, estimator=self, reset=True)
         labels, groups = as_labels(y, series), as_groups(groups, series)
         others = [] if validation is None else as_series(validation, estimator=self, reset=False)
         check_series(series + others)
         preparation = common_preparation(series + others)
         check_rates(series + others)
-        classes, targets = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise LabelError(
-                f"all {len(labels)} labels are {classes.tolist()[0]!r}, which is one class; at least two "
-                "classes are needed to fit a classifier. Add series of another class."
-            )
-        self.classes_, self.preparation_, self.n_variates_ = classes, preparation, series[0].n_variates
-        self.seed_ = _seed(self.random_state)
-        if validation is not None and not others:
-            validation_fraction = 0.0  # a split without a validation part: nothing is chosen
+        self.classes_, targets = as_classes(labels)
+        self.preparation_, self.n_variates_ = preparation, series[0].n_variates
+        self.seed_ = drawn_seed(self.random_state)
         if others:
-            return Given(series, targets, others, self._validation_targets(others, series))
-        if validation_fraction == 0:
-            return Given(series, targets, [], targets[:0])
-        kept, held = hold_out(labels, groups=groups, fraction=validation_fraction, seed=self.seed_)
-        if len(np.unique(targets[kept])) < len(classes):  # too few groups: learn from all of them
-            kept, held = np.arange(len(series)), np.arange(0)
+            other_labels = as_labels(None, others)
+            check_validation(series + others, np.concatenate([labels, other_labels]), len(series))
+            return Given(series, targets, others, np.searchsorted(self.classes_, other_labels))
+        fraction = validation_fraction if validation is None else 0.0  # an empty part: nothing is chosen
+        kept, held = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
         parts = [[series[index] for index in part] for part in (kept, held)]
         return Given(parts[0], targets[kept], parts[1], targets[held])
-
-    def _validation_targets(self, others: list[Series], series: list[Series]) -> NDArray[np.int64]:
-        labels = as_labels(None, others)
-        missing = set(labels.tolist()) - set(self.classes_.tolist())
-        if missing:
-            raise LabelError(
-                f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
-                "needs one to learn from. Move a group of that label into the training part."
-            )
-        seen = {one.digest: one.name for one in series}
-        for one in others:
-            if one.digest in seen:
-                raise DataError(
-                    f"validation series {one.name!r} has the samples of training series {seen[one.digest]!r}; the "
-                    "choice would look at what was learned. Leave it out of one of them."
-                )
-        return np.asarray(np.searchsorted(self.classes_, labels), dtype=np.int64)
 
     def _asked(self, X: Any) -> list[Series]:
         """Check what a fitted estimator is asked about."""
@@ -152,9 +135,3 @@ def require_finite(probabilities: NDArray[np.float64], series: list[Series]) -> 
             "network has diverged. Check the scaling, or lower lr."
         )
     return probabilities
-
-
-def _seed(random_state: Any) -> int:
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -40,7 +40,6 @@ from raxss.study.baselines.loop import (
     train_network,
     training_settings,
 )
-from raxss.windows import windows_of
 
 POOLINGS = ("attention", "conjunctive")
 ATTENTION_WIDTH = 8  # of the layer inside the attention, as in MILLET
@@ -277,15 +276,8 @@ class MILClassifier(Baseline):
     def _pool(self, series: list[Series], targets: NDArray[np.int64], device: torch.device) -> WindowPool:
         """Scaled series, ready for Alg. 1; windows that touch a gap are left out."""
         scaled = [self.scaling_.apply(one) for one in series]
-        cut = [windows_of(one, window_length=self.window_length_, stride=self.stride) for one in scaled]
-        return WindowPool(
-            scaled,
-            targets,
-            [np.where(one.nonfinite, np.nan, 0.0) for one in cut],
-            [np.zeros(len(one), dtype=np.bool_) for one in cut],
-            window_length=self.window_length_,
-            stride=self.stride,
-            device=device,
+        return WindowPool.of_equals(
+            scaled, targets, window_length=self.window_length_, stride=self.stride, device=device
         )
 
     def _build(self, n_outputs: int) -> BagNetwork:
