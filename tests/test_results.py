@@ -1,0 +1,44 @@
+"""What is committed under results/ says the same in its tables as in its predictions, and leaves no system out."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+
+from raxss.study.result import CellResult
+from raxss.study.systems import SYSTEMS
+
+RESULTS = Path(__file__).parents[1] / "results"
+FOLDERS = sorted(one.parent.name for one in RESULTS.glob("*/results.csv"))
+
+
+def test_the_first_table_has_every_system_with_its_time():
+    table = pd.read_csv(RESULTS / "first" / "results.csv")
+    assert set(SYSTEMS) <= set(table["system"])
+    assert (table["seconds"] > 0).all()
+    assert table["error"].isna().all()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_each_row_is_what_scikit_learn_makes_of_its_predictions(folder):
+    table = pd.read_csv(RESULTS / folder / "results.csv")
+    cells = {}
+    for path in (RESULTS / folder / "cells").glob("*/*.json"):
+        if not path.name.endswith(".facts.json"):
+            one = CellResult.read(path)  # its seal is looked at
+            cells[one.dataset, one.system, one.seed, one.config_hash] = one
+    assert len(cells) == len(table) > 0
+    for row in table.itertuples():
+        one = cells[row.dataset, row.system, row.seed, row.config_hash]
+        labels = np.array(one.labels)
+        guessed = np.array(one.classes)[one.probabilities.argmax(axis=1)]
+        assert row.accuracy == pytest.approx(accuracy_score(labels, guessed))
+        if one.positive is not None:
+            positive = labels == one.positive
+            scores = one.probabilities[:, one.classes.index(one.positive)]
+            assert row.auc == pytest.approx(roc_auc_score(positive, scores))
+            assert row.f1 == pytest.approx(f1_score(positive, guessed == one.positive))
+        # Every test series once, and each with its group.
+        assert len(set(one.names)) == len(one.names) == len(one.groups) == row.n_test
