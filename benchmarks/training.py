@@ -344,7 +344,8 @@ def _parts(task: Task, batch: int, *, n_repeats: int) -> dict[str, float]:
             optimizer.zero_grad()
         if task.device.type == "cuda":
             ticks: list[float] = []
-            _steps(task, learner, pool, batch, 24, lambda step: ticks.append(time.perf_counter()))
+            # A learner of its own: while this one's last pass is kept, a step of it cannot be recorded.
+            _steps(task, task.learner(), pool, batch, 24, lambda step: ticks.append(time.perf_counter()))
             # The first steps are queued piece by piece; those behind the recording as one graph each.
             seconds["host, to queue a step in pieces"] = np.diff(ticks[: STEPS_BEFORE_REPLAY + 1]).tolist()
             seconds["host, to queue a step"] = np.diff(ticks[STEPS_BEFORE_REPLAY + 2 :]).tolist()[:8]

@@ -1,8 +1,6 @@
 """On a CUDA device: an epoch without a wait, the same bits again, and memory that is too small."""
 
-import contextlib
 import logging
-import warnings
 from functools import partial
 
 import numpy as np
@@ -22,7 +20,7 @@ from raxss.sampling import epoch_order
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
 from raxss.training import feature_moments, train, train_epoch, validate
-from toys import assert_same_bits, weights_of
+from toys import assert_same_bits, waiting, weights_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -59,17 +57,6 @@ def learner_of(backbone="patchtst", *, learned=False, device=DEVICE):
     torch.manual_seed(0)
     network = build_backbone(backbone, n_variates=1, window_length=LENGTH, n_outputs=1)
     return Learner(network, temperature=0.1, learned=learned).to(device)
-
-
-@contextlib.contextmanager
-def waiting(mode):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the mode is a prototype
-        torch.cuda.set_sync_debug_mode(mode)
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("on_host", [False, True])
@@ -116,6 +103,22 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
     assert_same_bits(ends[0][0], ends[1][0])
     assert [row["train_loss"] for row in ends[0][1]] == [row["train_loss"] for row in ends[1][1]]
     assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 192) - 10  # all but the first were replayed
+
+
+def test_a_step_that_cannot_be_recorded_says_so_and_ends_bit_for_bit_where_plain_steps_end(rng, caplog):
+    pool, config = pool_of(rng), TrainingConfig(batch_size=192, max_epochs=2, patience=0, **PAPER)
+    ends, stream = [], torch.cuda.current_stream()
+    for capturable in (True, False):
+        learner = learner_of()
+        # It asks the device for a number, which a recording does not allow.
+        learner.backbone.register_forward_pre_hook(lambda network, given: float(given[0].sum()) and None)
+        learner.backbone.capturable = capturable
+        with caplog.at_level(logging.WARNING, logger="raxss"):
+            train(learner, pool, None, config=config, seed=5, fingerprint="toy")
+        ends.append(weights_of(learner))
+    assert_same_bits(*ends)  # dropout too: the generator is not left in the middle of a recording
+    assert torch.cuda.current_stream() == stream
+    assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["a step cannot be recorded"]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

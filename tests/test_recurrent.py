@@ -13,6 +13,7 @@ from raxss.backbones.patches import PatchTokens
 from raxss.backbones.recurrent import _states
 from raxss.errors import BackboneError, ConfigError, EmptyDataError
 from raxss.prediction import exact_arithmetic
+from toys import waiting
 
 NAMES = ["gru", "lstm", "mamba"]
 LENGTHS = [1, 63, 64, 65, 1024, 5000]
@@ -319,11 +320,8 @@ def test_cpu_and_gpu_agree_and_a_forward_pass_never_waits(name):
         expected = network(batch, n_samples)
         network, batch, n_samples = network.cuda(), batch.cuda(), n_samples.cuda()
         network(batch, n_samples)  # compiles
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with waiting("error"):
             found = network(batch, n_samples)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-4)
 
 

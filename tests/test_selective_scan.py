@@ -19,6 +19,7 @@ import naive_networks_scan as naive
 from raxss.backbones import selective_scan_numba, selective_scan_triton
 from raxss.backbones.selective_scan import CHUNK, plain_scan, selective_scan
 from raxss.errors import BackboneError
+from toys import waiting
 
 NAMES = ("x", "delta", "A", "B", "C", "D")
 # batch, length, width, n_states: shorter than a chunk, one step more than chunks, channels that fill no register
@@ -154,12 +155,9 @@ def test_on_a_gpu_the_numbers_are_those_of_the_definition_the_same_bits_twice_an
         for one in inputs:
             one.grad = None
         given = torch.randn(shape[:3], generator=torch.Generator().manual_seed(5)).cuda()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with waiting("error"):
             y = selective_scan(*inputs)
             y.backward(given)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         passes.append({"y": y.detach()} | {n: one.grad for n, one in zip(NAMES, inputs, strict=True)})
     assert all(torch.equal(passes[0][name], passes[1][name]) for name in passes[0])
     exact = outcome(plain_scan, make(*shape, kind=torch.float64))

@@ -1,5 +1,8 @@
 """Small series and networks that several tests share."""
 
+import contextlib
+import warnings
+
 import numpy as np
 import torch
 from torch import nn
@@ -44,3 +47,15 @@ def assert_same_bits(first, second):
     assert first.keys() == second.keys()
     for name in first:
         assert torch.equal(first[name], second[name]), name
+
+
+@contextlib.contextmanager
+def waiting(mode):
+    """What torch does where a call would wait for a GPU: "error" raises."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -162,7 +162,7 @@ class ReplayedStep:
         """Record a step without taking it; where that cannot be, say so once and go on plainly."""
         graph, self._indices = torch.cuda.CUDAGraph(), indices.clone()
         try:
-            with torch.cuda.graph(graph):
+            with _as_before_an_error(indices.device), torch.cuda.graph(graph):
                 self._loss = self._step(self._indices)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
@@ -172,6 +172,19 @@ class ReplayedStep:
             return False
         self._graph = graph
         return True
+
+
+@contextmanager
+def _as_before_an_error(device: torch.device) -> Iterator[None]:
+    """Where a recording fails, torch leaves stream and random numbers in the middle of it: put them back."""
+    stream = torch.cuda.current_stream(device)
+    try:
+        yield
+    except RuntimeError:
+        torch.cuda.set_stream(stream)
+        generator = torch.cuda.default_generators[stream.device_index]
+        generator.graphsafe_set_state(generator.clone_state())  # a copy does not believe that it is recorded
+        raise
 
 
 def step_for(
