@@ -29,6 +29,7 @@ from benchmarks.scaling import (
     modelled_seconds,
     terms_of_retrieval,
 )
+from benchmarks.telling import Results
 from raxss import storage
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -44,8 +45,7 @@ def _share_of_entries(n_windows: int) -> float:
 def write(results: Path = RESULTS, docs: Path = DOCS) -> str:
     """Write the page and its figure; the text is also returned."""
     everything = read_all(results)
-    measured = {name: parts["scaling"]["results"] for name, parts in everything.items() if "scaling" in parts}
-    if measured:
+    if any("scaling" in parts for parts in everything.values()):
         storage.write_bytes(docs / "scaling.png", figure(everything))
     text = page(everything)
     storage.write_text(docs / "scaling.md", text)
@@ -54,10 +54,9 @@ def write(results: Path = RESULTS, docs: Path = DOCS) -> str:
 
 def page(everything: Everything) -> str:
     """The text of docs/scaling.md."""
-    measured = {name: parts["scaling"]["results"] for name, parts in everything.items() if "scaling" in parts}
-    costs = {name: costs_of(one) for name, one in measured.items()}
+    costs = {name: _costs(parts) for name, parts in everything.items() if "scaling" in parts}
     sections = [_HEAD, _MODEL]
-    if not measured:
+    if not costs:
         return (
             "\n\n".join([*sections, "Nothing has been measured yet: `python -m benchmarks scaling`."]) + "\n"
         )
@@ -65,6 +64,7 @@ def page(everything: Everything) -> str:
         "## Measured",
         "![Cost against length, windows, batch and channels on logarithmic axes; lines are the model](scaling.png)",
         _measured_tables(everything, costs),
+        *([_KERNEL] if any("retrieval-gpu" in everything[name] for name in costs) else []),
         *_terms(everything),
         "## An archive of 10,000 patients",
         _ARCHIVE,
@@ -114,6 +114,9 @@ needed, and the number of channels does not.
 *Many machines.* Channels do not know of each other. Work is handed out by the channel and nothing is exchanged, so
 64 GPUs take a 64th of the time of one, as long as channels outnumber them by far and the disks keep up."""
 
+_KERNEL = """On a GPU a pair is so cheap that the host's work on the lists hides it at every length measured here.
+Its price is therefore that of the kernel alone, in the part retrieval-gpu; what is left is lists and calls."""
+
 _ARCHIVE = f"""Prediction with evidence of every channel, computed from the constants above by `archive_cost` in
 `benchmarks/scaling.py`. Assumed: 100 channels a patient, recorded at 1 kHz, pooled 24/12, *L* = {WINDOW_LENGTH},
 *s* = {STRIDE}, *m* = {N_NEIGHBORS}; an hour or a day each. *Exact* compares all windows of a channel, *local* each
@@ -123,6 +126,12 @@ archive is {2e-12 * DAY.n_series * 86_400 * DAY.rate:.0f} TB to read."""
 
 
 # ------------------------------------------------------------------------------------------------- tables
+
+
+def _costs(parts: dict[str, Results]) -> Costs:
+    """The model of one machine."""
+    kernel = parts["retrieval-gpu"]["results"] if "retrieval-gpu" in parts else None
+    return costs_of(parts["scaling"]["results"], kernel)
 
 
 def _measured_tables(everything: Everything, costs: dict[str, Costs]) -> str:
@@ -237,7 +246,7 @@ def figure(everything: Everything) -> bytes:
     axes = picture.subplots(2, 2)
     for colour, (machine, parts) in enumerate(everything.items()):
         if "scaling" in parts:
-            _draw_scaling(axes, machine, f"C{colour}", parts["scaling"]["results"])
+            _draw_scaling(axes, machine, f"C{colour}", parts["scaling"]["results"], _costs(parts))
         if "retrieval" in parts:
             _draw_strides(axes[0, 1], machine, parts["retrieval"]["results"]["cases"])
     for axis, x, y in (
@@ -260,9 +269,8 @@ def figure(everything: Everything) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_scaling(axes: Any, machine: str, colour: str, scaling: dict[str, Any]) -> None:
+def _draw_scaling(axes: Any, machine: str, colour: str, scaling: dict[str, Any], costs: Costs) -> None:
     """One machine's three series of measurements."""
-    costs = costs_of(scaling)
     retrieval, network, prediction = (scaling[name] for name in ("retrieval", "network", "prediction"))
     _panel(
         axes[0, 0],

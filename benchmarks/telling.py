@@ -59,9 +59,10 @@ def _retrieval_gpu_tables(results: Results) -> str:
         "raxss, from samples to lists on the host": results["end_to_end_ms"],
         "of that, preparing on the CPU": results["preparing_on_the_cpu_ms"],
         f"floor: bytes over {number(floors['copy_tb_per_s'])} TB/s": floors["bytes_ms"],
-        f"floor: operations over {number(floors['float64_tflops'])} TFLOP/s (float64)": floors["float64_ms"],
-        f"floor: operations over {number(floors['float32_tflops'])} TFLOP/s (float32)": floors["float32_ms"],
     }
+    for name, units in floor_units(floors).items():
+        rate = number(floors[f"{name}_tflops"])
+        names[f"floor: operations over {rate} TFLOP/s ({units})"] = floors[f"{name}_ms"]
     together = f"{many['n_series']} series of {many['n_windows_each']:,} windows"
     return "\n\n".join(
         [
@@ -82,6 +83,16 @@ def _retrieval_gpu_tables(results: Results) -> str:
             table(["signal", "error"], results["errors"].items()),
         ]
     )
+
+
+def floor_units(floors: dict[str, float]) -> dict[str, str]:
+    """The units of a GPU whose rate was measured; earlier results know nothing of matrix units.
+
+    >>> floor_units({"float64_ms": 1.1, "float64_matrix_ms": 0.5})
+    {'float64_matrix': 'float64 matrix units', 'float64': 'float64'}
+    """
+    units = {"float64_matrix": "float64 matrix units", "float64": "float64", "float32": "float32"}
+    return {name: text for name, text in units.items() if f"{name}_ms" in floors}
 
 
 def _network_tables(results: Results) -> str:
@@ -114,7 +125,7 @@ def _network_tables(results: Results) -> str:
             f"Batch {results['batch']:,}:",
             table(["", "", "windows/s", "ms", "peak GB", "ours is times as fast"], rows),
             "If only one thing took time, a training step would take:",
-            table(["", ""], results["floors_ms"].items()),
+            table(["", "ms"], [one for one in results["floors_ms"].items() if one[0] != "random_words"]),
         ]
     )
 

@@ -296,6 +296,18 @@ def test_the_constants_behind_measurements_are_found_again():
     assert min(scaling.fit([[1, 1], [1, 2]], [1.0, 3.0])) >= 0
 
 
+def test_a_gpu_s_pair_costs_what_its_kernel_took():
+    """1 ms for the 45 pairs of ten windows; then 5 ms a call is what is left of the times."""
+    kernel = {"n_windows": 10, "ours_ms": 1.0}
+    pair_s = 1e-3 / 45
+    rows = [{"n_windows": 10, "pairs": n, "seconds": 5e-3 + n * pair_s} for n in (45, 90, 900)]
+    network = [{"batch": n, "seconds": 1.0} for n in (1, 2)]
+    prediction = [{"channels": 1, "n_windows": 10, "pairs": 45, "evidence_bytes": 1, "seconds": 2.0}]
+    costs = scaling.costs_of({"retrieval": rows, "network": network, "prediction": prediction}, kernel)
+    assert costs.pair_s == pytest.approx(pair_s)
+    assert costs.call_s + scaling.entries(10) * costs.entry_s == pytest.approx(5e-3)
+
+
 def test_lists_are_changed_as_often_as_in_a_simulation(rng):
     """Similarities met in no order: how often does one enter the best ten so far?"""
     changed = 0
@@ -505,13 +517,18 @@ def test_what_a_gpu_measured_is_told_with_ratios_and_floors():
         "many": {"kernel_ms": 4.0, "n_series": 100, "n_windows_each": 4796, "end_to_end_ms": 40.0,
                  "one_by_one_ms": 400.0},
         "errors": {"offset 1e9": 3e-9}, "error": 3e-9,
-        "floors": {"copy_tb_per_s": 4.3, "bytes_ms": 0.002, "float64_tflops": 32.0, "float64_ms": 0.99,
+        "floors": {"copy_tb_per_s": 4.3, "bytes_ms": 0.002, "float64_matrix_tflops": 64.0,
+                   "float64_matrix_ms": 0.5, "float64_tflops": 32.0, "float64_ms": 0.99,
                    "float32_tflops": 57.0, "float32_ms": 0.56},
     }  # fmt: skip
     found = figures_of("retrieval-gpu", results)
     assert found == {"retrieval-gpu": 2.0, "retrieval-gpu-error": 3e-9}
     row = next(line for line in telling.part_tables("retrieval-gpu", results).splitlines() if "tf32" in line)
     assert row.split("|")[-2].strip() == "14.5"
+    told = telling.part_tables("retrieval-gpu", results)
+    floor = next(line for line in told.splitlines() if "64 TFLOP/s (float64 matrix units)" in line)
+    assert floor.split("|")[-2].strip() == "0.25"
+    assert "operations in float64 matrix units 0.5 ms, float64 0.99 ms" in report._gpu_beside(results)
     source = (ROOT / "benchmarks" / "retrieval_gpu.py").read_text()
     assert [
         name for name in (*results, *results["many"], *results["floors"]) if f'"{name}"' not in source

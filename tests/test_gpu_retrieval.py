@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from raxss.retrieval import front, on_cuda, on_torch
+from raxss.retrieval import cuda_layout, front, on_cuda, on_torch
+from raxss.retrieval.cuda_layout import SHAPES
 from raxss.retrieval.front import retrieve
 from raxss.retrieval.many import retrieve_many
-from raxss.retrieval.on_cuda import Shape
 
 pytestmark = [
     pytest.mark.gpu,
@@ -157,11 +157,11 @@ def test_the_same_bits_come_twice():
     np.testing.assert_array_equal(first.neighbors, second.neighbors)
 
 
-@pytest.mark.parametrize("shape", [Shape(4, 8), Shape(2, 4), Shape(1, 4)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_blocks_of_another_shape_give_the_same_lists(shape, monkeypatch):
     samples = signals()["bursts"]
     before = retrieve(samples, window_length=128, stride=5, device="cuda")
-    monkeypatch.setattr(on_cuda, "_SHAPES", [shape])
+    monkeypatch.setattr(cuda_layout, "SHAPES", [shape])
     after = retrieve(samples, window_length=128, stride=5, device="cuda")
     np.testing.assert_array_equal(after.neighbors, before.neighbors)
     np.testing.assert_allclose(after.similarity, before.similarity, rtol=0, atol=CLOSE)
@@ -182,7 +182,7 @@ def test_launches_of_little_memory_give_the_same_lists(monkeypatch):
         ({"n_neighbors": 33}, "n_neighbors is 33"),
         ({}, "ran out of memory"),
         ({}, "compute capability 7.5"),
-        ({}, "0.001 GB free"),
+        ({}, "1.0 MB free"),
     ],
 )
 def test_where_the_kernel_cannot_be_used_it_is_said_once_and_the_lists_are_the_same(

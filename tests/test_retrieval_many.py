@@ -6,10 +6,12 @@ import torch
 
 from raxss.errors import ConfigError, DataError
 from raxss.recordings.series import Series
-from raxss.retrieval import on_cuda, on_torch
+from raxss.retrieval import on_torch
+from raxss.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
+from raxss.retrieval.cuda_plan import plan
 from raxss.retrieval.front import ask, retrieve
 from raxss.retrieval.many import retrieve_many
-from raxss.retrieval.on_cuda import Shape, lay_out_on, plan, why_not
+from raxss.retrieval.on_cuda import read_keys, why_not
 
 CPU = torch.device("cpu")
 LENGTHS = (1, 7, 32, 33, 40, 200, 777, 3000)
@@ -105,30 +107,49 @@ def test_the_tables_of_the_launches_cover_every_row_and_every_column_in_reach(
 ):
     some = searches([*series[4:], series[7][::-1] * np.where(np.arange(3000) < 900, 1e4, 1.0)], **settings)
     layout = lay_out_on(CPU, some)
-    n_rows, seen = 64, set()
+    n_rows, chunk, seen = layout.shape.rows, layout.shape.chunk, set()
     owner = {int(origin): search for origin, search in zip(layout.origins, some, strict=True)}
-    for tables in plan(layout, n_rows, most_products):
+    for tables in plan(layout, most_products):
         assert tables.n_products <= most_products or len(tables.blocks) == 1
         taken = np.zeros(tables.n_products, int)
         for target, begin, end in tables.groups.permute(0, 2, 1).reshape(-1, 3).tolist():
             taken[target + begin : target + end] += 1
         assert taken.max() == 1  # no two anchors write to the same place
-        for origin, row, n, segment, n_segments, centre in tables.blocks.tolist():
+        assert tables.n_partial == len(tables.merges) == 0  # series that are together are not divided
+        for (
+            origin,
+            row,
+            n,
+            n_windows,
+            segment,
+            n_segments,
+            centre,
+            start,
+            low,
+            high,
+            column,
+            goes_to,
+        ) in tables.blocks.tolist():
             search = owner[origin]
+            assert n_windows == search.n_windows
+            assert goes_to < 0
             assert (origin, row) not in seen
             seen.add((origin, row))
             assert 0 <= centre < n_segments
-            assert int(tables.row_masks[(origin + row) // 8]) & 1
             mine = tables.segments[segment : segment + n_segments].tolist()
-            columns = [c + k for c, n_strips, _ in mine for k in range(n_strips * layout.shape.width)]
-            assert len(columns) == len(set(columns))
+            ends = [at + n_chunks * chunk for at, n_chunks in mine]
+            assert [at for at, _ in mine[1:]] == ends[:-1]
+            # A pair comes by at most a chunk before its column.
             needed = range(max(row - search.farthest, 0), min(row + n + search.farthest, search.n_windows))
-            assert set(needed) <= set(columns)
-            # What the block starts from was computed: its first row, and the edge of every segment.
-            first = int(tables.row_anchors[origin + row])
-            assert taken[first + origin + needed[0]] == taken[first + origin + needed[-1]] == 1
-            for column, _, edge in mine:
-                assert taken[edge + origin + row - (column == 0)] == 1
+            assert mine[0][0] <= needed[0] - chunk + 1
+            assert needed[-1] < ends[-1]
+            # Where diagonals begin was computed: in the first row, and in the first column.
+            assert low <= max(needed[0] - n_rows, 0)
+            assert high > needed[-1]
+            assert (taken[start + origin + low : start + origin + high] == 1).all()
+            assert (column > -(2**61)) == (low == 0)
+            if low == 0:
+                assert (taken[column + origin + row : column + origin + row + n] == 1).all()
     assert seen == {
         (int(origin), row)
         for origin, search in zip(layout.origins, some, strict=True)
@@ -136,14 +157,41 @@ def test_the_tables_of_the_launches_cover_every_row_and_every_column_in_reach(
     }
 
 
+@pytest.mark.parametrize("n_samples", [33, 36, 60, 777, 3000])
+@pytest.mark.parametrize("most_products", [10**9, 9_000, 3_000])
+@pytest.mark.parametrize("settings", [{}, {"bank": "local", "bank_size": 100}])
+def test_a_series_alone_is_divided_and_the_parts_of_a_block_have_all_its_columns_and_one_list(
+    rng, n_samples, most_products, settings
+):
+    (search,) = searches([rng.normal(size=n_samples)], **settings)
+    layout = lay_out_on(CPU, [search])
+    n_rows, chunk, n = layout.shape.rows, layout.shape.chunk, search.n_windows
+    merged = []
+    for tables in plan(layout, most_products):
+        taken = np.zeros(tables.n_partial, int)
+        for first, n_parts, place, height in tables.merges.tolist():
+            parts = tables.blocks[tables.blocks[:, 1] == place].tolist()
+            assert len(parts) == n_parts > 1
+            assert [part[11] for part in parts] == [first + which * n_rows for which in range(n_parts)]
+            assert {part[2] for part in parts} == {height}
+            taken[first : first + n_parts * n_rows] += 1
+            mine = [one for part in parts for one in tables.segments[part[4] : part[4] + part[5]].tolist()]
+            ends = [at + n_chunks * chunk for at, n_chunks in mine]
+            assert [at for at, _ in mine[1:]] == ends[:-1]
+            assert min(n_chunks for _, n_chunks in mine) >= 1
+            assert mine[0][0] <= max(place - search.farthest, 0) + 1 - chunk
+            assert ends[-1] >= min(place + height + search.farthest, n)
+            merged += range(place, place + height)
+        assert (taken == 1).all()
+    assert merged == list(range(n))  # a few blocks for so many processors: all are divided
+
+
 def test_factors_on_the_device_are_the_steps_of_the_recurrence(rng):
     (search,) = searches([rng.normal(size=(2, 300)).cumsum(axis=1)])
     layout = lay_out_on(CPU, [search])
     windows = search.windows - search.means[:, :, np.newaxis]
     products = np.einsum("vil,vjl->ij", windows, windows)
-    rows = layout.rows.flatten(1, 3).transpose(1, 2).flatten(0, 1)  # (n_places, n_terms)
-    columns = layout.columns.flatten(1, 3).permute(0, 3, 2, 1).flatten(0, 2)
-    steps = (rows @ columns.T).numpy()[: search.n_windows, : search.n_windows]
+    steps = (layout.rows @ layout.columns.T).numpy()[: search.n_windows, : search.n_windows]
     np.testing.assert_allclose(
         steps[1:, 1:], products[1:, 1:] - products[:-1, :-1], atol=1e-9 * products.max()
     )
@@ -152,19 +200,18 @@ def test_factors_on_the_device_are_the_steps_of_the_recurrence(rng):
 
 def test_what_the_kernel_cannot_do_is_named(series):
     some = searches([series[-1]])[0]
-    assert on_cuda.shape_of(some, CPU) == Shape(8, 8)
+    assert lay_out_on(CPU, [some]).shape == Shape(1, 8)
     wide = ask(
         np.zeros((400, 200)) + np.random.default_rng(1).normal(size=(400, 200)),
         **{"window_length": 32, "stride": 2, "measure": "pearson", "n_neighbors": 4, "exclusion": 0},
         **{"spread": 0, "bank": "series", "features": None},
     ).search
-    assert on_cuda.shape_of(wide, CPU) is None
-    assert on_cuda.too_much_for_it(some, CPU) is None
-    assert "one stride is 1600 products" in on_cuda.too_much_for_it(wide, CPU)
+    assert too_much_for_it(some, CPU) is None
+    assert "one stride is 1600 products" in too_much_for_it(wide, CPU)
     (many,) = searches([series[-1]], n_neighbors=33)
-    assert "n_neighbors is 33, and it lists at most 32" in on_cuda.too_much_for_it(many, CPU)
+    assert "n_neighbors is 33, and it lists at most 32" in too_much_for_it(many, CPU)
     (apart,) = searches([series[-1]], spread=10)
-    assert "spread" in on_cuda.too_much_for_it(apart, CPU)
+    assert "spread" in too_much_for_it(apart, CPU)
 
 
 @pytest.fixture
@@ -186,7 +233,8 @@ def test_an_old_gpu_is_named_as_the_reason(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-    assert why_not(torch.device("cuda", 0)) == "Tesla T4 has compute capability 7.5, needed is 8.0"
+    reason = "Tesla T4 has compute capability 7.5, and float64 matrix instructions need 8.0"
+    assert why_not(torch.device("cuda", 0)) == reason
 
 
 @pytest.mark.usefixtures("_asked_anew")
@@ -211,7 +259,7 @@ def test_a_device_that_is_not_there_is_named(series):
 def test_keys_are_read_as_similarity_and_window():
     similarity, neighbors = np.full((1, 3), -np.inf), np.full((1, 3), -1)
     keys = np.array([[(2**31 << 29) + 2**29 - 1 - 7, (-(2**32) << 29) + 2**29 - 1, -(2**63)]])
-    on_cuda.read_keys(keys, similarity, neighbors)
+    read_keys(keys, similarity, neighbors)
     np.testing.assert_array_equal(similarity, [[0.5, -1.0, -np.inf]])
     np.testing.assert_array_equal(neighbors, [[7, 0, -1]])
 

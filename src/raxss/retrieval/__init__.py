@@ -1,6 +1,7 @@
 """Within-series retrieval (Eq. 1): one front door, exact kernels for CPU and CUDA, a torch path for the rest.
 
-Read front.py first, then result.py, search.py, blocked.py and diagonal.py; on_cuda.py is diagonal.py on a GPU.
+Read front.py first, then result.py, search.py, blocked.py and diagonal.py; on_cuda.py is diagonal.py on a GPU, and
+cuda_layout.py and cuda_plan.py prepare for it.
 """
 
 from raxss.retrieval.cache import cached_retrieve, clear_cache

@@ -10,7 +10,8 @@
 
 // 16 anchors by 8 windows by 8 samples; lane l holds anchors l / 4 and l / 4 + 8 of samples l % 4 and l % 4 + 4,
 // and window l / 4 of these samples. The halves of the anchors are the first index of the sums.
-__device__ __forceinline__ void multiply(double (&low)[2], double (&up)[2], const double (&a)[4], double x, double y) {
+__device__ __forceinline__ void multiply(double (&low)[2], double (&up)[2], const double (&a)[4], double x,
+                                         double y) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -29,14 +30,13 @@ __device__ __forceinline__ void multiply(double (&low)[2], double (&up)[2], cons
 }
 
 extern "C" __global__ void __launch_bounds__(128) anchors(
-    const double* __restrict__ centred,  // (n_groups, n_phases, depth, 16) the anchors, and room for 8 more samples
-    const double* __restrict__ rests,    // (n_groups, n_variates, 16) what rounding leaves of their sums
-    const double* __restrict__ phases,   // (n_phases, n_places) samples by their place within a stride
-    const double* __restrict__ means,    // (n_variates, n_places) of the windows
-    const long long* __restrict__ groups,  // (n_groups, 48): where each anchor's products go, from and to which window
+    const double* __restrict__ phases,  // (n_variates * stride, n_places) samples by their place within a stride
+    const double* __restrict__ means,   // (n_variates, n_places) of the windows
+    const long long* __restrict__ places,  // (n_groups, 16) of the anchors
+    const long long* __restrict__ groups,  // (n_groups, 3, 16): where their products go, from and to which window
     const long long* __restrict__ tasks,   // (n_blocks, 2): group, first window
     double* __restrict__ products,
-    int n_phases, int n_variates, int depth, int n_places) {
+    int n_variates, int stride, int length, int n_places) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const long long group = tasks[2 * blockIdx.x];
     const long long first = tasks[2 * blockIdx.x + 1] + warp * 8 * TILES;
@@ -48,36 +48,59 @@ extern "C" __global__ void __launch_bounds__(128) anchors(
         for (int tile = 0; tile < TILES; ++tile) sums[half][tile][0] = sums[half][tile][1] = 0.0;
 
     const int row = lane >> 2, step = lane & 3;  // of the matrix instruction's operands
-    const double* a = centred + group * n_phases * depth * GROUP + step * GROUP + row;
-    for (int phase = 0; phase < n_phases; ++phase) {
-        // x[t] and y[t]: 4 samples, and the 4 behind them, of the windows of tile t. Eight samples on, a tile's are
-        // those that the next tile has now.
-        const double* b = phases + (long long)phase * n_places + first + row + step;
-        double x[TILES], y[TILES];
+    const long long low = places[group * GROUP + row], up = places[group * GROUP + row + 8];
+    for (int variate = 0; variate < n_variates; ++variate) {
+        const double* mean = means + (long long)variate * n_places;
+        const double mean_low = mean[low], mean_up = mean[up];
+        double rest[2] = {0.0, 0.0};  // what rounding leaves of the anchors' sums
+        for (int phase = 0; phase < stride; ++phase) {
+            const double* samples = phases + (long long)(variate * stride + phase) * n_places;
+            const int depth = (length - phase + stride - 1) / stride;  // samples of this phase
+            // x[t] and y[t]: 4 samples, and the 4 behind them, of the windows of tile t. Eight samples on, a
+            // tile's are those that the next tile has now.
+            const double* b = samples + first + row + step;
+            double x[TILES], y[TILES];
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-            x[tile] = b[8 * tile];
-            y[tile] = b[8 * tile + 4];
-        }
-        b += 8 * TILES;
-        double now[4] = {a[0], a[8], a[4 * GROUP], a[4 * GROUP + 8]};
+            for (int tile = 0; tile < TILES; ++tile) {
+                x[tile] = b[8 * tile];
+                y[tile] = b[8 * tile + 4];
+            }
+            b += 8 * TILES;
+            const double *a_low = samples + low + step, *a_up = samples + up + step;
+            double now[4] = {a_low[0], a_up[0], a_low[4], a_up[4]};
 #pragma unroll 1
-        for (int place = 0; place < depth; place += 8) {
-            const double next_x = b[place], next_y = b[place + 4];
-            a += 8 * GROUP;  // the last one reads past its phase, into the next or the spare room at the end
-            const double next[4] = {a[0], a[8], a[4 * GROUP], a[4 * GROUP + 8]};
+            for (int place = 0; place < depth; place += 8) {
+                const double next_x = b[place], next_y = b[place + 4];
+                const double next[4] = {a_low[place + 8], a_up[place + 8], a_low[place + 12], a_up[place + 12]};
+                const bool inside = place + step < depth, inside_4 = place + step + 4 < depth;
+                const double a[4] = {inside ? now[0] - mean_low : 0.0, inside ? now[1] - mean_up : 0.0,
+                                     inside_4 ? now[2] - mean_low : 0.0, inside_4 ? now[3] - mean_up : 0.0};
+                rest[0] += a[0] + a[2];
+                rest[1] += a[1] + a[3];
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile)
+                    multiply(sums[0][tile], sums[1][tile], a, x[tile], y[tile]);
+#pragma unroll
+                for (int tile = 0; tile + 1 < TILES; ++tile) {
+                    x[tile] = x[tile + 1];
+                    y[tile] = y[tile + 1];
+                }
+                x[TILES - 1] = next_x;
+                y[TILES - 1] = next_y;
+#pragma unroll
+                for (int part = 0; part < 4; ++part) now[part] = next[part];
+            }
+        }
+        // The windows were not centred, which matters only as far as the anchor's sum is not 0.
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            rest[half] += __shfl_xor_sync(0xffffffffu, rest[half], 1);
+            rest[half] += __shfl_xor_sync(0xffffffffu, rest[half], 2);
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile)
-                multiply(sums[0][tile], sums[1][tile], now, x[tile], y[tile]);
 #pragma unroll
-            for (int tile = 0; tile + 1 < TILES; ++tile) {
-                x[tile] = x[tile + 1];
-                y[tile] = y[tile + 1];
-            }
-            x[TILES - 1] = next_x;
-            y[TILES - 1] = next_y;
-#pragma unroll
-            for (int part = 0; part < 4; ++part) now[part] = next[part];
+                for (int side = 0; side < 2; ++side)
+                    sums[half][tile][side] -= rest[half] * mean[first + 8 * tile + 2 * step + side];
         }
     }
 #pragma unroll
@@ -90,12 +113,7 @@ extern "C" __global__ void __launch_bounds__(128) anchors(
             for (int side = 0; side < 2; ++side) {
                 const long long window = first + 8 * tile + 2 * step + side;
                 if (window < from || window >= to) continue;
-                double value = sums[half][tile][side];
-                // The windows were not centred, which matters only as far as the anchor's sum is not 0.
-                for (int variate = 0; variate < n_variates; ++variate)
-                    value -= rests[(group * n_variates + variate) * GROUP + anchor] *
-                             means[(long long)variate * n_places + window];
-                products[target + window] = value;
+                products[target + window] = sums[half][tile][side];
             }
     }
 }

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from raxss.errors import ConfigError
 from raxss.memory import free_on_gpu, gigabytes
+from raxss.retrieval.cuda_layout import bytes_needed, too_much_for_it
 from raxss.retrieval.diagonal import nearest_on_cpu, suits_diagonals
 from raxss.retrieval.kernels import GRID, NONE
-from raxss.retrieval.on_cuda import bytes_needed, nearest_on_cuda, too_much_for_it, why_not
+from raxss.retrieval.on_cuda import nearest_on_cuda, why_not
 from raxss.retrieval.search import Search
 
 Lists = tuple[NDArray[np.float64], NDArray[np.int64]]
