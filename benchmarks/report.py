@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS, number, table
 from benchmarks.contenders import FAISS, FAISS_TOLD, STUMPY, TORCH
-from benchmarks.telling import Results, floor_units, part_tables
+from benchmarks.telling import FLOOR_UNITS, Results, part_tables
 from raxss import storage
 
 NOTES = Path(__file__).parent / "NOTES.md"
@@ -145,7 +145,7 @@ def _share_beside(results: Results) -> str:
 
 def _gpu_beside(results: Results) -> str:
     many, floors = results["many"], results["floors"]
-    operations = [f"{units} {number(floors[f'{name}_ms'])} ms" for name, units in floor_units(floors).items()]
+    operations = [f"{units} {number(floors[f'{name}_ms'])} ms" for name, units in FLOOR_UNITS.items()]
     return (
         f"torch in tf32 {number(results['torch_tf32_ms'])} ms; floors: bytes {number(floors['bytes_ms'])} ms, "
         f"operations in {', '.join(operations)}; "

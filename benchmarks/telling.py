@@ -14,6 +14,11 @@ from typing import Any
 from benchmarks.common import number, table
 
 Results = dict[str, Any]
+FLOOR_UNITS = {
+    "float64_matrix": "float64 matrix units",
+    "float64": "float64",
+    "float32": "float32",
+}  # of a GPU
 
 
 def part_tables(part: str, results: Results) -> str:
@@ -60,7 +65,7 @@ def _retrieval_gpu_tables(results: Results) -> str:
         "of that, preparing on the CPU": results["preparing_on_the_cpu_ms"],
         f"floor: bytes over {number(floors['copy_tb_per_s'])} TB/s": floors["bytes_ms"],
     }
-    for name, units in floor_units(floors).items():
+    for name, units in FLOOR_UNITS.items():
         rate = number(floors[f"{name}_tflops"])
         names[f"floor: operations over {rate} TFLOP/s ({units})"] = floors[f"{name}_ms"]
     together = f"{many['n_series']} series of {many['n_windows_each']:,} windows"
@@ -83,16 +88,6 @@ def _retrieval_gpu_tables(results: Results) -> str:
             table(["signal", "error"], results["errors"].items()),
         ]
     )
-
-
-def floor_units(floors: dict[str, float]) -> dict[str, str]:
-    """The units of a GPU whose rate was measured; earlier results know nothing of matrix units.
-
-    >>> floor_units({"float64_ms": 1.1, "float64_matrix_ms": 0.5})
-    {'float64_matrix': 'float64 matrix units', 'float64': 'float64'}
-    """
-    units = {"float64_matrix": "float64 matrix units", "float64": "float64", "float32": "float32"}
-    return {name: text for name, text in units.items() if f"{name}_ms" in floors}
 
 
 def _network_tables(results: Results) -> str:
