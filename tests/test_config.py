@@ -18,6 +18,7 @@ from raxss.config import (
     BackboneConfig,
     CalibrationConfig,
     Config,
+    REFRESHES,
     PreparationConfig,
     RetrievalConfig,
     TrainingConfig,
@@ -50,6 +51,7 @@ configs = st.builds(
         n_neighbors=st.integers(1, 10_000),
         exclusion=distances,
         spread=distances,
+        refresh=st.sampled_from(REFRESHES),
     ),
     aggregation=st.builds(
         AggregationConfig,
@@ -207,6 +209,7 @@ def test_the_hash_changes_with_every_setting():
         "space": "features",
         "measure": "cosine",
         "bank": "batch",
+        "refresh": "epoch",
         "weighting": "uniform",
         "temperature": "learned",
         "calibration": "isotonic",
@@ -219,7 +222,7 @@ def test_the_hash_changes_with_every_setting():
     assert len(hashes) == 1 + len(setting_homes())
 
 
-def test_settings_without_calibration_have_the_hash_from_before_there_was_one():
+def test_settings_have_the_hash_from_before_there_were_others():
     hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "134bca7f8317"}
     assert {name: Config.preset(name).hash for name in PRESETS} == hashes
 
@@ -296,6 +299,15 @@ def test_a_setting_that_is_wrong_is_named_with_its_value(text, message):
         ("[retrieval]\nbank = 'batch'\nspread = 5", r"spread = 5 and space = 'signal'"),
         ("[retrieval]\nbank = 'batch'\nspace = 'features'", r"spread = 0 and space = 'features'"),
         ("[retrieval]\nbank = 'batch'\n[aggregation]\nweighting = 'random'", r"weighting = 'random'"),
+        ("[retrieval]\nrefresh = 'epoch'", r"refresh = 'epoch' goes with .* got space = 'signal'"),
+        (
+            "[retrieval]\nrefresh = 'epoch'\nspace = 'features'\nspread = 5",
+            r"got spread = 5 and bank = 'series'",
+        ),
+        (
+            "[retrieval]\nrefresh = 'epoch'\nspace = 'features'\nbank = 'local'",
+            r"got spread = 0 and bank = 'local'",
+        ),
         ("[aggregation]\ntemperature = 'learned'\nweighting = 'uniform'", r"weighting = 'uniform'"),
         (
             "[aggregation]\ntemperature = 'learned'\n[training]\nvalidation_fraction = 0",

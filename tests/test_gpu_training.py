@@ -18,10 +18,11 @@ from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
+from raxss.refreshing import EpochSupport, feature_moments
 from raxss.sampling import epoch_order
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
-from raxss.training import feature_moments, train, train_epoch, validate
+from raxss.training import train, train_epoch, validate
 from toys import assert_same_bits, weights_of
 
 pytestmark = [
@@ -116,6 +117,36 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
     assert_same_bits(ends[0][0], ends[1][0])
     assert [row["train_loss"] for row in ends[0][1]] == [row["train_loss"] for row in ends[1][1]]
     assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 192) - 10  # all but the first were replayed
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_replayed_step_sees_the_supports_of_its_own_epoch(rng, precision, monkeypatch):
+    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    refresh = EpochSupport(n_neighbors=5, exclusion=512, weighting="support", in_loss=True, seed=0)
+    ends, replays = [], []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True)
+        before = pool.influence.clone()
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", refresh=refresh)
+        assert not torch.equal(pool.influence, before)
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert len(replays) > 10
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_supports_are_refreshed_wherever_the_pool_lies(on_host):
+    refresh = EpochSupport(n_neighbors=5, exclusion=512, weighting="support", in_loss=True, seed=0)
+    found = []
+    for device, there in ((DEVICE, on_host), (torch.device("cpu"), False)):
+        pool = pool_of(np.random.default_rng(5), n_series=4, device=device, on_host=there)
+        refresh(learner_of("convnet", device=device), pool, None, None)
+        found.append(pool.influence.cpu())
+    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

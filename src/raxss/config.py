@@ -32,6 +32,8 @@ from raxss.storage import write_text
 MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
 MOST_NEIGHBORS = 10_000
 BANKS = ("series", "batch", "local", "sampled")
+REFRESHES = ("never", "epoch")
+ADDED_LATER = (("retrieval", "refresh"),)  # settings that do not enter a hash at their defaults
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -85,11 +87,13 @@ class RetrievalConfig:
         "series"  # who may be a neighbour; see the estimator
     )
     bank_size: int = 65_536  # windows in a local or sampled bank
+    refresh: Literal["never", "epoch"] = "never"  # of feature-space support, in training
 
     def __post_init__(self) -> None:
         one_of("retrieval.space", self.space, ("signal", "features"))
         one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
         one_of("retrieval.bank", self.bank, BANKS)
+        one_of("retrieval.refresh", self.refresh, REFRESHES)
         _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
         if self.n_neighbors > MOST_NEIGHBORS:
             raise ConfigError(
@@ -239,6 +243,7 @@ class Config:
                 f"retrieval.bank = 'batch' goes with spread = 0 and space = 'signal', got spread = "
                 f"{retrieval.spread} and space = {retrieval.space!r}. Set retrieval.bank = 'series'."
             )
+        self._check_refresh()
         if self.aggregation.temperature == "learned":
             if weighting not in ("support", "inverse"):
                 raise ConfigError(
@@ -251,13 +256,31 @@ class Config:
                     "training.validation_fraction is 0. Set it above 0, or give the temperature a number."
                 )
 
+    def _check_refresh(self) -> None:
+        """Refuse support in feature space that training could not have, or that it would have no use for."""
+        retrieval = self.retrieval
+        if retrieval.refresh == "never":
+            return
+        if retrieval.space == "signal":
+            raise ConfigError(
+                f"retrieval.refresh = {retrieval.refresh!r} goes with space = 'features', whose support changes "
+                "with the network, got space = 'signal'. Set retrieval.space = 'features', or refresh = 'never'."
+            )
+        if retrieval.spread > 0 or retrieval.bank != "series":
+            raise ConfigError(
+                f"retrieval.refresh = {retrieval.refresh!r} goes with spread = 0 and bank = 'series', got spread = "
+                f"{retrieval.spread} and bank = {retrieval.bank!r}. Set both so for fitting; prediction may change "
+                "them."
+            )
+
     @property
     def learns_temperature_by_gradient(self) -> bool:
         """Whether tau is trained with theta; else, where it is learned, it is fitted on the validation part.
 
-        The window loss does not see tau, and feature-space support begins when training is over.
+        The window loss does not see tau, and without a refresh feature-space support begins when training is over.
         """
-        in_loss = self.training.series_loss_weight > 0 and self.retrieval.space == "signal"
+        supported = self.retrieval.space == "signal" or self.retrieval.refresh != "never"
+        in_loss = self.training.series_loss_weight > 0 and supported
         return self.aggregation.temperature == "learned" and in_loss
 
     @property
@@ -363,6 +386,9 @@ class Config:
         tables = self.tables()
         if self.calibration == CalibrationConfig():
             del tables["calibration"]  # so that settings from before there was one keep their hash
+        for stage, name in ADDED_LATER:
+            if tables[stage][name] == getattr(getattr(Config(), stage), name):
+                del tables[stage][name]
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
 

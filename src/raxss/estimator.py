@@ -36,6 +36,7 @@ from raxss.fitting import (
     fitted_temperature,
     fresh_learner,
     run_fingerprint,
+    support_by_epoch,
     support_in_batch,
     validation_split,
     window_pool,
@@ -89,7 +90,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     space, measure, n_neighbors, exclusion, spread
         Eq. (1): compare windows of the signal or their features; ``"pearson"`` or ``"cosine"``; m; how far
         neighbors must start from the query, and from one another, in samples (int) or window lengths
-        (float). With ``space="features"`` training uses equal weights, and retrieval begins at prediction.
+        (float).
+    refresh
+        Of support in feature space, which changes with the network, in training. ``"never"``: training uses equal
+        weights, and retrieval begins at prediction. ``"epoch"``: from the features of all windows as each epoch
+        finds them.
     bank, bank_size
         Which windows may be neighbors. ``"series"``: all of the series, exactly. ``"local"``: the ``bank_size``
         windows nearest in time; ``"sampled"``: so many, in stretches spread evenly over the series; both for
@@ -158,6 +163,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         spread: int | float = 0,
         bank: Literal["series", "batch", "local", "sampled"] = "series",
         bank_size: int = 65_536,
+        refresh: Literal["never", "epoch"] = "never",
         calibration: Method = "none",
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
@@ -191,6 +197,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.spread = spread
         self.bank = bank
         self.bank_size = bank_size
+        self.refresh = refresh
         self.calibration = calibration
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
@@ -329,6 +336,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
             batch_support=support_in_batch(config, self.window_length_),
+            refresh=support_by_epoch(config, self.window_length_, seed=self.seed_),
             callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
         )
         self.history_ = pd.DataFrame(trained.history)

@@ -30,11 +30,13 @@ from raxss.errors import BackboneError, ConfigError, DataError
 from raxss.pool import WindowPool
 from raxss.predicting import Predictor, retrieval_settings
 from raxss.recordings.series import Series
+from raxss.refreshing import EpochSupport, Refresh, feature_moments
 from raxss.retrieval.batch import batch_support
 from raxss.retrieval.cache import cached_retrieve_many
+from raxss.retrieval.front import windows_without_shape
 from raxss.splits import hold_out
 from raxss.stepping import BatchSupport, Learner
-from raxss.training import feature_moments, fit_temperature
+from raxss.training import fit_temperature
 
 logger = logging.getLogger("raxss")
 
@@ -138,11 +140,14 @@ def window_pool(
     n_short = sum(one.n_samples < window_length for one in scaled)
     if n_short:
         logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
-    stride = config.windows.stride
-    # Feature-space support needs a trained network, so training goes with equal weights there.
-    weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
-    cutting: dict[str, Any] = {"window_length": window_length, "stride": stride, "device": device}
-    if weighting == "uniform":
+    shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
+    cutting = shape | {"device": device}
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    if retrieval.refresh != "never":  # all alike until the network has features to compare
+        without = [windows_without_shape(one.samples, **shape) for one in scaled]
+        equal = [np.where(nonfinite, np.nan, 0.0) for _, nonfinite in without]
+        return WindowPool(scaled, targets, equal, [flat for flat, _ in without], **cutting)
+    if weighting == "uniform" or retrieval.space == "features":
         return WindowPool.of_equals(scaled, targets, **cutting)
     with bar(scaled) as on_progress:
         settings = retrieval_settings(config.retrieval, **cutting)
@@ -169,6 +174,20 @@ def support_in_batch(config: Config, window_length: int) -> BatchSupport | None:
         )
 
     return support
+
+
+def support_by_epoch(config: Config, window_length: int, *, seed: int) -> Refresh | None:
+    """Retrieval in feature space for every epoch anew, where it is asked for and the weights depend on it."""
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    if retrieval.refresh == "never" or weighting == "uniform":
+        return None
+    return EpochSupport(
+        n_neighbors=retrieval.n_neighbors,
+        exclusion=retrieval.samples_of("exclusion", window_length),
+        weighting=weighting,
+        in_loss=config.training.series_loss_weight > 0,
+        seed=seed,
+    )
 
 
 def run_fingerprint(
