@@ -14,11 +14,11 @@ from raxss.aggregation import WEIGHTINGS
 from raxss.calibration import METHODS
 from raxss.config import (
     PRESETS,
+    REFRESHES,
     AggregationConfig,
     BackboneConfig,
     CalibrationConfig,
     Config,
-    REFRESHES,
     PreparationConfig,
     RetrievalConfig,
     TrainingConfig,
@@ -57,6 +57,7 @@ configs = st.builds(
         AggregationConfig,
         weighting=st.sampled_from(WEIGHTINGS),
         temperature=st.just("learned") | st.floats(1e-300, 1e300),
+        smoothing=st.floats(0, 1),
     ),
     calibration=st.builds(CalibrationConfig, calibration=st.sampled_from(METHODS)),
     training=st.builds(
@@ -277,6 +278,12 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ),
         ("[aggregation]\ntemperature = 'learnd'", r"aggregation.temperature .* got 'learnd'"),
         ("[aggregation]\ntemperature = nan", r"aggregation.temperature .* got nan"),
+        (
+            "[aggregation]\nsmoothing = 1.5",
+            r"aggregation.smoothing must be a number from 0 .* to 1 .* got 1\.5",
+        ),
+        ("[aggregation]\nsmoothing = true", r"aggregation.smoothing .* got True"),
+        ("[retrieval]\nrefresh = 'epochs'", r"retrieval.refresh is 'epochs'; did you mean 'epoch'"),
         ("[training]\nbatch_size = 0", r"training.batch_size must be a whole number of at least 1, got 0"),
         ("[training]\npatience = -1", r"training.patience must be a whole number of at least 0, got -1"),
         ("[training]\nlr = -1e-3", r"training.lr must be a number of at least 0, got -0\.001"),

@@ -4,6 +4,8 @@
     weights, posteriors (n_windows, C) -> contributions (n_windows, C)
                                        -> series_probability (C,)       Eq. (3)
 
+Posteriors may be smoothed before they are weighted: a window then speaks for its neighbours as well.
+
 With equal weights this is plain Stochastic Sparse Sampling (SSS). In training the windows of many series
 come in one batch; ``series`` then says which window belongs to which, and one vectorised pass serves all.
 Next: evidence/ takes a prediction apart again; stepping.py puts these into the loss.
@@ -197,14 +199,59 @@ def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int
     return values
 
 
+def smooth_posteriors(
+    posteriors: NDArray[np.float64],  # (n_windows, C)
+    neighbors: NDArray[np.int64],  # (n_windows, m), -1 where there is none
+    smoothing: float,
+    *,
+    unusable: NDArray[np.bool_] | None = None,  # (n_windows,)
+) -> NDArray[np.float64]:  # (n_windows, C)
+    r"""Let the neighbours of each window speak with it.
+
+    p~_k = (1 - lambda) p_k + lambda · mean over j in N_k of p_j
+
+    A window without neighbours keeps its own posterior. Windows that are unusable never speak.
+
+    Notes
+    -----
+    Under weights alpha this equals giving each window the votes that it gets as a neighbour, so a score is still a
+    convex sum of what the network said about single windows:
+
+    sum_k alpha_k p~_k = sum_j p_j [ (1 - lambda) alpha_j + lambda sum_{k: j in N_k} alpha_k / |N_k| ]
+
+    (for windows with neighbours; one without keeps its whole vote).
+
+    Examples
+    --------
+    >>> posteriors = np.array([[0.0, 1.0], [0.4, 0.6], [1.0, 0.0]])
+    >>> smooth_posteriors(posteriors, np.array([[1, 2], [0, -1], [-1, -1]]), 0.5)
+    array([[0.35, 0.65],
+           [0.2 , 0.8 ],
+           [1.  , 0.  ]])
+    """
+    heard, n_heard = np.zeros_like(posteriors), np.zeros((len(posteriors), 1))
+    for rank in neighbors.T:  # one at a time: all together would be m times as large as the posteriors
+        speaks = rank >= 0
+        if unusable is not None:
+            speaks &= ~unusable[rank]
+        heard[speaks] += posteriors[rank[speaks]]
+        n_heard[speaks] += 1.0
+    means = heard / np.maximum(n_heard, 1.0)
+    return np.where(n_heard > 0, (1.0 - smoothing) * posteriors + smoothing * means, posteriors)
+
+
 @dataclass(frozen=True, eq=False)
 class Aggregation:
     """A series probability and the parts it is made of, all float64.
 
     Attributes
     ----------
-    posteriors, contributions
-        ``(n_windows, C)``; contributions = weights × posteriors.
+    posteriors
+        ``(n_windows, C)`` what each window says by itself.
+    smoothed
+        ``(n_windows, C)`` what it says with its neighbours; None where nothing was smoothed.
+    contributions
+        ``(n_windows, C)`` weights × posteriors, the smoothed ones where there are any.
     support, influence, weights
         ``(n_windows,)``; weights = softmax(influence / temperature).
     series_probability
@@ -219,6 +266,8 @@ class Aggregation:
     series_probability: NDArray[np.float64]
     weighting: Weighting
     temperature: float
+    smoothing: float = 0.0
+    smoothed: NDArray[np.float64] | None = None
 
     @property
     def effective_windows(self) -> float:
@@ -233,6 +282,8 @@ def aggregate(
     temperature: float = 0.1,
     weighting: Weighting = "support",
     seed: int = 0,
+    smoothing: float = 0.0,
+    neighbors: NDArray[np.int64] | None = None,  # (n_windows, m)
 ) -> Aggregation:
     """Predict one series from its windows (Alg. 2), keeping every part.
 
@@ -242,6 +293,8 @@ def aggregate(
         p_k and s-bar_k of the windows. NaN support: a window that cannot be used.
     seed
         For the ``shuffled`` and ``random`` controls.
+    smoothing, neighbors
+        lambda from 0 to 1, and who speaks with whom: see `smooth_posteriors`.
 
     Examples
     --------
@@ -274,7 +327,12 @@ def aggregate(
     # Nothing that a window without weight says may reach the sum, not even as 0 × NaN.
     posteriors_[unusable] = np.nan_to_num(posteriors_[unusable])
     weights = window_weights(torch.from_numpy(influence_), temperature=temperature).numpy()
-    contributions = weights[:, None] * posteriors_
+    smoothed = None
+    if smoothing > 0:
+        if neighbors is None:
+            raise ConfigError(f"smoothing is {smoothing}, which needs neighbors; pass retrieval.neighbors.")
+        smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, unusable=unusable)
+    contributions = weights[:, None] * (posteriors_ if smoothed is None else smoothed)
     return Aggregation(
         posteriors_,
         support_,
@@ -284,6 +342,8 @@ def aggregate(
         contributions.sum(axis=0),
         weighting,
         float(temperature),
+        float(smoothing),
+        smoothed,
     )
 
 

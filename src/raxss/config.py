@@ -33,7 +33,8 @@ MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in sa
 MOST_NEIGHBORS = 10_000
 BANKS = ("series", "batch", "local", "sampled")
 REFRESHES = ("never", "epoch")
-ADDED_LATER = (("retrieval", "refresh"),)  # settings that do not enter a hash at their defaults
+#: Settings that do not enter a hash at their defaults.
+ADDED_LATER = (("retrieval", "refresh"), ("aggregation", "smoothing"))
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -127,9 +128,15 @@ class AggregationConfig:
 
     weighting: Weighting = "support"  # "uniform" is plain SSS
     temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
+    smoothing: float = 0.0  # how much of a window's posterior is that of its neighbours; 0 to 1
 
     def __post_init__(self) -> None:
         one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
+        if not (_is_number(self.smoothing) and 0 <= self.smoothing <= 1):
+            raise ConfigError(
+                f"aggregation.smoothing must be a number from 0 (a window speaks for itself) to 1 (its neighbours "
+                f"speak for it), got {self.smoothing!r}."
+            )
         if self.temperature != "learned" and not (_is_number(self.temperature) and self.temperature > 0):
             raise ConfigError(
                 f"aggregation.temperature must be a number > 0 or 'learned', got {self.temperature!r}. For the "

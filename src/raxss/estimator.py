@@ -87,6 +87,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     weighting, temperature
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
         are controls. tau > 0, or ``"learned"``.
+    smoothing
+        lambda, from 0 to 1: at prediction a window's (calibrated) posterior becomes (1 - lambda) times its own
+        plus lambda times the mean of its neighbors'. Evidence shows both.
     space, measure, n_neighbors, exclusion, spread
         Eq. (1): compare windows of the signal or their features; ``"pearson"`` or ``"cosine"``; m; how far
         neighbors must start from the query, and from one another, in samples (int) or window lengths
@@ -131,8 +134,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Notes
     -----
-    Weighting, temperature, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride can be
-    changed after fitting, with `set_params`. A calibration that was fitted can be switched off and on.
+    Weighting, temperature, smoothing, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride
+    can be changed after fitting, with `set_params`. A calibration that was fitted can be switched off and on.
 
     Examples
     --------
@@ -156,6 +159,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaling: Literal["train", "series", "none"] = "train",
         weighting: Weighting = "support",
         temperature: float | Literal["learned"] = 0.1,
+        smoothing: float = 0.0,
         space: Literal["signal", "features"] = "signal",
         measure: Literal["pearson", "cosine"] = "pearson",
         n_neighbors: int = 10,
@@ -190,6 +194,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.scaling = scaling
         self.weighting = weighting
         self.temperature = temperature
+        self.smoothing = smoothing
         self.space = space
         self.measure = measure
         self.n_neighbors = n_neighbors
@@ -473,6 +478,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             retrieval=config.retrieval,
             weighting=config.aggregation.weighting,
             temperature=self.temperature_ if learned else float(config.aggregation.temperature),
+            smoothing=float(config.aggregation.smoothing),
             calibration=calibration,
             feature_mean=self.feature_mean_,
             feature_scale=self.feature_scale_,

@@ -1,6 +1,6 @@
 """How does a fitted chain score series, one after the other?
 
-    series -> scaled windows -> posteriors (calibrated), support -> series probability and its parts
+    series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
 A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
 the other. Neither changes a score. Next: estimator.py makes the chain and asks it.
@@ -101,6 +101,7 @@ class Predictor:
     retrieval: RetrievalConfig
     weighting: Weighting
     temperature: float
+    smoothing: float
     calibration: Calibration | None
     feature_mean: NDArray[np.float64]
     feature_scale: NDArray[np.float64]
@@ -126,7 +127,7 @@ class Predictor:
         on_progress
             Told the share of all work done, also within a series.
         """
-        retrieves = with_lists or self.weighting != "uniform"
+        retrieves = with_lists or self.weighting != "uniform" or self.smoothing > 0
         scorer = Scorer(self.backbone, self.device)
         n_scored = sum(map(self.n_windows, series))
         progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
@@ -147,7 +148,7 @@ class Predictor:
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
     ) -> Iterator[NDArray[np.float64]]:
         """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
-        alone = replace(self, weighting="uniform")
+        alone = replace(self, weighting="uniform", smoothing=0.0)
         for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
             yield one.aggregation.posteriors[~np.isnan(one.aggregation.influence)]
 
@@ -204,6 +205,8 @@ class Predictor:
             temperature=self.temperature,
             weighting=self.weighting,
             seed=self.seed + zlib.crc32(np.ascontiguousarray(work.series.samples).data),
+            smoothing=self.smoothing,
+            neighbors=None if work.retrieval is None else work.retrieval.neighbors,
         )
         uncalibrated = None if self.calibration is None else told
         return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated)

@@ -60,7 +60,8 @@ class SeriesEvidence:
         One row a window, in time order: ``window, start_s, end_s, posterior_<class>..., support, weight,
         contribution_<class>..., flat, nonfinite, lonely, padded``. The contributions to a class sum to its
         probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` behind them is what the network
-        said.
+        said. Where they are smoothed, ``smoothed_<class>...`` is what the window says with its neighbours, and what
+        is weighted.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with
@@ -364,6 +365,8 @@ def trace(
     table |= {f"posterior_{class_}": aggregation.posteriors[:, c] for c, class_ in enumerate(classes)}
     if uncalibrated is not None:
         table |= {f"uncalibrated_{class_}": uncalibrated[:, c] for c, class_ in enumerate(classes)}
+    if aggregation.smoothed is not None:
+        table |= {f"smoothed_{class_}": aggregation.smoothed[:, c] for c, class_ in enumerate(classes)}
     table |= {"support": aggregation.support, "weight": aggregation.weights}
     table |= {f"contribution_{class_}": aggregation.contributions[:, c] for c, class_ in enumerate(classes)}
     table |= {name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")}
@@ -373,6 +376,7 @@ def trace(
     own = {
         "weighting": aggregation.weighting,
         "temperature": aggregation.temperature,
+        **({"smoothing": aggregation.smoothing} if aggregation.smoothing else {}),
         **{
             name: getattr(retrieval, name)
             for name in ("measure", "n_neighbors", "exclusion", "spread", "space", "window_length", "stride")
@@ -481,6 +485,11 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         )
     if settings["weighting"] == "uniform":
         said.append("weights are uniform by setting (the SSS mean): the neighbours do not enter them.")
+    if "smoothing" in settings:
+        said.append(
+            f"posteriors are smoothed: {_percent(settings['smoothing'])} of what a window with neighbours says is "
+            "the mean of theirs, so a contribution is not of that window alone."
+        )
     if n_usable == 1:
         return [*said, "there is one usable window, and it decides alone."]
     if not len(lists):
