@@ -363,10 +363,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
-        series = self._known(X, warn=True)
+        series = self.known_series(X, warn=True)
         with self._bar("predicting", series) as on_progress:
-            predictor = self._predictor(self._calibration_in_use)
-            found = predictor.predictions(series, with_lists=False, on_progress=on_progress)
+            found = self.predictor().predictions(series, with_lists=False, on_progress=on_progress)
             return np.stack([one.aggregation.series_probability for one in found])
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -388,7 +387,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> [one.shape for one in model.window_probabilities(series[:2])]
         [(140, 2), (138, 2)]
         """
-        return self._window_probabilities(self._known(X, warn=True))
+        return self._window_probabilities(self.known_series(X, warn=True))
 
     def explain(self, X: Any) -> Any:
         """Take the prediction of a series apart into windows, weights and neighbors.
@@ -429,10 +428,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         motif-000 140
         noise-001 138
         """
-        return self._evidence(self._known(X), on_progress)
+        return self._evidence(self.known_series(X), on_progress)
 
-    def _known(self, X: Any, *, warn: bool = False) -> list[Series]:
-        """Series like those that were learned from."""
+    def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
+        """Series like those that were learned from, whatever form they were given in; others are refused."""
         check_is_fitted(self, "config_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
@@ -443,7 +442,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return series
 
     def _window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
-        predictor = self._predictor(self._calibration_in_use)
+        predictor = self.predictor()
         with self._bar("predicting", series) as on_progress:
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
@@ -464,6 +463,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _calibration_in_use(self) -> Calibration | None:
         return calibration_in_use(self.calibration_, self.config.calibration.calibration)
+
+    def predictor(self) -> Predictor:
+        """What was fitted, with the settings as they stand: what predicts, and other weights can be tried with."""
+        check_is_fitted(self, "config_")
+        return self._predictor(self._calibration_in_use)
 
     def _predictor(self, calibration: Calibration | None) -> Predictor:
         """What was fitted, with the settings as they stand."""

@@ -72,6 +72,29 @@ class Prediction:
 
 
 @dataclass(frozen=True, eq=False)
+class WindowScores:
+    """What the network said about the windows of one series, before any weight.
+
+    Attributes
+    ----------
+    series, scaled
+        As it was given, and as it was looked at.
+    nonfinite
+        ``(n_windows,)`` windows that count for nothing.
+    posteriors
+        ``(n_windows, C)``, calibrated where the model is.
+    features
+        ``(n_windows, d)``, standardised; None where they were not asked for.
+    """
+
+    series: Series
+    scaled: Series
+    nonfinite: NDArray[np.bool_]
+    posteriors: NDArray[np.float64]
+    features: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, eq=False)
 class _Work:
     """One series on its way from samples to score; a GPU may still be at work on it."""
 
@@ -152,6 +175,19 @@ class Predictor:
         for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
             yield one.aggregation.posteriors[~np.isnan(one.aggregation.influence)]
 
+    def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
+        """One pass of the network over each series: everything that weights can be made of afterwards."""
+        scorer = Scorer(self.backbone, self.device)
+        for one in series:
+            scaled = self.scaling.apply(one)
+            windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
+            scores = scorer.launch(windows, with_features=with_features)
+            told: NDArray[np.float64] = posteriors_of(scores.logits().double()).numpy()
+            if scores.features is not None:
+                self._standardise(scores.features)
+            posteriors = told if self.calibration is None else self.calibration(told)
+            yield WindowScores(one, scaled, windows.nonfinite, posteriors, scores.features)
+
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
         alone = SERIES_AHEAD[self.device.type] == 0 or self.retrieval.space == "features"
@@ -184,8 +220,7 @@ class Predictor:
             told = progress.part(len(windows))
             scores = scorer.launch(windows, with_features=in_features, on_progress=told)
             if scores.features is not None:
-                scores.features[...] -= self.feature_mean
-                scores.features[...] /= self.feature_scale
+                self._standardise(scores.features)
                 settings |= {"measure": "cosine", "features": scores.features}
                 told = progress.part(self._effort(one))
                 found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
@@ -204,12 +239,20 @@ class Predictor:
             support,
             temperature=self.temperature,
             weighting=self.weighting,
-            seed=self.seed + zlib.crc32(np.ascontiguousarray(work.series.samples).data),
+            seed=self.seed_of(work.series),
             smoothing=self.smoothing,
             neighbors=None if work.retrieval is None else work.retrieval.neighbors,
         )
         uncalibrated = None if self.calibration is None else told
         return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated)
+
+    def seed_of(self, series: Series) -> int:
+        """What the controls of one series are drawn from, whatever else is predicted."""
+        return self.seed + zlib.crc32(np.ascontiguousarray(series.samples).data)
+
+    def _standardise(self, features: NDArray[np.float64]) -> None:
+        features -= self.feature_mean
+        features /= self.feature_scale
 
     def _effort(self, series: Series) -> float:
         """What retrieval for one series takes, in windows that could be scored meanwhile."""
