@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 TIE = 1e-9  # similarities closer than this count as equal when lists are compared
 
@@ -231,6 +233,34 @@ def feature_similarity(
 def support(samples: ArrayLike, window_length: int, stride: int, **settings: Any) -> NDArray[np.float64]:
     """s̄_k of every window."""
     return retrieve(samples, window_length, stride, **settings).support
+
+
+def batch_support(
+    vectors: Tensor,  # (batch, d), float64
+    series: Sequence[int],
+    starts: Sequence[int],
+    flat: Sequence[bool],
+    n_neighbors: int,
+    exclusion: int,
+) -> Tensor:  # (batch,)
+    """Eq. (1) within a batch as a loop over pairs; autograd follows every cosine by itself."""
+    n, nothing = len(vectors), (vectors * 0.0).sum()
+    lists: list[list[Tensor]] = []
+    for k in range(n):
+        row = []
+        for j in range(n):
+            if series[k] == series[j] and abs(starts[k] - starts[j]) > exclusion:
+                norm = vectors[k].square().sum().sqrt() * vectors[j].square().sum().sqrt()
+                row.append(nothing if flat[k] or flat[j] else (vectors[k] * vectors[j]).sum() / norm)
+        lists.append(sorted(row, key=lambda one: -one.item())[:n_neighbors])
+    supports = []
+    for k in range(n):
+        own = [torch.stack(lists[j]).mean() for j in range(n) if series[j] == series[k] and lists[j]]
+        if lists[k]:
+            supports.append(torch.stack(lists[k]).mean())
+        else:
+            supports.append(torch.stack(own).mean() if own and not flat[k] else nothing)
+    return torch.stack(supports)
 
 
 def window_weights(support: Sequence[float], temperature: float) -> list[float]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raxss.aggregation import WEIGHTINGS
+from raxss.aggregation import GATED, WEIGHTINGS
 from raxss.calibration import METHODS
 from raxss.config import (
     PRESETS,
@@ -52,10 +52,11 @@ configs = st.builds(
         exclusion=distances,
         spread=distances,
         refresh=st.sampled_from(REFRESHES),
+        projection=st.integers(0, 10**6),
     ),
     aggregation=st.builds(
         AggregationConfig,
-        weighting=st.sampled_from(WEIGHTINGS),
+        weighting=st.sampled_from((*WEIGHTINGS, *GATED)),
         temperature=st.just("learned") | st.floats(1e-300, 1e300),
         smoothing=st.floats(0, 1),
     ),
@@ -283,6 +284,11 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
             r"aggregation.smoothing must be a number from 0 .* to 1 .* got 1\.5",
         ),
         ("[aggregation]\nsmoothing = true", r"aggregation.smoothing .* got True"),
+        (
+            "[retrieval]\nprojection = -1",
+            r"retrieval.projection must be a whole number of at least 0, got -1",
+        ),
+        ("[aggregation]\nweighting = 'gate'", r"aggregation.weighting is 'gate'; did you mean 'gated'"),
         ("[retrieval]\nrefresh = 'epochs'", r"retrieval.refresh is 'epochs'; did you mean 'epoch'"),
         ("[training]\nbatch_size = 0", r"training.batch_size must be a whole number of at least 1, got 0"),
         ("[training]\npatience = -1", r"training.patience must be a whole number of at least 0, got -1"),
@@ -314,6 +320,28 @@ def test_a_setting_that_is_wrong_is_named_with_its_value(text, message):
         (
             "[retrieval]\nrefresh = 'epoch'\nspace = 'features'\nbank = 'local'",
             r"got spread = 0 and bank = 'local'",
+        ),
+        (
+            "[retrieval]\nrefresh = 'batch'\nspace = 'features'",
+            r"refresh = 'batch' is for the series loss, but training.series_loss_weight is 0",
+        ),
+        (
+            "[retrieval]\nrefresh = 'batch'\nspace = 'features'\n[aggregation]\nweighting = 'shuffled'\n"
+            "[training]\nseries_loss_weight = 1",
+            r"refresh = 'batch' does not go with aggregation.weighting = 'shuffled'",
+        ),
+        ("[aggregation]\nweighting = 'gated'", r"'gated' is learned by the series loss, .* is 0"),
+        ("[aggregation]\nweighting = 'gated-inverse'", r"'gated-inverse' is a control, for prediction"),
+        (
+            "[retrieval]\nspace = 'features'\n[aggregation]\nweighting = 'gated'\n"
+            "[training]\nseries_loss_weight = 1",
+            r"'gated' in space = 'features' .*refresh is 'never'",
+        ),
+        ("[retrieval]\nprojection = 8", r"projection = 8 is learned .* got refresh = 'never'"),
+        (
+            "[retrieval]\nspace = 'features'\nrefresh = 'batch'\nprojection = 8\n[aggregation]\n"
+            "weighting = 'uniform'\n[training]\nseries_loss_weight = 1",
+            r"projection = 8 is learned .* weighting = 'uniform'",
         ),
         ("[aggregation]\ntemperature = 'learned'\nweighting = 'uniform'", r"weighting = 'uniform'"),
         (

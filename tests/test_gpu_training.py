@@ -18,7 +18,7 @@ from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
-from raxss.refreshing import EpochSupport, feature_moments
+from raxss.refreshing import EpochRefresh, feature_moments
 from raxss.sampling import epoch_order
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
@@ -122,7 +122,9 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_replayed_step_sees_the_supports_of_its_own_epoch(rng, precision, monkeypatch):
     config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
-    refresh = EpochSupport(n_neighbors=5, exclusion=512, weighting="support", in_loss=True, seed=0)
+    refresh = EpochRefresh(
+        n_neighbors=5, exclusion=512, weighting="support", of_training=True, of_validation=True, seed=0
+    )
     ends, replays = [], []
     replay = torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
@@ -140,7 +142,9 @@ def test_a_replayed_step_sees_the_supports_of_its_own_epoch(rng, precision, monk
 
 @pytest.mark.parametrize("on_host", [False, True])
 def test_supports_are_refreshed_wherever_the_pool_lies(on_host):
-    refresh = EpochSupport(n_neighbors=5, exclusion=512, weighting="support", in_loss=True, seed=0)
+    refresh = EpochRefresh(
+        n_neighbors=5, exclusion=512, weighting="support", of_training=True, of_validation=True, seed=0
+    )
     found = []
     for device, there in ((DEVICE, on_host), (torch.device("cpu"), False)):
         pool = pool_of(np.random.default_rng(5), n_series=4, device=device, on_host=there)

@@ -13,9 +13,9 @@ from raxss.aggregation import WEIGHTINGS, influence
 from raxss.backbones import build_backbone
 from raxss.config import Config, TrainingConfig
 from raxss.errors import TrainingError
-from raxss.fitting import support_by_epoch, window_pool
+from raxss.fitting import epoch_refresh, window_pool
 from raxss.prediction import score_windows
-from raxss.refreshing import EpochSupport, feature_moments, pool_features
+from raxss.refreshing import EpochRefresh, feature_moments, pool_features
 from raxss.retrieval import batch, retrieve
 from raxss.retrieval.batch import feature_support
 from raxss.stepping import Learner
@@ -128,7 +128,7 @@ def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(
     )
     learner = toy_learner(device)
     places = pool.influence.data_ptr(), held.influence.data_ptr()
-    support_by_epoch(config, LENGTH, seed=3)(learner, pool, held, None)
+    epoch_refresh(config, LENGTH, seed=3)(learner, pool, held, None)
     scaling = feature_moments(learner.backbone, pool)
     for part, some in ((pool, series[:4]), (held, series[4:])):
         supports = exact_supports(learner.cpu(), some, scaling, n_neighbors=10, exclusion=8)
@@ -142,7 +142,7 @@ def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(
 def test_with_the_window_loss_alone_training_windows_are_left_alone(rng):
     series = toy_series(rng)
     (pool, config), (held, _) = toy_pool(series[:4], series_loss_weight=0.0), toy_pool(series[4:])
-    support_by_epoch(config, LENGTH, seed=3)(toy_learner(), pool, held, None)
+    epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, held, None)
     assert not pool.influence.any()
     assert held.influence.any()
 
@@ -164,7 +164,7 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
         "config": TrainingConfig(batch_size=16, max_epochs=4, series_loss_weight=1.0, lr=1e-2, patience=0),
         "seed": 3,
         "fingerprint": "toy",
-        "refresh": support_by_epoch(config, LENGTH, seed=3),
+        "refresh": epoch_refresh(config, LENGTH, seed=3),
     }
     whole = toy_learner(device)
     expected = train(whole, pool, held, **arguments)
@@ -225,11 +225,11 @@ def test_features_that_do_not_fit_into_memory_are_told_with_both_numbers(rng, mo
     with pytest.raises(
         TrainingError, match=rf"{len(pool)} windows, 64 numbers each, need 0.0 MB .* 0.0 MB are"
     ):
-        support_by_epoch(config, LENGTH, seed=3)(toy_learner(), pool, None, None)
+        epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, None, None)
 
 
 def test_nothing_is_refreshed_where_nobody_looks():
     config = Config.from_parameters(REFRESHED)
-    assert isinstance(support_by_epoch(config, LENGTH, seed=3), EpochSupport)
+    assert isinstance(epoch_refresh(config, LENGTH, seed=3), EpochRefresh)
     for change in ({"weighting": "uniform"}, {"refresh": "never"}):
-        assert support_by_epoch(Config.from_parameters(REFRESHED | change), LENGTH, seed=3) is None
+        assert epoch_refresh(Config.from_parameters(REFRESHED | change), LENGTH, seed=3) is None

@@ -24,9 +24,13 @@ from torch import Tensor
 
 from raxss.errors import ConfigError, SignalError
 
-Weighting = Literal["support", "uniform", "inverse", "shuffled", "random"]
-WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
-CONTROLS = ("inverse", "shuffled", "random")  # weightings that must do worse if support means anything
+BySupport = Literal["support", "uniform", "inverse", "shuffled", "random"]
+ByGate = Literal["gated", "gated-inverse", "gated-shuffled"]
+Weighting = BySupport | ByGate
+WEIGHTINGS: tuple[str, ...] = get_args(BySupport)
+GATED: tuple[str, ...] = get_args(ByGate)  # for models that were fitted with a gate
+#: Weightings that must do worse if support, or the gate, means anything.
+CONTROLS = ("inverse", "shuffled", "random", "gated-inverse", "gated-shuffled")
 
 #: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
 CLAMP = 1e-6
@@ -166,12 +170,19 @@ def effective_windows(weights: ArrayLike) -> float:
     return 1.0 / squared if squared > 0 else 0.0
 
 
-def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int = 0) -> NDArray[np.float64]:
+def influence(
+    support: ArrayLike,
+    weighting: Weighting = "support",
+    *,
+    seed: int = 0,
+    gate: ArrayLike | None = None,
+) -> NDArray[np.float64]:
     """What goes into the softmax in place of the support: the support itself, or a control.
 
     ``uniform`` puts every window on a par (SSS). The controls answer whether support matters: ``inverse``
     turns it round, ``shuffled`` permutes it within the series, ``random`` draws normal values of the same
-    mean and variance. Windows that cannot be used (NaN) stay so under every weighting.
+    mean and variance. ``gated`` adds what a learned gate says about each window, and ``gated-inverse`` and
+    ``gated-shuffled`` are the controls of that sum. Windows that cannot be used (NaN) stay so under each.
 
     Examples
     --------
@@ -179,23 +190,32 @@ def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int
     array([ 0.,  0., nan])
     >>> influence([0.9, 0.5, np.nan], "inverse")
     array([-0.9, -0.5,  nan])
+    >>> influence([0.9, 0.5, np.nan], "gated", gate=[-0.3, 0.2, 0.0])
+    array([0.6, 0.7, nan])
     """
     values = np.array(support, dtype=np.float64)
-    if weighting == "support":
+    if weighting in GATED:
+        if gate is None:
+            raise ConfigError(
+                f"weighting is {weighting!r}, which needs what a gate says of each window; pass gate."
+            )
+        values += np.asarray(gate, dtype=np.float64)
+    if weighting in ("support", "gated"):
         return values
     usable = ~np.isnan(values)
     generator = np.random.default_rng(seed)
     if weighting == "uniform":
         values[usable] = 0.0
-    elif weighting == "inverse":
+    elif weighting in ("inverse", "gated-inverse"):
         values = -values
-    elif weighting == "shuffled":
+    elif weighting in ("shuffled", "gated-shuffled"):
         values[usable] = generator.permutation(values[usable])
     elif weighting == "random":
         mean, deviation = (values[usable].mean(), values[usable].std()) if usable.any() else (0.0, 0.0)
         values[usable] = generator.normal(mean, deviation, size=int(usable.sum()))
     else:
-        raise ConfigError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}.")
+        known = ", ".join((*WEIGHTINGS, *GATED))
+        raise ConfigError(f"weighting must be one of {known}, got {weighting!r}.")
     return values
 
 
@@ -254,6 +274,8 @@ class Aggregation:
         ``(n_windows, C)`` weights × posteriors, the smoothed ones where there are any.
     support, influence, weights
         ``(n_windows,)``; weights = softmax(influence / temperature).
+    gate
+        ``(n_windows,)`` what was added to the support; None where nothing was.
     series_probability
         ``(C,)`` the sum of the contributions.
     """
@@ -268,6 +290,7 @@ class Aggregation:
     temperature: float
     smoothing: float = 0.0
     smoothed: NDArray[np.float64] | None = None
+    gate: NDArray[np.float64] | None = None
 
     @property
     def effective_windows(self) -> float:
@@ -282,6 +305,7 @@ def aggregate(
     temperature: float = 0.1,
     weighting: Weighting = "support",
     seed: int = 0,
+    gate: ArrayLike | None = None,  # (n_windows,)
     smoothing: float = 0.0,
     neighbors: NDArray[np.int64] | None = None,  # (n_windows, m)
 ) -> Aggregation:
@@ -293,6 +317,8 @@ def aggregate(
         p_k and s-bar_k of the windows. NaN support: a window that cannot be used.
     seed
         For the ``shuffled`` and ``random`` controls.
+    gate
+        For the gated weightings: what is added to the support of each window.
     smoothing, neighbors
         lambda from 0 to 1, and who speaks with whom: see `smooth_posteriors`.
 
@@ -309,7 +335,8 @@ def aggregate(
             f"posteriors of shape {posteriors_.shape} and support of shape {support_.shape} do not go "
             "together; needed are (n_windows, n_classes) and (n_windows,)."
         )
-    influence_ = influence(support_, weighting, seed=seed)
+    gate_ = _float64(gate) if gate is not None and weighting in GATED else None
+    influence_ = influence(support_, weighting, seed=seed, gate=gate_)
     unusable = np.isnan(influence_)
     if unusable.all():
         raise SignalError(
@@ -344,6 +371,7 @@ def aggregate(
         float(temperature),
         float(smoothing),
         smoothed,
+        gate_,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raxss.aggregation import WEIGHTINGS, Weighting
+from raxss.aggregation import GATED, WEIGHTINGS, Weighting
 from raxss.calibration import METHODS, Method
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
@@ -32,9 +32,9 @@ from raxss.storage import write_text
 MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
 MOST_NEIGHBORS = 10_000
 BANKS = ("series", "batch", "local", "sampled")
-REFRESHES = ("never", "epoch")
+REFRESHES = ("never", "epoch", "batch")
 #: Settings that do not enter a hash at their defaults.
-ADDED_LATER = (("retrieval", "refresh"), ("aggregation", "smoothing"))
+ADDED_LATER = (("retrieval", "refresh"), ("retrieval", "projection"), ("aggregation", "smoothing"))
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -88,7 +88,8 @@ class RetrievalConfig:
         "series"  # who may be a neighbour; see the estimator
     )
     bank_size: int = 65_536  # windows in a local or sampled bank
-    refresh: Literal["never", "epoch"] = "never"  # of feature-space support, in training
+    refresh: Literal["never", "epoch", "batch"] = "never"  # of feature-space support, in training
+    projection: int = 0  # dimensions of a learned linear map in which features are compared; 0: as they are
 
     def __post_init__(self) -> None:
         one_of("retrieval.space", self.space, ("signal", "features"))
@@ -102,6 +103,7 @@ class RetrievalConfig:
                 "window keeps its list. The paper has 10."
             )
         _at_least("retrieval.bank_size", self.bank_size, 1)
+        _at_least("retrieval.projection", self.projection, 0)
         _at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
         _at_least("retrieval.spread", self.spread, 0, whole=False)
         for name in ("exclusion", "spread"):
@@ -131,7 +133,7 @@ class AggregationConfig:
     smoothing: float = 0.0  # how much of a window's posterior is that of its neighbours; 0 to 1
 
     def __post_init__(self) -> None:
-        one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
+        one_of("aggregation.weighting", self.weighting, (*WEIGHTINGS, *GATED))
         if not (_is_number(self.smoothing) and 0 <= self.smoothing <= 1):
             raise ConfigError(
                 f"aggregation.smoothing must be a number from 0 (a window speaks for itself) to 1 (its neighbours "
@@ -251,8 +253,9 @@ class Config:
                 f"{retrieval.spread} and space = {retrieval.space!r}. Set retrieval.bank = 'series'."
             )
         self._check_refresh()
+        self._check_heads()
         if self.aggregation.temperature == "learned":
-            if weighting not in ("support", "inverse"):
+            if weighting not in ("support", "inverse", "gated"):
                 raise ConfigError(
                     f"aggregation.temperature = 'learned' does not go with weighting = {weighting!r}, under which "
                     "there is nothing to learn it from. Set weighting = 'support', or a number."
@@ -279,6 +282,47 @@ class Config:
                 f"{retrieval.spread} and bank = {retrieval.bank!r}. Set both so for fitting; prediction may change "
                 "them."
             )
+        if retrieval.refresh == "batch" and self.aggregation.weighting in ("shuffled", "random"):
+            raise ConfigError(
+                f"retrieval.refresh = 'batch' does not go with aggregation.weighting = "
+                f"{self.aggregation.weighting!r}, whose weights belong to a whole series. Set refresh = 'epoch'."
+            )
+        if retrieval.refresh == "batch" and self.training.series_loss_weight == 0:
+            raise ConfigError(
+                "retrieval.refresh = 'batch' is for the series loss, but training.series_loss_weight is 0, so that "
+                "nothing would look at the weights in a batch. Set it above 0, or refresh = 'epoch'."
+            )
+
+    def _check_heads(self) -> None:
+        """Refuse a gate or a projection that nothing would teach."""
+        retrieval, weighting = self.retrieval, self.aggregation.weighting
+        if weighting in ("gated-inverse", "gated-shuffled"):
+            raise ConfigError(
+                f"aggregation.weighting = {weighting!r} is a control, for prediction with a model that was fitted "
+                "with weighting = 'gated'. Fit with that, then set_params(weighting=...)."
+            )
+        if weighting == "gated" and self.training.series_loss_weight == 0:
+            raise ConfigError(
+                "aggregation.weighting = 'gated' is learned by the series loss, but training.series_loss_weight is "
+                "0. Set it above 0, or weighting = 'support'."
+            )
+        if weighting == "gated" and retrieval.space == "features" and retrieval.refresh == "never":
+            raise ConfigError(
+                "aggregation.weighting = 'gated' in space = 'features' needs the support that it is added to in "
+                "training as well, but retrieval.refresh is 'never'. Set refresh = 'epoch' or 'batch'."
+            )
+        if retrieval.projection > 0 and (retrieval.refresh != "batch" or weighting == "uniform"):
+            raise ConfigError(
+                f"retrieval.projection = {retrieval.projection} is learned through the support within a batch; it "
+                f"needs space = 'features', refresh = 'batch' and weights that depend on it, got refresh = "
+                f"{retrieval.refresh!r} and weighting = {weighting!r}. Set these, or projection = 0."
+            )
+
+    @property
+    def learns_from_features(self) -> bool:
+        """Whether a step looks at features: for a gate, or for support within the batch."""
+        weighting = self.aggregation.weighting
+        return weighting == "gated" or (self.retrieval.refresh == "batch" and weighting != "uniform")
 
     @property
     def learns_temperature_by_gradient(self) -> bool:

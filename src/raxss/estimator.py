@@ -28,15 +28,16 @@ from raxss.calibration import Calibration, Method, calibration_in_use
 from raxss.config import Config
 from raxss.errors import SignalWarning
 from raxss.evidence import SeriesEvidence
+from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import (
     check_calibration_part,
     drawn_seed,
+    epoch_refresh,
     feature_scaling,
     fitted_calibration,
     fitted_temperature,
     fresh_learner,
     run_fingerprint,
-    support_by_epoch,
     support_in_batch,
     validation_split,
     window_pool,
@@ -86,7 +87,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         each series. ``"none"``.
     weighting, temperature
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
-        are controls. tau > 0, or ``"learned"``.
+        are controls. ``"gated"``: support plus what a gate learns from the window's features by the series loss;
+        of a model fitted so, ``"gated-inverse"`` and ``"gated-shuffled"`` are the controls of the sum, and the
+        others leave the gate out. tau > 0, or ``"learned"``.
     smoothing
         lambda, from 0 to 1: at prediction a window's (calibrated) posterior becomes (1 - lambda) times its own
         plus lambda times the mean of its neighbors'. Evidence shows both.
@@ -97,7 +100,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     refresh
         Of support in feature space, which changes with the network, in training. ``"never"``: training uses equal
         weights, and retrieval begins at prediction. ``"epoch"``: from the features of all windows as each epoch
-        finds them.
+        finds them. ``"batch"``: among the windows of each batch, so that the series loss teaches the network to
+        compare; batches should be large enough to hold several windows of a series.
+    projection
+        With ``refresh="batch"``: compare features by the cosine of so many linear combinations, learned with the
+        network. 0: by the features themselves.
     bank, bank_size
         Which windows may be neighbors. ``"series"``: all of the series, exactly. ``"local"``: the ``bank_size``
         windows nearest in time; ``"sampled"``: so many, in stretches spread evenly over the series; both for
@@ -131,11 +138,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     interrupted_
     calibration_
         The fitted `raxss.calibration.Calibration`, or None.
+    heads_
+        Gate and projection, `raxss.feature_heads.FeatureHeads`, or None.
 
     Notes
     -----
     Weighting, temperature, smoothing, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride
-    can be changed after fitting, with `set_params`. A calibration that was fitted can be switched off and on.
+    can be changed after fitting, with `set_params`. A calibration, a gate or a projection that was fitted can be
+    switched off and on.
 
     Examples
     --------
@@ -167,7 +177,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         spread: int | float = 0,
         bank: Literal["series", "batch", "local", "sampled"] = "series",
         bank_size: int = 65_536,
-        refresh: Literal["never", "epoch"] = "never",
+        refresh: Literal["never", "epoch", "batch"] = "never",
+        projection: int = 0,
         calibration: Method = "none",
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
@@ -203,6 +214,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.bank = bank
         self.bank_size = bank_size
         self.refresh = refresh
+        self.projection = projection
         self.calibration = calibration
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
@@ -250,7 +262,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def current_config(self) -> Config:
         """What a fitted model stands for: as fitted, except for what may be changed since."""
         now = self.config.tables()
-        _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
+        _ = (
+            self._calibration_in_use,
+            self._heads_in_use,
+        )  # or an error: a model cannot stand for what it has not
+        now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
 
@@ -340,8 +356,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            batch_support=support_in_batch(config, self.window_length_),
-            refresh=support_by_epoch(config, self.window_length_, seed=self.seed_),
+            batch_support=support_in_batch(config, self.window_length_, n_series=pool.n_series),
+            refresh=epoch_refresh(config, self.window_length_, seed=self.seed_),
             callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
         )
         self.history_ = pd.DataFrame(trained.history)
@@ -349,6 +365,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.interrupted_ = trained.interrupted
         self.temperature_ = learner.temperature.item()
         self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
+        self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
         self.calibration_: Calibration | None = None
         answered = [series[index] for index in unseen], targets[unseen]
         if method != "none":
@@ -464,6 +481,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _calibration_in_use(self) -> Calibration | None:
         return calibration_in_use(self.calibration_, self.config.calibration.calibration)
 
+    @property
+    def _heads_in_use(self) -> FeatureHeads | None:
+        return heads_in_use(self.heads_, projection=self.projection, weighting=self.weighting)
+
     def predictor(self) -> Predictor:
         """What was fitted, with the settings as they stand: what predicts, and other weights can be tried with."""
         check_is_fitted(self, "config_")
@@ -486,6 +507,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             calibration=calibration,
             feature_mean=self.feature_mean_,
             feature_scale=self.feature_scale_,
+            heads=self._heads_in_use,
             seed=self.seed_,
         )
 

@@ -1,6 +1,7 @@
 """What is support in feature space, while the network that makes the features is still learning?
 
     learner, pools -> features of every window (n_windows, d), standardised -> support -> pool.influence
+                   -> their mean and deviation (d,) -> learner.heads
 
 Asked for after every epoch, and before the first: a function of the weights as they stand, so a run that was
 stopped goes on with the same supports. What prediction retrieves later with the finished network (predicting.py)
@@ -10,7 +11,7 @@ is the same, in float64. Next: training.py asks for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from raxss.aggregation import Weighting, influence
 from raxss.backbones import features_of
 from raxss.errors import TrainingError
+from raxss.feature_heads import FeatureHeads
 from raxss.memory import available_bytes, gigabytes
 from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic
@@ -35,15 +37,16 @@ Refresh = Callable[[Learner, WindowPool, WindowPool | None, torch.dtype | None],
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochSupport:
-    """Support in feature space of all windows, from the features as they are now.
+class EpochRefresh:
+    """What follows from the features of all windows as they are now.
 
     Attributes
     ----------
     n_neighbors, exclusion, weighting
         As at prediction; exclusion in samples.
-    in_loss
-        Whether the loss looks at the weights of training windows; else only those for validation are refreshed.
+    of_training, of_validation
+        Whose supports are written: those of training windows where the loss looks at them and the batch does not
+        make its own; those of validation windows where windows are compared by their features.
     seed
         For the ``shuffled`` and ``random`` controls.
     """
@@ -51,7 +54,8 @@ class EpochSupport:
     n_neighbors: int
     exclusion: int
     weighting: Weighting
-    in_loss: bool
+    of_training: bool
+    of_validation: bool
     seed: int
 
     def __call__(
@@ -61,52 +65,67 @@ class EpochSupport:
         validation: WindowPool | None,
         autocast: torch.dtype | None,
     ) -> None:
-        """Write the influence of every window into both pools, in place: a recorded step looks there."""
-        if not self.in_loss and validation is None:
+        """Write supports into the pools and moments into the learner, in place: a recorded step looks there."""
+        backbone, held = learner.backbone, validation if self.of_validation else None
+        if learner.heads is None and not self.of_training and held is None:
             return
-        features = pool_features(learner.backbone, pool, autocast=autocast)
-        mean, scale = moments(features.split(WINDOWS_A_PART))
-        if self.in_loss:
-            self._write(pool, features, mean, scale)
-        del features
-        if validation is not None:
-            self._write(
-                validation, pool_features(learner.backbone, validation, autocast=autocast), mean, scale
-            )
+        features = pool_features(backbone, pool, autocast=autocast) if self.of_training else None
+        parts = _some_features(backbone, pool) if features is None else features.split(WINDOWS_A_PART)
+        mean, scale = moments(parts)
+        heads = learner.heads or FeatureHeads(len(mean)).to(pool.device)
+        heads.standardise_by(mean, scale)
+        if features is not None:
+            self._write(pool, features, heads)
+            del features
+        if held is not None:
+            self._write(held, pool_features(backbone, held, autocast=autocast), heads)
 
-    def _write(self, pool: WindowPool, features: Tensor, mean: Tensor, scale: Tensor) -> None:
-        features -= mean.to(features)
-        features /= scale.to(features)
-        support = feature_support(
-            features,
-            pool.series,
-            pool.starts,
-            pool.flat,
-            n_windows=pool.n_windows.tolist(),
-            n_neighbors=self.n_neighbors,
-            exclusion=self.exclusion,
-            device=pool.device,
-        )
+    def _write(self, pool: WindowPool, features: Tensor, heads: FeatureHeads) -> None:
+        """The support of every window, or what a control makes of it; a gate adds its part later."""
+        with torch.no_grad(), exact_arithmetic():
+            support = feature_support(
+                features,
+                pool.series,
+                pool.starts,
+                pool.flat,
+                compared=lambda some: heads.compared(heads.standardised(some)),
+                n_windows=pool.n_windows.tolist(),
+                n_neighbors=self.n_neighbors,
+                exclusion=self.exclusion,
+                device=pool.device,
+            )
+        weighting: Weighting = "support" if self.weighting == "gated" else self.weighting
         of_each = np.split(support.cpu().numpy(), np.cumsum(pool.n_windows)[:-1])
-        values = [influence(one, self.weighting, seed=self.seed + i) for i, one in enumerate(of_each)]
+        values = [influence(one, weighting, seed=self.seed + i) for i, one in enumerate(of_each)]
         pool.influence.copy_(torch.from_numpy(np.concatenate(values)))
 
 
 def pool_features(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
     """Features ``(n_windows, d)`` of every window of a pool, where the pool lies; dropout off."""
-    backbone.eval()
     place, done = pool.starts.device, 0
     features = torch.zeros(0)
-    precision = mixed_precision(pool.device, autocast) if autocast else exact_arithmetic()
-    with torch.no_grad(), precision:
-        for windows in pool.all_windows():
-            part = features_of(backbone, windows).float()
-            if done == 0:
-                _refuse_too_many(len(pool), part.shape[1], place)
-                features = torch.empty((len(pool), part.shape[1]), device=place)
-            features[done : done + len(part)] = part
-            done += len(part)
+    for windows in pool.all_windows():
+        part = _features(backbone, windows, autocast)
+        if done == 0:
+            _refuse_too_many(len(pool), part.shape[1], place)
+            features = torch.empty((len(pool), part.shape[1]), device=place)
+        features[done : done + len(part)] = part
+        done += len(part)
     return features
+
+
+def pool_gates(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
+    """What the gate of a learner adds to each window of a pool ``(n_windows,)``, on the device; dropout off."""
+    heads = learner.heads
+    assert heads is not None, "they hold the gate"
+    assert heads.gate is not None, "somebody asks for it"
+    with torch.no_grad():
+        return torch.cat(
+            [
+                heads.gate(heads.standardised(_features(learner.backbone, windows, autocast)))
+                for windows in pool.all_windows()
+            ]
+        )
 
 
 def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -115,11 +134,20 @@ def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.f
     Over evenly spread windows where there are more than 131,072. Summed on the device in float64; a feature that
     never changes gets the deviation 1.
     """
+    mean, scale = moments(_some_features(backbone, pool))
+    return mean.cpu().numpy(), scale.cpu().numpy()
+
+
+def _some_features(backbone: nn.Module, pool: WindowPool) -> Iterator[Tensor]:
+    """Of all windows, or of so many, spread evenly; a part at a time."""
+    for windows in pool.all_windows(every=math.ceil(len(pool) / MOST_FOR_MOMENTS)):
+        yield _features(backbone, windows, None)
+
+
+def _features(backbone: nn.Module, windows: Tensor, autocast: torch.dtype | None) -> Tensor:
     backbone.eval()
-    with torch.inference_mode(), exact_arithmetic():
-        windows = pool.all_windows(every=math.ceil(len(pool) / MOST_FOR_MOMENTS))
-        mean, scale = moments(features_of(backbone, some) for some in windows)
-        return mean.cpu().numpy(), scale.cpu().numpy()
+    with torch.no_grad(), mixed_precision(windows.device, autocast) if autocast else exact_arithmetic():
+        return features_of(backbone, windows).float()
 
 
 def moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

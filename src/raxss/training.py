@@ -36,7 +36,7 @@ from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
 from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic
-from raxss.refreshing import Refresh
+from raxss.refreshing import Refresh, pool_gates
 from raxss.sampling import epoch_orders
 from raxss.step_memory import check_step_memory, memory_that_ends_is_told
 from raxss.stepping import (
@@ -131,9 +131,12 @@ def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None
     """Loss, accuracy and F1 of the series probabilities over all windows of the pool."""
     place, series, n_series = pool.series.device, pool.series, pool.n_series
     posteriors = pool_posteriors(learner.backbone, pool, autocast=autocast).to(place)
+    influence = pool.influence
+    if learner.heads is not None and learner.heads.gate is not None:
+        influence = influence + pool_gates(learner, pool, autocast=autocast).to(place)
     with torch.inference_mode():
         temperature = learner.temperature.to(place)
-        weights = window_weights(pool.influence, temperature=temperature, series=series, n_series=n_series)
+        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
         probability = series_probability(posteriors, weights, series=series, n_series=n_series).cpu()
         targets = pool.targets.cpu()
         loss = float(negative_log_likelihood(probability, targets).mean())

@@ -10,7 +10,7 @@ batches the same serves features that change from epoch to epoch; gradients pass
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -83,6 +83,7 @@ def feature_support(
     n_neighbors: int,
     exclusion: int,
     device: torch.device,
+    compared: Callable[[Tensor], Tensor] = lambda features: features,
 ) -> Tensor:  # (n_windows,)
     """Mean cosine of each window's features to those of its top neighbors in the same series.
 
@@ -95,6 +96,8 @@ def feature_support(
         Of each series, in order.
     device
         Where to compute; the answer lies where the series' numbers lie.
+    compared
+        What becomes of the features, some at a time, before their cosine is taken.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def feature_support(
             one[some].to(device) for one in (features, series, starts, flat)
         )
         support = batch_support(
-            vectors[:, None],
+            compared(vectors)[:, None],
             members - members[0],
             places,
             shapeless,

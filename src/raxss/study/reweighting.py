@@ -22,12 +22,16 @@ from numpy.typing import NDArray
 from raxss.aggregation import Weighting, influence, smooth_posteriors
 from raxss.errors import ConfigError, SignalError, one_of
 from raxss.estimator import RAxSSClassifier
+from raxss.feature_heads import heads_in_use
 from raxss.predicting import Predictor, WindowScores, retrieval_settings
 from raxss.retrieval import Retrieval
 from raxss.retrieval.many import retrieve_many
 
 #: Each weighting with its inverted and its shuffled twin.
-TWINS: dict[str, tuple[Weighting, ...]] = {"support": ("support", "inverse", "shuffled")}
+TWINS: dict[str, tuple[Weighting, ...]] = {
+    "support": ("support", "inverse", "shuffled"),
+    "gated": ("gated", "gated-inverse", "gated-shuffled"),
+}
 SUREST = 1e-12  # probabilities are kept this far from 0 inside a logarithm
 TENTH = 0.1  # share of the windows that decide alone under the pooling "top tenth"
 
@@ -41,7 +45,7 @@ class Cross:
     Attributes
     ----------
     weightings
-        Keys of `TWINS`; their twins come with them.
+        Keys of `TWINS`; their twins come with them. ``"gated"`` is for models that were fitted with a gate.
     exclusions
         In samples (int) or window lengths (float), as in the estimator.
     smoothings
@@ -119,8 +123,10 @@ def reweigh(model: RAxSSClassifier, X: Any, cross: Cross | None = None) -> pd.Da
     """
     cross = cross or Cross()
     predictor = model.predictor()
+    gated = "gated" in cross.weightings
+    heads_in_use(model.heads_, projection=0, weighting="gated" if gated else "support")  # or an error
     series = model.known_series(X)
-    scores = list(predictor.window_scores(series, with_features="features" in cross.spaces))
+    scores = list(predictor.window_scores(series, with_features=gated or "features" in cross.spaces))
     found = [_retrieved(predictor, scores, *one) for one in cross.lists]
     parts = [
         np.concatenate([_one_list(predictor, one, lists[place], cross) for lists in found])
@@ -147,7 +153,10 @@ def _retrieved(
         device=predictor.device,
     )
     if space == "features":
-        settings |= {"measure": "cosine", "features": [one.features for one in scores]}
+        settings |= {
+            "measure": "cosine",
+            "features": [predictor.compared(one.features) for one in scores if one.features is not None],
+        }
     return retrieve_many([one.scaled.samples for one in scores], **settings)
 
 
@@ -185,7 +194,8 @@ def _weights(
     """The weights of each twin at each temperature, then equal ones."""
     sharpness = 1.0 / np.array(cross.temperatures)[:, None]
     for twin in itertools.chain.from_iterable(TWINS[name] for name in cross.weightings):
-        values = influence(retrieval.support, twin, seed=predictor.seed_of(scores.series))
+        seed = predictor.seed_of(scores.series)
+        values = influence(retrieval.support, twin, seed=seed, gate=scores.gate)
         powers = np.exp(np.nan_to_num((values - np.nanmax(values)) * sharpness, nan=-np.inf))
         yield powers / powers.sum(axis=1, keepdims=True)
     usable = ~np.isnan(retrieval.support)
