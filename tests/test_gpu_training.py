@@ -14,8 +14,10 @@ from torch import nn
 from raxss import Series, step_memory, stepping
 from raxss import pool as pool_module
 from raxss.backbones import build_backbone
-from raxss.config import TrainingConfig
+from raxss.config import Config, TrainingConfig
 from raxss.errors import TrainingError
+from raxss.feature_heads import FeatureHeads
+from raxss.fitting import epoch_refresh, support_in_batch
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
 from raxss.refreshing import EpochRefresh, feature_moments
@@ -56,10 +58,10 @@ def pool_of(rng, n_series=24, device=DEVICE, **options):
     )
 
 
-def learner_of(backbone="patchtst", *, learned=False, device=DEVICE):
+def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None):
     torch.manual_seed(0)
     network = build_backbone(backbone, n_variates=1, window_length=LENGTH, n_outputs=1)
-    return Learner(network, temperature=0.1, learned=learned).to(device)
+    return Learner(network, temperature=0.1, learned=learned, heads=heads and heads()).to(device)
 
 
 @contextlib.contextmanager
@@ -119,25 +121,67 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
     assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 192) - 10  # all but the first were replayed
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_replayed_step_sees_the_supports_of_its_own_epoch(rng, precision, monkeypatch):
-    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
-    refresh = EpochRefresh(
-        n_neighbors=5, exclusion=512, weighting="support", of_training=True, of_validation=True, seed=0
+FEATURES = {"space": "features", "exclusion": 512, "n_neighbors": 5, "series_loss_weight": 1.0}
+LEARNED_WEIGHTS = {
+    "bank of the batch": {"bank": "batch", "series_loss_weight": 1.0},
+    "support by epoch": FEATURES | {"refresh": "epoch"},
+    "gate": FEATURES | {"refresh": "epoch", "weighting": "gated"},
+    "projection": FEATURES | {"refresh": "batch", "projection": 8},
+    "all": FEATURES | {"refresh": "batch", "projection": 8, "weighting": "gated"},
+}
+
+
+def learned_weights(kind):
+    """What `train` and the learner are given for these settings."""
+    config = Config.from_parameters(LEARNED_WEIGHTS[kind])
+    gated, projection = config.aggregation.weighting == "gated", config.retrieval.projection
+    heads = (
+        partial(FeatureHeads, 256, projection=projection, gated=gated)
+        if config.learns_from_features
+        else None
     )
+    return heads, {
+        "batch_support": support_in_batch(config, LENGTH, n_series=24),
+        "refresh": epoch_refresh(config, LENGTH, seed=0),
+    }
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", LEARNED_WEIGHTS)
+def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_end(
+    kind, precision, monkeypatch
+):
+    """Supports and moments that are written anew every epoch reach a step that was recorded in the first."""
+    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    heads, weights = learned_weights(kind)
     ends, replays = [], []
     replay = torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
     for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
         monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
-        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True)
-        before = pool.influence.clone()
-        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", refresh=refresh)
-        assert not torch.equal(pool.influence, before)
-        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
+        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True, heads=heads)
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **weights)
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history], len(replays)))
     assert_same_bits(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
-    assert len(replays) > 10
+    assert ends[0][2] == ends[1][2] > 10
+
+
+@pytest.mark.parametrize("kind", LEARNED_WEIGHTS)
+def test_no_step_with_learned_weights_waits_for_the_device(rng, kind):
+    heads, weights = learned_weights(kind)
+    pool, learner = pool_of(rng), learner_of("convnet", learned=True, heads=heads)
+    if weights["refresh"] is not None:
+        weights["refresh"](learner, pool, None, None)
+    config = TrainingConfig(batch_size=192, **PAPER)
+    optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=DEVICE)
+    step = partial(take_step, learner, pool, optimizer, config=config, batch_support=weights["batch_support"])
+    learner.train()
+    with reproducible(DEVICE):
+        step(indices)
+        with waiting("error"):
+            loss = step(indices)
+    assert loss.isfinite()
 
 
 @pytest.mark.parametrize("on_host", [False, True])

@@ -218,7 +218,7 @@ def step_for(
         take_step, learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast
     )
     on_gpu = pool.device.type == "cuda" and not pool.on_host
-    if on_gpu and batch_support is None and getattr(learner.backbone, "capturable", False):
+    if on_gpu and getattr(learner.backbone, "capturable", False):
         return ReplayedStep(step, config.batch_size)
     return step
 

@@ -106,7 +106,7 @@ def train_epoch(
 
     Notes
     -----
-    Nothing between the first batch and the last waits for a GPU; with the batch as the bank it does.
+    Nothing between the first batch and the last waits for a GPU.
     """
     learner.train()
     total, n_batches = torch.zeros((), device=pool.device), 0
