@@ -240,6 +240,7 @@ def test_evidence_of_a_gated_model_adds_up(fitted, series, kind):
         sums = [table[f"contribution_{name}"].sum() for name in model.classes_]
         assert_allclose(sums, probability, atol=1e-12)
         assert table["gate"].std() > 0
+        assert evidence.settings.get("projection", 0) == model.projection
         assert any("gate that was learned from labels" in said for said in evidence.warnings)
         without = model.set_params(weighting="support").explain(one).windows
         assert "gate" not in without

@@ -262,10 +262,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def current_config(self) -> Config:
         """What a fitted model stands for: as fitted, except for what may be changed since."""
         now = self.config.tables()
-        _ = (
-            self._calibration_in_use,
-            self._heads_in_use,
-        )  # or an error: a model cannot stand for what it has not
+        _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
+        _ = self._heads_in_use  # likewise
         now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
@@ -466,10 +464,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
     ) -> Iterator[SeriesEvidence]:
-        settings = {"config_hash": self.current_config.hash}
+        settings: dict[str, Any] = {"config_hash": self.current_config.hash}
         calibration = self._calibration_in_use
         if calibration is not None:
             settings["calibration"] = calibration.method
+        if self.projection and self.space == "features":
+            settings["projection"] = self.projection
         predictor = self._predictor(calibration)
         with self._bar("predicting", series, quiet=on_progress is not None) as bar:
             for one in predictor.predictions(series, on_progress=on_progress or bar):

@@ -80,8 +80,6 @@ class WindowScores:
     ----------
     series, scaled
         As it was given, and as it was looked at.
-    nonfinite
-        ``(n_windows,)`` windows that count for nothing.
     posteriors
         ``(n_windows, C)``, calibrated where the model is.
     features
@@ -92,7 +90,6 @@ class WindowScores:
 
     series: Series
     scaled: Series
-    nonfinite: NDArray[np.bool_]
     posteriors: NDArray[np.float64]
     features: NDArray[np.float64] | None
     gate: NDArray[np.float64] | None
@@ -197,7 +194,7 @@ class Predictor:
                 if self.heads is not None and self.heads.gate is not None:
                     gate = self._gate(scores.features)
             posteriors = told if self.calibration is None else self.calibration(told)
-            yield WindowScores(one, scaled, windows.nonfinite, posteriors, scores.features, gate)
+            yield WindowScores(one, scaled, posteriors, scores.features, gate)
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""

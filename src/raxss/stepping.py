@@ -56,11 +56,9 @@ class Learner(nn.Module):
 
     def scored(self, windows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits, and features where something reads them."""
-        return (
-            (self.backbone(windows), None)
-            if self.heads is None
-            else logits_and_features(self.backbone, windows)
-        )
+        if self.heads is None:
+            return self.backbone(windows), None
+        return logits_and_features(self.backbone, windows)
 
     @property
     def temperature(self) -> Tensor:

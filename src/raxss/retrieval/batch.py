@@ -63,10 +63,8 @@ def batch_support(
         listed = torch.isfinite(best)
         counts.append(listed.sum(dim=1))
         supports.append(torch.where(listed, best, 0.0).sum(dim=1) / counts[-1].clamp_min(1))
-    support, lonely = (
-        torch.cat(supports),
-        torch.cat(counts) == 0,
-    )  # a lonely one has 0 so far, and adds nothing
+    support, lonely = torch.cat(supports), torch.cat(counts) == 0
+    # Those that are lonely have 0 so far, so they add nothing, and nobody need be asked who they are.
     nothing = support.new_zeros(int(series.max()) + 1 if n_series is None else n_series)
     totals = nothing.index_add(0, series, support)
     known = nothing.index_add(0, series, (~lonely).to(support.dtype))
