@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 TIE = 1e-9  # similarities closer than this count as equal when lists are compared
 
@@ -233,6 +235,34 @@ def support(samples: ArrayLike, window_length: int, stride: int, **settings: Any
     return retrieve(samples, window_length, stride, **settings).support
 
 
+def batch_support(
+    vectors: Tensor,  # (batch, d), float64
+    series: Sequence[int],
+    starts: Sequence[int],
+    flat: Sequence[bool],
+    n_neighbors: int,
+    exclusion: int,
+) -> Tensor:  # (batch,)
+    """Eq. (1) within a batch as a loop over pairs; autograd follows every cosine by itself."""
+    n, nothing = len(vectors), (vectors * 0.0).sum()
+    lists: list[list[Tensor]] = []
+    for k in range(n):
+        row = []
+        for j in range(n):
+            if series[k] == series[j] and abs(starts[k] - starts[j]) > exclusion:
+                norm = vectors[k].square().sum().sqrt() * vectors[j].square().sum().sqrt()
+                row.append(nothing if flat[k] or flat[j] else (vectors[k] * vectors[j]).sum() / norm)
+        lists.append(sorted(row, key=lambda one: -one.item())[:n_neighbors])
+    supports = []
+    for k in range(n):
+        own = [torch.stack(lists[j]).mean() for j in range(n) if series[j] == series[k] and lists[j]]
+        if lists[k]:
+            supports.append(torch.stack(lists[k]).mean())
+        else:
+            supports.append(torch.stack(own).mean() if own and not flat[k] else nothing)
+    return torch.stack(supports)
+
+
 def window_weights(support: Sequence[float], temperature: float) -> list[float]:
     """Eq. (2): alpha_k = exp(s̄_k / tau) / sum_t exp(s̄_t / tau); exactly 0 where the support is NaN."""
     finite = [s for s in support if not math.isnan(s)]
@@ -251,6 +281,37 @@ def series_probability(weights: Sequence[float], posteriors: Sequence[Sequence[f
         math.fsum(weight * posterior[c] for weight, posterior in zip(weights, posteriors, strict=True))
         for c in range(n_classes)
     ]
+
+
+def smoothed(
+    posteriors: Sequence[Sequence[float]],
+    neighbors: Sequence[Sequence[int]],
+    smoothing: float,
+    unusable: Sequence[bool],
+) -> list[list[float]]:
+    """(1 - lambda) p_k + lambda · mean of p_j over the listed usable neighbors; p_k where there are none."""
+    out = []
+    for own, row in zip(posteriors, neighbors, strict=True):
+        heard = [posteriors[j] for j in row if j >= 0 and not unusable[j]]
+        if heard:
+            means = [math.fsum(one[c] for one in heard) / len(heard) for c in range(len(own))]
+            out.append([(1 - smoothing) * p + smoothing * q for p, q in zip(own, means, strict=True)])
+        else:
+            out.append(list(own))
+    return out
+
+
+def votes(
+    weights: Sequence[float], neighbors: Sequence[Sequence[int]], smoothing: float, unusable: Sequence[bool]
+) -> list[float]:
+    """What each window's own posterior counts in the end: its weight, less what it lends, plus what it is lent."""
+    out = [0.0 for _ in weights]
+    for k, row in enumerate(neighbors):
+        heard = [j for j in row if j >= 0 and not unusable[j]]
+        out[k] += weights[k] * ((1 - smoothing) if heard else 1.0)
+        for j in heard:
+            out[j] += smoothing * weights[k] / len(heard)
+    return out
 
 
 def weight_without(

@@ -1,5 +1,7 @@
 """Eqs. (2)-(4): weights, the series probability, its derivative, the controls, and the loss."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ import naive
 from raxss.aggregation import (
     CLAMP,
     CONTROLS,
+    GATED,
     WEIGHTINGS,
     aggregate,
     effective_windows,
@@ -20,6 +23,7 @@ from raxss.aggregation import (
     negative_log_likelihood,
     posteriors_of,
     series_probability,
+    smooth_posteriors,
     window_weights,
 )
 from raxss.errors import ConfigError, SignalError
@@ -225,7 +229,7 @@ def test_no_weighting_changes_the_support_it_was_given(rng, weighting):
 
 
 def test_the_controls_are_weightings():
-    assert set(CONTROLS) < set(WEIGHTINGS)
+    assert set(CONTROLS) < {*WEIGHTINGS, *GATED}
 
 
 # Eq. (4): the derivative --------------------------------------------------------------------------------------
@@ -391,7 +395,7 @@ def test_shapes_that_do_not_go_together_are_both_named():
 
 
 def test_an_unknown_weighting_is_refused_by_name():
-    with pytest.raises(ConfigError, match="support, uniform, inverse, shuffled, random, got 'equal'"):
+    with pytest.raises(ConfigError, match=r"support, uniform, .*, gated-shuffled, got 'equal'"):
         aggregate([[0.5, 0.5]], [0.1], weighting="equal")
 
 
@@ -412,3 +416,55 @@ def test_posteriors_that_are_not_finite_are_refused_with_the_window():
     with pytest.raises(SignalError, match="posteriors of 1 windows are not finite, the first of window 1"):
         aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, 0.2])
     aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, np.nan])  # a window without weight may say anything
+
+
+# Neighbours that speak ----------------------------------------------------------------------------------------
+
+
+def random_neighbors(rng, n, m=4):
+    """Lists of differing lengths, some empty, none of a window itself."""
+    lists = np.full((n, m), -1)
+    for k in range(n):
+        others = rng.permutation([j for j in range(n) if j != k])[: rng.integers(0, m + 1)]
+        lists[k, : len(others)] = others
+    return lists
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_smoothed_posteriors_match_the_naive_loop(seed, smoothing):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 20))
+    posteriors, lists, unusable = rng.dirichlet(np.ones(3), n), random_neighbors(rng, n), rng.random(n) < 0.2
+    found = smooth_posteriors(posteriors, lists, smoothing, unusable=unusable)
+    assert_allclose(found, naive.smoothed(posteriors, lists, smoothing, unusable), atol=1e-15)
+    assert_allclose(found.sum(axis=1), 1.0, atol=1e-15)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("seed", range(5))
+def test_smoothing_equals_giving_each_window_the_votes_it_gets_as_a_neighbour(seed, weighting):
+    rng = np.random.default_rng(seed)
+    n, smoothing = 17, 0.4
+    posteriors, lists, support = rng.dirichlet(np.ones(3), n), random_neighbors(rng, n), rng.uniform(-1, 1, n)
+    support[[3, 8]] = np.nan
+    found = aggregate(posteriors, support, weighting=weighting, smoothing=smoothing, neighbors=lists)
+    votes = naive.votes(found.weights, lists, smoothing, np.isnan(support))
+    assert math.fsum(votes) == pytest.approx(1.0, abs=1e-12)
+    assert votes[3] == votes[8] == 0.0
+    assert_allclose(naive.series_probability(votes, posteriors), found.series_probability, atol=1e-14)
+    assert_allclose(found.contributions, found.weights[:, None] * found.smoothed, atol=0)
+    assert_array_equal(found.posteriors, posteriors)
+
+
+def test_what_a_window_that_cannot_be_used_says_reaches_nobody():
+    posteriors = np.array([[0.2, 0.8], [np.nan, np.nan], [0.6, 0.4]])
+    lists = np.array([[1, 2], [0, 2], [1, -1]])
+    found = aggregate(posteriors, [0.5, np.nan, 0.5], smoothing=1.0, neighbors=lists)
+    assert_allclose(found.smoothed[[0, 2]], [[0.6, 0.4], [0.6, 0.4]])
+    assert_allclose(found.series_probability, [0.6, 0.4])
+
+
+def test_smoothing_without_neighbours_is_refused_with_its_value():
+    with pytest.raises(ConfigError, match=r"smoothing is 0\.25"):
+        aggregate([[0.2, 0.8]], [0.5], smoothing=0.25)

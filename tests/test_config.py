@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raxss.aggregation import WEIGHTINGS
+from raxss.aggregation import GATED, WEIGHTINGS
 from raxss.calibration import METHODS
 from raxss.config import (
+    ADDED_LATER,
     PRESETS,
+    REFRESHES,
     AggregationConfig,
     BackboneConfig,
     CalibrationConfig,
@@ -50,11 +52,14 @@ configs = st.builds(
         n_neighbors=st.integers(1, 10_000),
         exclusion=distances,
         spread=distances,
+        refresh=st.sampled_from(REFRESHES),
+        projection=st.integers(0, 10**6),
     ),
     aggregation=st.builds(
         AggregationConfig,
-        weighting=st.sampled_from(WEIGHTINGS),
+        weighting=st.sampled_from((*WEIGHTINGS, *GATED)),
         temperature=st.just("learned") | st.floats(1e-300, 1e300),
+        smoothing=st.floats(0, 1),
     ),
     calibration=st.builds(CalibrationConfig, calibration=st.sampled_from(METHODS)),
     training=st.builds(
@@ -207,6 +212,7 @@ def test_the_hash_changes_with_every_setting():
         "space": "features",
         "measure": "cosine",
         "bank": "batch",
+        "refresh": "epoch",
         "weighting": "uniform",
         "temperature": "learned",
         "calibration": "isotonic",
@@ -219,9 +225,13 @@ def test_the_hash_changes_with_every_setting():
     assert len(hashes) == 1 + len(setting_homes())
 
 
-def test_settings_without_calibration_have_the_hash_from_before_there_was_one():
+def test_settings_have_the_hash_from_before_there_were_others():
     hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "134bca7f8317"}
     assert {name: Config.preset(name).hash for name in PRESETS} == hashes
+
+
+def test_what_stands_for_the_time_before_a_setting_is_its_default():
+    assert {name: Config().parameters()[name] for name in ADDED_LATER} == dict(ADDED_LATER)
 
 
 def test_one_sample_and_one_window_of_exclusion_are_told_apart():
@@ -274,6 +284,17 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ),
         ("[aggregation]\ntemperature = 'learnd'", r"aggregation.temperature .* got 'learnd'"),
         ("[aggregation]\ntemperature = nan", r"aggregation.temperature .* got nan"),
+        (
+            "[aggregation]\nsmoothing = 1.5",
+            r"aggregation.smoothing must be a number from 0 .* to 1 .* got 1\.5",
+        ),
+        ("[aggregation]\nsmoothing = true", r"aggregation.smoothing .* got True"),
+        (
+            "[retrieval]\nprojection = -1",
+            r"retrieval.projection must be a whole number of at least 0, got -1",
+        ),
+        ("[aggregation]\nweighting = 'gate'", r"aggregation.weighting is 'gate'; did you mean 'gated'"),
+        ("[retrieval]\nrefresh = 'epochs'", r"retrieval.refresh is 'epochs'; did you mean 'epoch'"),
         ("[training]\nbatch_size = 0", r"training.batch_size must be a whole number of at least 1, got 0"),
         ("[training]\npatience = -1", r"training.patience must be a whole number of at least 0, got -1"),
         ("[training]\nlr = -1e-3", r"training.lr must be a number of at least 0, got -0\.001"),
@@ -296,6 +317,37 @@ def test_a_setting_that_is_wrong_is_named_with_its_value(text, message):
         ("[retrieval]\nbank = 'batch'\nspread = 5", r"spread = 5 and space = 'signal'"),
         ("[retrieval]\nbank = 'batch'\nspace = 'features'", r"spread = 0 and space = 'features'"),
         ("[retrieval]\nbank = 'batch'\n[aggregation]\nweighting = 'random'", r"weighting = 'random'"),
+        ("[retrieval]\nrefresh = 'epoch'", r"refresh = 'epoch' goes with .* got space = 'signal'"),
+        (
+            "[retrieval]\nrefresh = 'epoch'\nspace = 'features'\nspread = 5",
+            r"got spread = 5 and bank = 'series'",
+        ),
+        (
+            "[retrieval]\nrefresh = 'epoch'\nspace = 'features'\nbank = 'local'",
+            r"got spread = 0 and bank = 'local'",
+        ),
+        (
+            "[retrieval]\nrefresh = 'batch'\nspace = 'features'",
+            r"refresh = 'batch' is for the series loss, but training.series_loss_weight is 0",
+        ),
+        (
+            "[retrieval]\nrefresh = 'batch'\nspace = 'features'\n[aggregation]\nweighting = 'shuffled'\n"
+            "[training]\nseries_loss_weight = 1",
+            r"refresh = 'batch' does not go with aggregation.weighting = 'shuffled'",
+        ),
+        ("[aggregation]\nweighting = 'gated'", r"'gated' is learned by the series loss, .* is 0"),
+        ("[aggregation]\nweighting = 'gated-inverse'", r"'gated-inverse' is a control, for prediction"),
+        (
+            "[retrieval]\nspace = 'features'\n[aggregation]\nweighting = 'gated'\n"
+            "[training]\nseries_loss_weight = 1",
+            r"'gated' in space = 'features' .*refresh is 'never'",
+        ),
+        ("[retrieval]\nprojection = 8", r"projection = 8 is learned .* got refresh = 'never'"),
+        (
+            "[retrieval]\nspace = 'features'\nrefresh = 'batch'\nprojection = 8\n[aggregation]\n"
+            "weighting = 'uniform'\n[training]\nseries_loss_weight = 1",
+            r"projection = 8 is learned .* weighting = 'uniform'",
+        ),
         ("[aggregation]\ntemperature = 'learned'\nweighting = 'uniform'", r"weighting = 'uniform'"),
         (
             "[aggregation]\ntemperature = 'learned'\n[training]\nvalidation_fraction = 0",

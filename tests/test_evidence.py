@@ -745,3 +745,23 @@ def test_a_bank_that_holds_the_whole_series_is_not_called_bounded():
         assert evidence.settings["bank_seconds"] == 38.5
         assert evidence.warnings == []
     assert explain(noise(), bank=[1, 5, 9]).settings["bank"] == "indices"
+
+
+def test_smoothed_posteriors_stand_beside_the_windows_own_and_are_what_is_added_up(tmp_path):
+    series = noise()
+    windows = windows_of(series, window_length=20, stride=5)
+    retrieval = retrieve(series.samples, window_length=20, stride=5, exclusion=20)
+    posteriors = np.random.default_rng(7).dirichlet([1, 1], len(windows))
+    prediction = aggregate(posteriors, retrieval.support, smoothing=0.25, neighbors=retrieval.neighbors)
+    evidence = trace(series, windows, retrieval, prediction, classes=["no", "yes"])
+    table = evidence.windows
+    np.testing.assert_array_equal(table["posterior_yes"], posteriors[:, 1])
+    expected = naive.smoothed(posteriors, retrieval.neighbors, 0.25, [False] * len(windows))
+    np.testing.assert_allclose(table["smoothed_yes"], np.array(expected)[:, 1], atol=1e-14)
+    np.testing.assert_array_equal(table["contribution_yes"], table["weight"] * table["smoothed_yes"])
+    assert table["contribution_yes"].sum() == pytest.approx(evidence.probability_of("yes"), abs=1e-12)
+    assert evidence.settings["smoothing"] == 0.25
+    assert any("25 % of what a window" in one for one in evidence.warnings)
+    again = SeriesEvidence.load(evidence.save(tmp_path, figures=False))
+    np.testing.assert_array_equal(again.windows["smoothed_yes"], table["smoothed_yes"])
+    assert "smoothed_yes" not in explain(noise()).windows

@@ -12,14 +12,17 @@ from torch import nn
 from raxss import Series, step_memory, stepping
 from raxss import pool as pool_module
 from raxss.backbones import build_backbone
-from raxss.config import TrainingConfig
+from raxss.config import Config, TrainingConfig
 from raxss.errors import TrainingError
+from raxss.feature_heads import FeatureHeads
+from raxss.fitting import epoch_refresh, support_in_batch
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
+from raxss.refreshing import EpochRefresh, feature_moments
 from raxss.sampling import epoch_order
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
-from raxss.training import feature_moments, train, train_epoch, validate
+from raxss.training import train, train_epoch, validate
 from toys import assert_same_bits, waiting, weights_of
 
 pytestmark = [
@@ -53,10 +56,10 @@ def pool_of(rng, n_series=24, device=DEVICE, **options):
     )
 
 
-def learner_of(backbone="patchtst", *, learned=False, device=DEVICE):
+def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None):
     torch.manual_seed(0)
     network = build_backbone(backbone, n_variates=1, window_length=LENGTH, n_outputs=1)
-    return Learner(network, temperature=0.1, learned=learned).to(device)
+    return Learner(network, temperature=0.1, learned=learned, heads=heads and heads()).to(device)
 
 
 @pytest.mark.parametrize("on_host", [False, True])
@@ -119,6 +122,82 @@ def test_a_step_that_cannot_be_recorded_says_so_and_ends_bit_for_bit_where_plain
     assert_same_bits(*ends)  # dropout too: the generator is not left in the middle of a recording
     assert torch.cuda.current_stream() == stream
     assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["a step cannot be recorded"]
+
+
+FEATURES = {"space": "features", "exclusion": 512, "n_neighbors": 5, "series_loss_weight": 1.0}
+LEARNED_WEIGHTS = {
+    "bank of the batch": {"bank": "batch", "series_loss_weight": 1.0},
+    "support by epoch": FEATURES | {"refresh": "epoch"},
+    "gate": FEATURES | {"refresh": "epoch", "weighting": "gated"},
+    "projection": FEATURES | {"refresh": "batch", "projection": 8},
+    "all": FEATURES | {"refresh": "batch", "projection": 8, "weighting": "gated"},
+}
+
+
+def learned_weights(kind):
+    """What `train` and the learner are given for these settings."""
+    config = Config.from_parameters(LEARNED_WEIGHTS[kind])
+    gated, projection = config.aggregation.weighting == "gated", config.retrieval.projection
+    heads = (
+        partial(FeatureHeads, 256, projection=projection, gated=gated)
+        if config.learns_from_features
+        else None
+    )
+    return heads, {
+        "batch_support": support_in_batch(config, LENGTH, n_series=24),
+        "refresh": epoch_refresh(config, LENGTH, seed=0),
+    }
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", LEARNED_WEIGHTS)
+def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_end(
+    kind, precision, monkeypatch
+):
+    """Supports and moments that are written anew every epoch reach a step that was recorded in the first."""
+    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    heads, weights = learned_weights(kind)
+    ends, replays = [], []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True, heads=heads)
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **weights)
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history], len(replays)))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert ends[0][2] == ends[1][2] > 10
+
+
+@pytest.mark.parametrize("kind", LEARNED_WEIGHTS)
+def test_no_step_with_learned_weights_waits_for_the_device(rng, kind):
+    heads, weights = learned_weights(kind)
+    pool, learner = pool_of(rng), learner_of("convnet", learned=True, heads=heads)
+    if weights["refresh"] is not None:
+        weights["refresh"](learner, pool, None, None)
+    config = TrainingConfig(batch_size=192, **PAPER)
+    optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=DEVICE)
+    step = partial(take_step, learner, pool, optimizer, config=config, batch_support=weights["batch_support"])
+    learner.train()
+    with reproducible(DEVICE):
+        step(indices)
+        with waiting("error"):
+            loss = step(indices)
+    assert loss.isfinite()
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_supports_are_refreshed_wherever_the_pool_lies(on_host):
+    refresh = EpochRefresh(
+        n_neighbors=5, exclusion=512, weighting="support", of_training=True, of_validation=True, seed=0
+    )
+    found = []
+    for device, there in ((DEVICE, on_host), (torch.device("cpu"), False)):
+        pool = pool_of(np.random.default_rng(5), n_series=4, device=device, on_host=there)
+        refresh(learner_of("convnet", device=device), pool, None, None)
+        found.append(pool.influence.cpu())
+    torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

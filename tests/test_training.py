@@ -18,10 +18,11 @@ from raxss.config import TrainingConfig
 from raxss.errors import DataError, ModelError, TrainingError
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
+from raxss.refreshing import feature_moments
 from raxss.sampling import epoch_order
 from raxss.step_memory import check_step_memory, step_bytes
 from raxss.stepping import Learner, autocast_type, batch_loss, learning_rate, step_for
-from raxss.training import feature_moments, fit_temperature, pool_posteriors, train, train_epoch, validate
+from raxss.training import fit_temperature, pool_posteriors, train, train_epoch, validate
 from toys import assert_same_bits, weights_of
 
 LENGTH, STRIDE = 16, 4

@@ -4,6 +4,8 @@
     weights, posteriors (n_windows, C) -> contributions (n_windows, C)
                                        -> series_probability (C,)       Eq. (3)
 
+Posteriors may be smoothed before they are weighted: a window then speaks for its neighbours as well.
+
 With equal weights this is plain Stochastic Sparse Sampling (SSS). In training the windows of many series
 come in one batch; ``series`` then says which window belongs to which, and one vectorised pass serves all.
 Next: evidence/ takes a prediction apart again; stepping.py puts these into the loss.
@@ -22,9 +24,13 @@ from torch import Tensor
 
 from raxss.errors import ConfigError, SignalError
 
-Weighting = Literal["support", "uniform", "inverse", "shuffled", "random"]
-WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
-CONTROLS = ("inverse", "shuffled", "random")  # weightings that must do worse if support means anything
+BySupport = Literal["support", "uniform", "inverse", "shuffled", "random"]
+ByGate = Literal["gated", "gated-inverse", "gated-shuffled"]
+Weighting = BySupport | ByGate
+WEIGHTINGS: tuple[str, ...] = get_args(BySupport)
+GATED: tuple[str, ...] = get_args(ByGate)  # for models that were fitted with a gate
+#: Weightings that must do worse if support, or the gate, means anything.
+CONTROLS = ("inverse", "shuffled", "random", "gated-inverse", "gated-shuffled")
 
 #: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
 CLAMP = 1e-6
@@ -164,12 +170,19 @@ def effective_windows(weights: ArrayLike) -> float:
     return 1.0 / squared if squared > 0 else 0.0
 
 
-def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int = 0) -> NDArray[np.float64]:
+def influence(
+    support: ArrayLike,
+    weighting: Weighting = "support",
+    *,
+    seed: int = 0,
+    gate: ArrayLike | None = None,
+) -> NDArray[np.float64]:
     """What goes into the softmax in place of the support: the support itself, or a control.
 
     ``uniform`` puts every window on a par (SSS). The controls answer whether support matters: ``inverse``
     turns it round, ``shuffled`` permutes it within the series, ``random`` draws normal values of the same
-    mean and variance. Windows that cannot be used (NaN) stay so under every weighting.
+    mean and variance. ``gated`` adds what a learned gate says about each window, and ``gated-inverse`` and
+    ``gated-shuffled`` are the controls of that sum. Windows that cannot be used (NaN) stay so under each.
 
     Examples
     --------
@@ -177,24 +190,74 @@ def influence(support: ArrayLike, weighting: Weighting = "support", *, seed: int
     array([ 0.,  0., nan])
     >>> influence([0.9, 0.5, np.nan], "inverse")
     array([-0.9, -0.5,  nan])
+    >>> influence([0.9, 0.5, np.nan], "gated", gate=[-0.3, 0.2, 0.0])
+    array([0.6, 0.7, nan])
     """
     values = np.array(support, dtype=np.float64)
-    if weighting == "support":
+    if weighting in GATED:
+        if gate is None:
+            raise ConfigError(
+                f"weighting is {weighting!r}, which needs what a gate says of each window; pass gate."
+            )
+        values += np.asarray(gate, dtype=np.float64)
+    if weighting in ("support", "gated"):
         return values
     usable = ~np.isnan(values)
     generator = np.random.default_rng(seed)
     if weighting == "uniform":
         values[usable] = 0.0
-    elif weighting == "inverse":
+    elif weighting in ("inverse", "gated-inverse"):
         values = -values
-    elif weighting == "shuffled":
+    elif weighting in ("shuffled", "gated-shuffled"):
         values[usable] = generator.permutation(values[usable])
     elif weighting == "random":
         mean, deviation = (values[usable].mean(), values[usable].std()) if usable.any() else (0.0, 0.0)
         values[usable] = generator.normal(mean, deviation, size=int(usable.sum()))
     else:
-        raise ConfigError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}.")
+        known = ", ".join((*WEIGHTINGS, *GATED))
+        raise ConfigError(f"weighting must be one of {known}, got {weighting!r}.")
     return values
+
+
+def smooth_posteriors(
+    posteriors: NDArray[np.float64],  # (n_windows, C)
+    neighbors: NDArray[np.int64],  # (n_windows, m), -1 where there is none
+    smoothing: float,
+    *,
+    unusable: NDArray[np.bool_] | None = None,  # (n_windows,)
+) -> NDArray[np.float64]:  # (n_windows, C)
+    r"""Let the neighbours of each window speak with it.
+
+    p~_k = (1 - lambda) p_k + lambda · mean over j in N_k of p_j
+
+    A window without neighbours keeps its own posterior. Windows that are unusable never speak.
+
+    Notes
+    -----
+    Under weights alpha this equals giving each window the votes that it gets as a neighbour, so a score is still a
+    convex sum of what the network said about single windows:
+
+    sum_k alpha_k p~_k = sum_j p_j [ (1 - lambda) alpha_j + lambda sum_{k: j in N_k} alpha_k / |N_k| ]
+
+    (for windows with neighbours; one without keeps its whole vote).
+
+    Examples
+    --------
+    >>> posteriors = np.array([[0.0, 1.0], [0.4, 0.6], [1.0, 0.0]])
+    >>> smooth_posteriors(posteriors, np.array([[1, 2], [0, -1], [-1, -1]]), 0.5)
+    array([[0.35, 0.65],
+           [0.2 , 0.8 ],
+           [1.  , 0.  ]])
+    """
+    heard, n_heard = np.zeros_like(posteriors), np.zeros((len(posteriors), 1))
+    for rank in neighbors.T:  # one at a time: all together would be m times as large as the posteriors
+        speaks = rank >= 0
+        if unusable is not None:
+            speaks &= ~unusable[rank]
+        heard[speaks] += posteriors[rank[speaks]]
+        n_heard[speaks] += 1.0
+    means = heard / np.maximum(n_heard, 1.0)
+    return np.where(n_heard > 0, (1.0 - smoothing) * posteriors + smoothing * means, posteriors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,10 +266,16 @@ class Aggregation:
 
     Attributes
     ----------
-    posteriors, contributions
-        ``(n_windows, C)``; contributions = weights × posteriors.
+    posteriors
+        ``(n_windows, C)`` what each window says by itself.
+    smoothed
+        ``(n_windows, C)`` what it says with its neighbours; None where nothing was smoothed.
+    contributions
+        ``(n_windows, C)`` weights × posteriors, the smoothed ones where there are any.
     support, influence, weights
         ``(n_windows,)``; weights = softmax(influence / temperature).
+    gate
+        ``(n_windows,)`` what was added to the support; None where nothing was.
     series_probability
         ``(C,)`` the sum of the contributions.
     """
@@ -219,6 +288,9 @@ class Aggregation:
     series_probability: NDArray[np.float64]
     weighting: Weighting
     temperature: float
+    smoothing: float = 0.0
+    smoothed: NDArray[np.float64] | None = None
+    gate: NDArray[np.float64] | None = None
 
     @property
     def effective_windows(self) -> float:
@@ -233,6 +305,9 @@ def aggregate(
     temperature: float = 0.1,
     weighting: Weighting = "support",
     seed: int = 0,
+    gate: ArrayLike | None = None,  # (n_windows,)
+    smoothing: float = 0.0,
+    neighbors: NDArray[np.int64] | None = None,  # (n_windows, m)
 ) -> Aggregation:
     """Predict one series from its windows (Alg. 2), keeping every part.
 
@@ -242,6 +317,10 @@ def aggregate(
         p_k and s-bar_k of the windows. NaN support: a window that cannot be used.
     seed
         For the ``shuffled`` and ``random`` controls.
+    gate
+        For the gated weightings: what is added to the support of each window.
+    smoothing, neighbors
+        lambda from 0 to 1, and who speaks with whom: see `smooth_posteriors`.
 
     Examples
     --------
@@ -256,7 +335,8 @@ def aggregate(
             f"posteriors of shape {posteriors_.shape} and support of shape {support_.shape} do not go "
             "together; needed are (n_windows, n_classes) and (n_windows,)."
         )
-    influence_ = influence(support_, weighting, seed=seed)
+    gate_ = _float64(gate) if gate is not None and weighting in GATED else None
+    influence_ = influence(support_, weighting, seed=seed, gate=gate_)
     unusable = np.isnan(influence_)
     if unusable.all():
         raise SignalError(
@@ -274,7 +354,12 @@ def aggregate(
     # Nothing that a window without weight says may reach the sum, not even as 0 × NaN.
     posteriors_[unusable] = np.nan_to_num(posteriors_[unusable])
     weights = window_weights(torch.from_numpy(influence_), temperature=temperature).numpy()
-    contributions = weights[:, None] * posteriors_
+    smoothed = None
+    if smoothing > 0:
+        if neighbors is None:
+            raise ConfigError(f"smoothing is {smoothing}, which needs neighbors; pass retrieval.neighbors.")
+        smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, unusable=unusable)
+    contributions = weights[:, None] * (posteriors_ if smoothed is None else smoothed)
     return Aggregation(
         posteriors_,
         support_,
@@ -284,6 +369,9 @@ def aggregate(
         contributions.sum(axis=0),
         weighting,
         float(temperature),
+        float(smoothing),
+        smoothed,
+        gate_,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from raxss.aggregation import WEIGHTINGS, Weighting
+from raxss.aggregation import GATED, WEIGHTINGS, Weighting
 from raxss.calibration import METHODS, Method
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
@@ -32,6 +32,9 @@ from raxss.storage import write_text
 MOST_WINDOWS = 8  # a larger float for exclusion or spread is surely meant in samples
 MOST_NEIGHBORS = 10_000
 BANKS = ("series", "batch", "local", "sampled")
+REFRESHES = ("never", "epoch", "batch")
+#: Settings that came later, with what stands for the time before them: so they do not change a hash.
+ADDED_LATER: Mapping[str, Any] = {"refresh": "never", "projection": 0, "smoothing": 0.0}
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -85,11 +88,14 @@ class RetrievalConfig:
         "series"  # who may be a neighbour; see the estimator
     )
     bank_size: int = 65_536  # windows in a local or sampled bank
+    refresh: Literal["never", "epoch", "batch"] = "never"  # of feature-space support, in training
+    projection: int = 0  # dimensions of a learned linear map in which features are compared; 0: as they are
 
     def __post_init__(self) -> None:
         one_of("retrieval.space", self.space, ("signal", "features"))
         one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
         one_of("retrieval.bank", self.bank, BANKS)
+        one_of("retrieval.refresh", self.refresh, REFRESHES)
         _at_least("retrieval.n_neighbors", self.n_neighbors, 1)
         if self.n_neighbors > MOST_NEIGHBORS:
             raise ConfigError(
@@ -97,6 +103,7 @@ class RetrievalConfig:
                 "window keeps its list. The paper has 10."
             )
         _at_least("retrieval.bank_size", self.bank_size, 1)
+        _at_least("retrieval.projection", self.projection, 0)
         _at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
         _at_least("retrieval.spread", self.spread, 0, whole=False)
         for name in ("exclusion", "spread"):
@@ -123,9 +130,15 @@ class AggregationConfig:
 
     weighting: Weighting = "support"  # "uniform" is plain SSS
     temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
+    smoothing: float = 0.0  # how much of a window's posterior is that of its neighbours; 0 to 1
 
     def __post_init__(self) -> None:
-        one_of("aggregation.weighting", self.weighting, WEIGHTINGS)
+        one_of("aggregation.weighting", self.weighting, (*WEIGHTINGS, *GATED))
+        if not (_is_number(self.smoothing) and 0 <= self.smoothing <= 1):
+            raise ConfigError(
+                f"aggregation.smoothing must be a number from 0 (a window speaks for itself) to 1 (its neighbours "
+                f"speak for it), got {self.smoothing!r}."
+            )
         if self.temperature != "learned" and not (_is_number(self.temperature) and self.temperature > 0):
             raise ConfigError(
                 f"aggregation.temperature must be a number > 0 or 'learned', got {self.temperature!r}. For the "
@@ -239,8 +252,10 @@ class Config:
                 f"retrieval.bank = 'batch' goes with spread = 0 and space = 'signal', got spread = "
                 f"{retrieval.spread} and space = {retrieval.space!r}. Set retrieval.bank = 'series'."
             )
+        self._check_refresh()
+        self._check_heads()
         if self.aggregation.temperature == "learned":
-            if weighting not in ("support", "inverse"):
+            if weighting not in ("support", "inverse", "gated"):
                 raise ConfigError(
                     f"aggregation.temperature = 'learned' does not go with weighting = {weighting!r}, under which "
                     "there is nothing to learn it from. Set weighting = 'support', or a number."
@@ -251,13 +266,72 @@ class Config:
                     "training.validation_fraction is 0. Set it above 0, or give the temperature a number."
                 )
 
+    def _check_refresh(self) -> None:
+        """Refuse support in feature space that training could not have, or that it would have no use for."""
+        retrieval = self.retrieval
+        if retrieval.refresh == "never":
+            return
+        if retrieval.space == "signal":
+            raise ConfigError(
+                f"retrieval.refresh = {retrieval.refresh!r} goes with space = 'features', whose support changes "
+                "with the network, got space = 'signal'. Set retrieval.space = 'features', or refresh = 'never'."
+            )
+        if retrieval.spread > 0 or retrieval.bank != "series":
+            raise ConfigError(
+                f"retrieval.refresh = {retrieval.refresh!r} goes with spread = 0 and bank = 'series', got spread = "
+                f"{retrieval.spread} and bank = {retrieval.bank!r}. Set both so for fitting; prediction may change "
+                "them."
+            )
+        if retrieval.refresh == "batch" and self.aggregation.weighting in ("shuffled", "random"):
+            raise ConfigError(
+                f"retrieval.refresh = 'batch' does not go with aggregation.weighting = "
+                f"{self.aggregation.weighting!r}, whose weights belong to a whole series. Set refresh = 'epoch'."
+            )
+        if retrieval.refresh == "batch" and self.training.series_loss_weight == 0:
+            raise ConfigError(
+                "retrieval.refresh = 'batch' is for the series loss, but training.series_loss_weight is 0, so that "
+                "nothing would look at the weights in a batch. Set it above 0, or refresh = 'epoch'."
+            )
+
+    def _check_heads(self) -> None:
+        """Refuse a gate or a projection that nothing would teach."""
+        retrieval, weighting = self.retrieval, self.aggregation.weighting
+        if weighting in ("gated-inverse", "gated-shuffled"):
+            raise ConfigError(
+                f"aggregation.weighting = {weighting!r} is a control, for prediction with a model that was fitted "
+                "with weighting = 'gated'. Fit with that, then set_params(weighting=...)."
+            )
+        if weighting == "gated" and self.training.series_loss_weight == 0:
+            raise ConfigError(
+                "aggregation.weighting = 'gated' is learned by the series loss, but training.series_loss_weight is "
+                "0. Set it above 0, or weighting = 'support'."
+            )
+        if weighting == "gated" and retrieval.space == "features" and retrieval.refresh == "never":
+            raise ConfigError(
+                "aggregation.weighting = 'gated' in space = 'features' needs the support that it is added to in "
+                "training as well, but retrieval.refresh is 'never'. Set refresh = 'epoch' or 'batch'."
+            )
+        if retrieval.projection > 0 and (retrieval.refresh != "batch" or weighting == "uniform"):
+            raise ConfigError(
+                f"retrieval.projection = {retrieval.projection} is learned through the support within a batch; it "
+                f"needs space = 'features', refresh = 'batch' and weights that depend on it, got refresh = "
+                f"{retrieval.refresh!r} and weighting = {weighting!r}. Set these, or projection = 0."
+            )
+
+    @property
+    def learns_from_features(self) -> bool:
+        """Whether a step looks at features: for a gate, or for support within the batch."""
+        weighting = self.aggregation.weighting
+        return weighting == "gated" or (self.retrieval.refresh == "batch" and weighting != "uniform")
+
     @property
     def learns_temperature_by_gradient(self) -> bool:
         """Whether tau is trained with theta; else, where it is learned, it is fitted on the validation part.
 
-        The window loss does not see tau, and feature-space support begins when training is over.
+        The window loss does not see tau, and without a refresh feature-space support begins when training is over.
         """
-        in_loss = self.training.series_loss_weight > 0 and self.retrieval.space == "signal"
+        supported = self.retrieval.space == "signal" or self.retrieval.refresh != "never"
+        in_loss = self.training.series_loss_weight > 0 and supported
         return self.aggregation.temperature == "learned" and in_loss
 
     @property
@@ -363,7 +437,17 @@ class Config:
         tables = self.tables()
         if self.calibration == CalibrationConfig():
             del tables["calibration"]  # so that settings from before there was one keep their hash
+        tables = {stage: without_additions(settings) for stage, settings in tables.items()}
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without those that came later and say what was true before them; for hashes.
+
+    >>> without_additions({"measure": "cosine", "smoothing": 0.0, "projection": 8})
+    {'measure': 'cosine', 'projection': 8}
+    """
+    return {name: value for name, value in settings.items() if ADDED_LATER.get(name, object()) != value}
 
 
 def setting_homes() -> dict[str, str]:

@@ -28,9 +28,11 @@ from raxss.calibration import Calibration, Method, calibration_in_use
 from raxss.config import Config
 from raxss.errors import SignalWarning
 from raxss.evidence import SeriesEvidence
+from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import (
     check_calibration_part,
     drawn_seed,
+    epoch_refresh,
     feature_scaling,
     fitted_calibration,
     fitted_temperature,
@@ -85,11 +87,24 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         each series. ``"none"``.
     weighting, temperature
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
-        are controls. tau > 0, or ``"learned"``.
+        are controls. ``"gated"``: support plus what a gate learns from the window's features by the series loss;
+        of a model fitted so, ``"gated-inverse"`` and ``"gated-shuffled"`` are the controls of the sum, and the
+        others leave the gate out. tau > 0, or ``"learned"``.
+    smoothing
+        lambda, from 0 to 1: at prediction a window's (calibrated) posterior becomes (1 - lambda) times its own
+        plus lambda times the mean of its neighbors'. Evidence shows both.
     space, measure, n_neighbors, exclusion, spread
         Eq. (1): compare windows of the signal or their features; ``"pearson"`` or ``"cosine"``; m; how far
         neighbors must start from the query, and from one another, in samples (int) or window lengths
-        (float). With ``space="features"`` training uses equal weights, and retrieval begins at prediction.
+        (float).
+    refresh
+        Of support in feature space, which changes with the network, in training. ``"never"``: training uses equal
+        weights, and retrieval begins at prediction. ``"epoch"``: from the features of all windows as each epoch
+        finds them. ``"batch"``: among the windows of each batch, so that the series loss teaches the network to
+        compare; batches should be large enough to hold several windows of a series.
+    projection
+        With ``refresh="batch"``: compare features by the cosine of so many linear combinations, learned with the
+        network. 0: by the features themselves.
     bank, bank_size
         Which windows may be neighbors. ``"series"``: all of the series, exactly. ``"local"``: the ``bank_size``
         windows nearest in time; ``"sampled"``: so many, in stretches spread evenly over the series; both for
@@ -123,11 +138,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     interrupted_
     calibration_
         The fitted `raxss.calibration.Calibration`, or None.
+    heads_
+        Gate and projection, `raxss.feature_heads.FeatureHeads`, or None.
 
     Notes
     -----
-    Weighting, temperature, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride can be
-    changed after fitting, with `set_params`. A calibration that was fitted can be switched off and on.
+    Weighting, temperature, smoothing, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride
+    can be changed after fitting, with `set_params`. A calibration, a gate or a projection that was fitted can be
+    switched off and on.
 
     Examples
     --------
@@ -151,6 +169,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scaling: Literal["train", "series", "none"] = "train",
         weighting: Weighting = "support",
         temperature: float | Literal["learned"] = 0.1,
+        smoothing: float = 0.0,
         space: Literal["signal", "features"] = "signal",
         measure: Literal["pearson", "cosine"] = "pearson",
         n_neighbors: int = 10,
@@ -158,6 +177,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         spread: int | float = 0,
         bank: Literal["series", "batch", "local", "sampled"] = "series",
         bank_size: int = 65_536,
+        refresh: Literal["never", "epoch", "batch"] = "never",
+        projection: int = 0,
         calibration: Method = "none",
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
@@ -184,6 +205,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.scaling = scaling
         self.weighting = weighting
         self.temperature = temperature
+        self.smoothing = smoothing
         self.space = space
         self.measure = measure
         self.n_neighbors = n_neighbors
@@ -191,6 +213,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.spread = spread
         self.bank = bank
         self.bank_size = bank_size
+        self.refresh = refresh
+        self.projection = projection
         self.calibration = calibration
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
@@ -239,6 +263,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What a fitted model stands for: as fitted, except for what may be changed since."""
         now = self.config.tables()
         _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
+        _ = self._heads_in_use  # likewise
+        now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
 
@@ -328,7 +354,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            batch_support=support_in_batch(config, self.window_length_),
+            batch_support=support_in_batch(config, self.window_length_, n_series=pool.n_series),
+            refresh=epoch_refresh(config, self.window_length_, seed=self.seed_),
             callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
         )
         self.history_ = pd.DataFrame(trained.history)
@@ -336,6 +363,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.interrupted_ = trained.interrupted
         self.temperature_ = learner.temperature.item()
         self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
+        self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
         self.calibration_: Calibration | None = None
         answered = [series[index] for index in unseen], targets[unseen]
         if method != "none":
@@ -350,10 +378,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
-        series = self._known(X, warn=True)
+        series = self.known_series(X, warn=True)
         with self._bar("predicting", series) as on_progress:
-            predictor = self._predictor(self._calibration_in_use)
-            found = predictor.predictions(series, with_lists=False, on_progress=on_progress)
+            found = self.predictor().predictions(series, with_lists=False, on_progress=on_progress)
             return np.stack([one.aggregation.series_probability for one in found])
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -375,7 +402,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> [one.shape for one in model.window_probabilities(series[:2])]
         [(140, 2), (138, 2)]
         """
-        return self._window_probabilities(self._known(X, warn=True))
+        return self._window_probabilities(self.known_series(X, warn=True))
 
     def explain(self, X: Any) -> Any:
         """Take the prediction of a series apart into windows, weights and neighbors.
@@ -416,10 +443,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         motif-000 140
         noise-001 138
         """
-        return self._evidence(self._known(X), on_progress)
+        return self._evidence(self.known_series(X), on_progress)
 
-    def _known(self, X: Any, *, warn: bool = False) -> list[Series]:
-        """Series like those that were learned from."""
+    def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
+        """Series like those that were learned from, whatever form they were given in; others are refused."""
         check_is_fitted(self, "config_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
@@ -430,17 +457,19 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return series
 
     def _window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
-        predictor = self._predictor(self._calibration_in_use)
+        predictor = self.predictor()
         with self._bar("predicting", series) as on_progress:
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
     ) -> Iterator[SeriesEvidence]:
-        settings = {"config_hash": self.current_config.hash}
+        settings: dict[str, Any] = {"config_hash": self.current_config.hash}
         calibration = self._calibration_in_use
         if calibration is not None:
             settings["calibration"] = calibration.method
+        if self.projection and self.space == "features":
+            settings["projection"] = self.projection
         predictor = self._predictor(calibration)
         with self._bar("predicting", series, quiet=on_progress is not None) as bar:
             for one in predictor.predictions(series, on_progress=on_progress or bar):
@@ -451,6 +480,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _calibration_in_use(self) -> Calibration | None:
         return calibration_in_use(self.calibration_, self.config.calibration.calibration)
+
+    @property
+    def _heads_in_use(self) -> FeatureHeads | None:
+        return heads_in_use(self.heads_, projection=self.projection, weighting=self.weighting)
+
+    def predictor(self) -> Predictor:
+        """What was fitted, with the settings as they stand: what predicts, and other weights can be tried with."""
+        check_is_fitted(self, "config_")
+        return self._predictor(self._calibration_in_use)
 
     def _predictor(self, calibration: Calibration | None) -> Predictor:
         """What was fitted, with the settings as they stand."""
@@ -465,9 +503,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             retrieval=config.retrieval,
             weighting=config.aggregation.weighting,
             temperature=self.temperature_ if learned else float(config.aggregation.temperature),
+            smoothing=float(config.aggregation.smoothing),
             calibration=calibration,
             feature_mean=self.feature_mean_,
             feature_scale=self.feature_scale_,
+            heads=self._heads_in_use,
             seed=self.seed_,
         )
 

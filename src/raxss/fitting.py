@@ -22,19 +22,22 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from raxss.aggregation import influence
-from raxss.backbones import build_backbone, n_outputs_for, n_parameters
+from raxss.aggregation import Weighting, influence
+from raxss.backbones import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.calibration import Calibration, calibration_named
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, DataError
-from raxss.pool import WindowPool
+from raxss.feature_heads import FeatureHeads
+from raxss.pool import Batch, WindowPool
 from raxss.predicting import Predictor, retrieval_settings
 from raxss.recordings.series import Series
+from raxss.refreshing import EpochRefresh, Refresh, feature_moments
 from raxss.retrieval.batch import batch_support
 from raxss.retrieval.cache import cached_retrieve_many
+from raxss.retrieval.front import windows_without_shape
 from raxss.splits import hold_out
 from raxss.stepping import BatchSupport, Learner
-from raxss.training import feature_moments, fit_temperature
+from raxss.training import fit_temperature
 
 logger = logging.getLogger("raxss")
 
@@ -67,6 +70,7 @@ def fresh_learner(
             n_outputs=n_outputs_for(n_classes),
             options=config.backbone.backbone_options,
         )
+        heads = _fresh_heads(config, backbone, n_variates, window_length)
     if n_parameters(backbone) == 0:
         raise BackboneError(
             f"backbone {type(backbone).__name__} has no parameters, so there is nothing to train. Add a layer, "
@@ -77,7 +81,21 @@ def fresh_learner(
         backbone,
         temperature=0.1 if temperature == "learned" else float(temperature),
         learned=config.learns_temperature_by_gradient,
+        heads=heads,
     )
+
+
+def _fresh_heads(
+    config: Config, backbone: nn.Module, n_variates: int, window_length: int
+) -> FeatureHeads | None:
+    """What reads the features of this network, where anything does."""
+    if not config.learns_from_features:
+        return None
+    backbone.eval()
+    with torch.no_grad():
+        width = features_of(backbone, torch.zeros(2, n_variates, window_length)).shape[1]
+    gated = config.aggregation.weighting == "gated"
+    return FeatureHeads(width, projection=config.retrieval.projection, gated=gated)
 
 
 def validation_split(
@@ -138,37 +156,62 @@ def window_pool(
     n_short = sum(one.n_samples < window_length for one in scaled)
     if n_short:
         logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
-    stride = config.windows.stride
-    # Feature-space support needs a trained network, so training goes with equal weights there.
-    weighting = "uniform" if config.retrieval.space == "features" else config.aggregation.weighting
-    cutting: dict[str, Any] = {"window_length": window_length, "stride": stride, "device": device}
-    if weighting == "uniform":
+    shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
+    cutting = shape | {"device": device}
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    if retrieval.refresh != "never":  # all alike until the network has features to compare
+        without = [windows_without_shape(one.samples, **shape) for one in scaled]
+        equal = [np.where(nonfinite, np.nan, 0.0) for _, nonfinite in without]
+        return WindowPool(scaled, targets, equal, [flat for flat, _ in without], **cutting)
+    if weighting == "uniform" or retrieval.space == "features":
         return WindowPool.of_equals(scaled, targets, **cutting)
     with bar(scaled) as on_progress:
         settings = retrieval_settings(config.retrieval, **cutting)
         found = cached_retrieve_many([one.samples for one in scaled], **settings, on_progress=on_progress)
-    influences = [influence(one.support, weighting, seed=seed + i) for i, one in enumerate(found)]
+    # A gate adds its part where weights are made; until then its windows have their support.
+    by_support: Weighting = "support" if weighting == "gated" else weighting
+    influences = [influence(one.support, by_support, seed=seed + i) for i, one in enumerate(found)]
     return WindowPool(scaled, targets, influences, [one.flat for one in found], **cutting)
 
 
-def support_in_batch(config: Config, window_length: int) -> BatchSupport | None:
-    """Retrieval among the windows of a batch, where the bank is the batch."""
-    if config.retrieval.bank != "batch" or config.aggregation.weighting == "uniform":
+def support_in_batch(config: Config, window_length: int, *, n_series: int) -> BatchSupport | None:
+    """Retrieval among the windows of a batch, of the signal or of features, where that is what training has."""
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    in_features = retrieval.refresh == "batch"
+    if weighting == "uniform" or not (in_features or retrieval.bank == "batch"):
         return None
-    retrieval, sign = config.retrieval, -1 if config.aggregation.weighting == "inverse" else 1
+    sign = -1 if weighting == "inverse" else 1
 
-    def support(windows: Tensor, series: Tensor, starts: Tensor, flat: Tensor) -> Tensor:
+    def support(batch: Batch, compared: Tensor | None) -> Tensor:
+        vectors = batch.windows if compared is None or not in_features else compared[:, None]
         return sign * batch_support(
-            windows,
-            series,
-            starts,
-            flat,
-            measure=retrieval.measure,
+            vectors,
+            batch.series,
+            batch.starts,
+            batch.flat,
+            measure="cosine" if in_features else retrieval.measure,
             n_neighbors=retrieval.n_neighbors,
             exclusion=retrieval.samples_of("exclusion", window_length),
+            n_series=n_series,
         )
 
     return support
+
+
+def epoch_refresh(config: Config, window_length: int, *, seed: int) -> Refresh | None:
+    """What is computed from all features after every epoch, where training needs any of it."""
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    in_features = retrieval.refresh != "never" and weighting != "uniform"
+    if not in_features and not config.learns_from_features:
+        return None
+    return EpochRefresh(
+        n_neighbors=retrieval.n_neighbors,
+        exclusion=retrieval.samples_of("exclusion", window_length),
+        weighting=weighting,
+        of_training=retrieval.refresh == "epoch" and config.training.series_loss_weight > 0,
+        of_validation=in_features,
+        seed=seed,
+    )
 
 
 def run_fingerprint(

@@ -29,6 +29,7 @@ from raxss.calibration import Calibration, calibration_named
 from raxss.checkpoints import state_of
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, ModelError
+from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
 from raxss.storage import sha256_of, whole_folder, write_bytes, write_json, write_text
@@ -69,6 +70,8 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
     if calibration is not None:
         knots = calibration.arrays()
         tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
+    if model.heads_ is not None:
+        tensors |= {f"heads/{name}": value.contiguous() for name, value in state_of(model.heads_).items()}
     config = model.current_config
     with whole_folder(folder, overwrite=overwrite) as place:
         write_bytes(place / WEIGHTS, save(tensors, {"format": FORMAT}))
@@ -156,6 +159,7 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         model.calibration_ = _read_calibration(facts, tensors, len(model.classes_))
         if model.calibration_ is None and model.calibration != "none":
             raise ValueError(f"its settings ask for calibration {model.calibration!r}, but it has none")
+        model.heads_ = _read_heads(model, tensors)
         model.backbone_ = build_backbone(
             model.backbone,
             n_variates=model.n_variates_,
@@ -203,6 +207,21 @@ def _read_calibration(
     if calibration.n_classes != n_classes:
         raise ValueError(f"its calibration is of {calibration.n_classes} classes, but it has {n_classes}")
     return calibration
+
+
+def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:
+    """Gate and projection, taken out of the tensors; None in folders that have none, or are older than they."""
+    names = [name for name in tensors if name.startswith("heads/")]
+    state = {name.removeprefix("heads/"): tensors.pop(name) for name in names}
+    heads = None
+    if state:
+        projection, gated = state.get("projection.weight"), any(name.startswith("gate.") for name in state)
+        n_projected = 0 if projection is None else len(projection)
+        heads = FeatureHeads(len(model.feature_mean_), projection=n_projected, gated=gated).double()
+        heads.load_state_dict(state)
+        if not all(bool(value.isfinite().all()) for value in state.values()):
+            raise ValueError("the weights of its gate or projection are not finite")
+    return heads_in_use(heads, projection=model.projection, weighting=model.weighting)
 
 
 def describe_data(

@@ -1,6 +1,6 @@
 """How does a fitted chain score series, one after the other?
 
-    series -> scaled windows -> posteriors (calibrated), support -> series probability and its parts
+    series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
 A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
 the other. Neither changes a score. Next: estimator.py makes the chain and asks it.
@@ -19,10 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from raxss.aggregation import Aggregation, Weighting, aggregate, posteriors_of
+from raxss.aggregation import GATED, Aggregation, Weighting, aggregate, posteriors_of
 from raxss.calibration import Calibration
 from raxss.config import RetrievalConfig
 from raxss.evidence import SeriesEvidence, trace
+from raxss.feature_heads import FeatureHeads
 from raxss.prediction import Scorer, Scores
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
@@ -72,6 +73,29 @@ class Prediction:
 
 
 @dataclass(frozen=True, eq=False)
+class WindowScores:
+    """What the network said about the windows of one series, before any weight.
+
+    Attributes
+    ----------
+    series, scaled
+        As it was given, and as it was looked at.
+    posteriors
+        ``(n_windows, C)``, calibrated where the model is.
+    features
+        ``(n_windows, d)``, standardised; None where they were not asked for.
+    gate
+        ``(n_windows,)`` what the gate adds to the support of each; None without a gate, or without features.
+    """
+
+    series: Series
+    scaled: Series
+    posteriors: NDArray[np.float64]
+    features: NDArray[np.float64] | None
+    gate: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, eq=False)
 class _Work:
     """One series on its way from samples to score; a GPU may still be at work on it."""
 
@@ -79,6 +103,7 @@ class _Work:
     windows: Windows
     scores: Scores
     retrieval: Retrieval | None
+    gate: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,6 +114,8 @@ class Predictor:
     ----------
     feature_mean, feature_scale
         ``(d,)`` of the training windows, for retrieval in feature space.
+    heads
+        What was learned on features, on the CPU in float64; None: nothing.
     seed
         For the ``shuffled`` and ``random`` controls.
     """
@@ -101,9 +128,11 @@ class Predictor:
     retrieval: RetrievalConfig
     weighting: Weighting
     temperature: float
+    smoothing: float
     calibration: Calibration | None
     feature_mean: NDArray[np.float64]
     feature_scale: NDArray[np.float64]
+    heads: FeatureHeads | None
     seed: int
 
     def n_windows(self, series: Series) -> int:
@@ -126,7 +155,7 @@ class Predictor:
         on_progress
             Told the share of all work done, also within a series.
         """
-        retrieves = with_lists or self.weighting != "uniform"
+        retrieves = with_lists or self.weighting != "uniform" or self.smoothing > 0
         scorer = Scorer(self.backbone, self.device)
         n_scored = sum(map(self.n_windows, series))
         progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
@@ -147,9 +176,25 @@ class Predictor:
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
     ) -> Iterator[NDArray[np.float64]]:
         """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
-        alone = replace(self, weighting="uniform")
+        alone = replace(self, weighting="uniform", smoothing=0.0)
         for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
             yield one.aggregation.posteriors[~np.isnan(one.aggregation.influence)]
+
+    def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
+        """One pass of the network over each series: everything that weights can be made of afterwards."""
+        scorer = Scorer(self.backbone, self.device)
+        for one in series:
+            scaled = self.scaling.apply(one)
+            windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
+            scores = scorer.launch(windows, with_features=with_features)
+            told: NDArray[np.float64] = posteriors_of(scores.logits().double()).numpy()
+            gate = None
+            if scores.features is not None:
+                self._standardise(scores.features)
+                if self.heads is not None and self.heads.gate is not None:
+                    gate = self._gate(scores.features)
+            posteriors = told if self.calibration is None else self.calibration(told)
+            yield WindowScores(one, scaled, posteriors, scores.features, gate)
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
@@ -169,7 +214,7 @@ class Predictor:
         self, group: list[Series], scorer: Scorer, progress: _ShareDone, retrieves: bool
     ) -> Iterator[_Work]:
         """Retrieval for all of them, then the network for one after the other."""
-        in_features = retrieves and self.retrieval.space == "features"
+        in_features, gated = retrieves and self.retrieval.space == "features", self.weighting in GATED
         settings = retrieval_settings(
             self.retrieval, window_length=self.window_length, stride=self.stride, device=self.device
         )
@@ -181,14 +226,15 @@ class Predictor:
         for place, one in enumerate(group):
             windows = windows_of(scaled[place], window_length=self.window_length, stride=self.stride)
             told = progress.part(len(windows))
-            scores = scorer.launch(windows, with_features=in_features, on_progress=told)
+            scores = scorer.launch(windows, with_features=in_features or gated, on_progress=told)
             if scores.features is not None:
-                scores.features[...] -= self.feature_mean
-                scores.features[...] /= self.feature_scale
-                settings |= {"measure": "cosine", "features": scores.features}
+                self._standardise(scores.features)
+            gate = self._gate(scores.features) if gated and scores.features is not None else None
+            if in_features and scores.features is not None:
+                settings |= {"measure": "cosine", "features": self.compared(scores.features)}
                 told = progress.part(self._effort(one))
                 found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
-            yield _Work(one, windows, scores, found[place])
+            yield _Work(one, windows, scores, found[place], gate)
             found[place] = None
 
     def _finished(self, work: _Work) -> Prediction:
@@ -203,10 +249,35 @@ class Predictor:
             support,
             temperature=self.temperature,
             weighting=self.weighting,
-            seed=self.seed + zlib.crc32(np.ascontiguousarray(work.series.samples).data),
+            seed=self.seed_of(work.series),
+            gate=work.gate,
+            smoothing=self.smoothing,
+            neighbors=None if work.retrieval is None else work.retrieval.neighbors,
         )
         uncalibrated = None if self.calibration is None else told
         return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated)
+
+    def seed_of(self, series: Series) -> int:
+        """What the controls of one series are drawn from, whatever else is predicted."""
+        return self.seed + zlib.crc32(np.ascontiguousarray(series.samples).data)
+
+    def compared(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standardised features -> what windows are compared by: their projection, where there is one in use."""
+        if self.heads is None or self.retrieval.projection == 0:
+            return features
+        with torch.inference_mode():
+            return self.heads.compared(torch.from_numpy(features)).numpy()
+
+    def _gate(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        assert self.heads is not None, "who asks for gated weights has been asked for a gate"
+        assert self.heads.gate is not None, "likewise"
+        with torch.inference_mode():
+            gate: NDArray[np.float64] = self.heads.gate(torch.from_numpy(features)).numpy()
+        return gate
+
+    def _standardise(self, features: NDArray[np.float64]) -> None:
+        features -= self.feature_mean
+        features /= self.feature_scale
 
     def _effort(self, series: Series) -> float:
         """What retrieval for one series takes, in windows that could be scored meanwhile."""

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raxss.backbones import features_of
+from raxss.backbones import logits_and_features
 from raxss.errors import ConfigError, nearest
 from raxss.memory import refuse_too_large
 from raxss.windows import Windows
@@ -185,13 +185,17 @@ class Scorer:
             for first in range(0, len(windows), n_a_pass):
                 which = slice(first, first + n_a_pass)
                 batch = cut[:, which].contiguous().transpose(0, 1)
-                told = self._backbone(batch).float()
+                if with_features:
+                    raw, vectors = logits_and_features(self._backbone, batch)
+                else:
+                    raw = self._backbone(batch)
+                told = raw.float()
                 if logits is None:
                     # One place for all: small results kept between large passes would tear the memory apart.
                     logits = told.new_empty((len(windows), told.shape[1]))
                 logits[which] = told
                 if with_features:
-                    part = features_of(self._backbone, batch).double().cpu().numpy()
+                    part = vectors.double().cpu().numpy()
                     if features is None:
                         features = _room_for_features(len(windows), part.shape[1])
                     features[which] = part

@@ -26,11 +26,13 @@ from raxss.aggregation import (
     series_probability,
     window_weights,
 )
+from raxss.backbones import logits_and_features
 from raxss.config import TrainingConfig
-from raxss.pool import WindowPool
+from raxss.feature_heads import FeatureHeads
+from raxss.pool import Batch, WindowPool
 
-#: (windows, series, starts, flat) of one batch -> support
-BatchSupport = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+#: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
+BatchSupport = Callable[[Batch, Tensor | None], Tensor]
 
 STEPS_BEFORE_REPLAY = 3  # of a CUDA graph
 
@@ -38,16 +40,25 @@ logger = logging.getLogger("raxss")
 
 
 class Learner(nn.Module):
-    """What training changes: the backbone, and the temperature where it is learned."""
+    """What training changes: the backbone, the temperature where it is learned, and what reads features."""
 
-    def __init__(self, backbone: nn.Module, *, temperature: float, learned: bool) -> None:
+    def __init__(
+        self, backbone: nn.Module, *, temperature: float, learned: bool, heads: FeatureHeads | None = None
+    ) -> None:
         super().__init__()
         self.backbone = backbone
+        self.heads = heads
         log_temperature = torch.tensor(math.log(temperature))
         if learned:
             self.log_temperature = nn.Parameter(log_temperature)
         else:
             self.register_buffer("log_temperature", log_temperature)
+
+    def scored(self, windows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits, and features where something reads them."""
+        if self.heads is None:
+            return self.backbone(windows), None
+        return logits_and_features(self.backbone, windows)
 
     @property
     def temperature(self) -> Tensor:
@@ -89,6 +100,21 @@ def batch_loss(
     return loss
 
 
+def batch_influence(
+    heads: FeatureHeads | None, batch: Batch, features: Tensor | None, batch_support: BatchSupport | None
+) -> Tensor:  # (batch,)
+    """What goes into the softmax: support, from the pool or among the batch's windows, and what a gate adds."""
+    compared = None
+    if heads is not None and features is not None:
+        features = heads.standardised(features)
+        compared = heads.compared(features)
+    influence = batch.influence if batch_support is None else batch_support(batch, compared)
+    if heads is None or heads.gate is None:
+        return influence
+    gate: Tensor = heads.gate(features)
+    return influence + gate
+
+
 def take_step(
     learner: Learner,
     pool: WindowPool,
@@ -104,15 +130,13 @@ def take_step(
     Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor theta, so it was done before the first
     epoch and lies in ``pool.influence``; with ``batch_support`` it is done here, among the batch's windows.
     """
-    windows, series, starts, influence, flat = pool.take(indices)
-    if batch_support is not None:
-        influence = batch_support(windows, series, starts, flat)
+    batch = pool.take(indices)
     with mixed_precision(pool.device, autocast):
-        logits = learner.backbone(windows)  # Y_i <- f_theta(w) for all series at once
+        logits, features = learner.scored(batch.windows)  # Y_i <- f_theta(w) for all series at once
     loss = batch_loss(  # Aggregate, then the loss over the series present
         logits.float(),
-        influence,
-        series,
+        batch_influence(learner.heads, batch, features, batch_support),
+        batch.series,
         pool.targets,
         temperature=learner.temperature,
         window_loss_weight=config.window_loss_weight,
@@ -205,7 +229,7 @@ def step_for(
         take_step, learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast
     )
     on_gpu = pool.device.type == "cuda" and not pool.on_host
-    if on_gpu and batch_support is None and getattr(learner.backbone, "capturable", False):
+    if on_gpu and getattr(learner.backbone, "capturable", False):
         return ReplayedStep(step, config.batch_size)
     return step
 
@@ -235,8 +259,9 @@ def learning_rate(config: TrainingConfig, step: int, n_windows: int) -> float:
 def adam(learner: Learner, config: TrainingConfig, device: torch.device) -> torch.optim.Adam:
     """The optimiser; on a GPU as one kernel for all of theta, with its rate on the device as well."""
     own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
+    others = [value for name, value in learner.named_parameters() if name != "log_temperature"]
     groups = [
-        {"params": list(learner.backbone.parameters()), "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": config.weight_decay},
         {"params": own, "weight_decay": 0.0},  # decay would draw tau towards 1
     ]
     groups = [group for group in groups if group["params"]]

@@ -31,12 +31,12 @@ from raxss.aggregation import (
     series_probability,
     window_weights,
 )
-from raxss.backbones import features_of
 from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint
 from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
 from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic
+from raxss.refreshing import Refresh, pool_gates
 from raxss.sampling import epoch_orders
 from raxss.step_memory import check_step_memory, memory_that_ends_is_told
 from raxss.stepping import (
@@ -53,8 +53,6 @@ from raxss.stepping import (
 )
 
 logger = logging.getLogger("raxss")
-
-MOST_FOR_MOMENTS = 2**17  # windows whose features are averaged; more would not change the third digit
 
 
 class Callback(Protocol):
@@ -108,7 +106,7 @@ def train_epoch(
 
     Notes
     -----
-    Nothing between the first batch and the last waits for a GPU; with the batch as the bank it does.
+    Nothing between the first batch and the last waits for a GPU.
     """
     learner.train()
     total, n_batches = torch.zeros((), device=pool.device), 0
@@ -129,34 +127,16 @@ def pool_posteriors(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dt
         return torch.cat([posteriors_of(backbone(windows).float()) for windows in pool.all_windows()])
 
 
-def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation ``(d,)`` of each feature over the windows of a pool, for retrieval in feature space.
-
-    Over evenly spread windows where there are more than 131,072. Summed on the device in float64; a feature that
-    never changes gets the deviation 1.
-    """
-    backbone.eval()
-    mean, squares = torch.zeros(2, dtype=torch.float64, device=pool.device)
-    n_seen = 0
-    with torch.inference_mode(), exact_arithmetic():
-        for windows in pool.all_windows(every=math.ceil(len(pool) / MOST_FOR_MOMENTS)):
-            part = features_of(backbone, windows).double()
-            # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
-            variance, centre = torch.var_mean(part, dim=0, correction=0)
-            shift, n_both = centre - mean, n_seen + len(part)
-            squares = squares + variance * len(part) + shift**2 * (n_seen * len(part) / n_both)
-            mean, n_seen = mean + shift * (len(part) / n_both), n_both
-        scale = (squares / n_seen).sqrt()
-        return mean.cpu().numpy(), torch.where(scale > 0, scale, 1.0).cpu().numpy()
-
-
 def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> dict[str, float]:
     """Loss, accuracy and F1 of the series probabilities over all windows of the pool."""
     place, series, n_series = pool.series.device, pool.series, pool.n_series
     posteriors = pool_posteriors(learner.backbone, pool, autocast=autocast).to(place)
+    influence = pool.influence
+    if learner.heads is not None and learner.heads.gate is not None:
+        influence = influence + pool_gates(learner, pool, autocast=autocast).to(place)
     with torch.inference_mode():
         temperature = learner.temperature.to(place)
-        weights = window_weights(pool.influence, temperature=temperature, series=series, n_series=n_series)
+        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
         probability = series_probability(posteriors, weights, series=series, n_series=n_series).cpu()
         targets = pool.targets.cpu()
         loss = float(negative_log_likelihood(probability, targets).mean())
@@ -180,6 +160,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     batch_support: BatchSupport | None = None,
+    refresh: Refresh | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
     """Train until the epochs are over, validation stops improving, or somebody interrupts.
@@ -195,6 +176,8 @@ def train(
     resume
         Go on from that file if it is there. The result is bit for bit that of an uninterrupted run on the
         same device with the same number of threads.
+    refresh
+        Writes supports that depend on the weights into the pools: before the first epoch and after every one.
     """
     device = pool.device
     optimizer = adam(learner, config, device)
@@ -208,12 +191,18 @@ def train(
     autocast = autocast_type(config, device)
     step = step_for(learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast)
     interrupted = False
+
+    def refreshed() -> None:
+        if refresh is not None:
+            refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
+
     epochs = range(progress.epoch, config.max_epochs)
     orders = epoch_orders(pool.n_windows, pool.n_samples, seed=seed, epochs=epochs)
     for callback in callbacks:
         callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
     try:
         with reproducible(device), memory_that_ends_is_told(config, device), closing(orders):
+            refreshed()
             while progress.epoch < config.max_epochs and not progress.out_of_patience(config.patience):
                 record = _one_epoch(
                     step,
@@ -225,6 +214,7 @@ def train(
                     config=config,
                     seed=seed,
                     order=next(orders),
+                    refresh=refreshed,
                     callbacks=callbacks,
                 )
                 if checkpoint is not None:
@@ -279,6 +269,7 @@ def _one_epoch(
     config: TrainingConfig,
     seed: int,
     order: NDArray[np.int64],
+    refresh: Callable[[], None],
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
     """Train one epoch, look at the validation part, and note both in ``progress``."""
@@ -306,6 +297,7 @@ def _one_epoch(
     progress.epoch += 1
     progress.step += steps_an_epoch(config, len(pool))
     record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
+    refresh()
     if validation is not None:
         record |= validate(learner, validation, autocast=autocast)
     record |= {

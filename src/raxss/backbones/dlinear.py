@@ -92,7 +92,11 @@ class DLinear(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.features(windows))
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(features)
         return logits
 
 

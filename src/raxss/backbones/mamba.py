@@ -112,7 +112,11 @@ class Mamba(nn.Module):
 
     def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(self.features(windows, n_samples)))
+        return self.logits_of(self.features(windows, n_samples))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
         return logits
 
 

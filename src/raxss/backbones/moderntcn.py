@@ -119,7 +119,11 @@ class ModernTCN(nn.Module):
 
     def forward(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(self.features(windows)))
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
         return logits
 
 

@@ -5,7 +5,7 @@
 
 n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits
 for two classes. A module may have ``features(windows) -> (batch, d)``, the input of its head; retrieval in feature
-space asks for it. Next: convnet.py and patchtst.py.
+space asks for it. With ``logits_of(features)``, its head, one pass gives both. Next: convnet.py and patchtst.py.
 """
 
 from __future__ import annotations
@@ -153,6 +153,22 @@ def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
             f"{len(windows)} windows; ({len(windows)}, d) is needed, one vector per window. Flatten the rest."
         )
     return vectors
+
+
+def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits ``(batch, n_outputs)`` and features ``(batch, d)`` of the same windows.
+
+    From one pass where the network has ``logits_of(features)``, else from two.
+
+    Examples
+    --------
+    >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
+    >>> [one.shape for one in logits_and_features(network, torch.zeros(3, 1, 64))]
+    [torch.Size([3, 1]), torch.Size([3, 256])]
+    """
+    features = features_of(backbone, windows)
+    logits_of = getattr(backbone, "logits_of", None)
+    return (logits_of(features) if callable(logits_of) else backbone(windows)), features
 
 
 def n_parameters(backbone: nn.Module) -> int:

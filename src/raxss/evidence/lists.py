@@ -36,6 +36,7 @@ class NeighborLists:
     weights: NDArray[np.float64]  # (n_windows,)
     weighting: str
     temperature: float
+    gate: NDArray[np.float64] | None  # (n_windows,)
     n_covered: int  # samples that a window covers, without padding
     rate: float
     offset_seconds: float
@@ -49,6 +50,7 @@ class NeighborLists:
             weights=aggregation.weights,
             weighting=aggregation.weighting,
             temperature=aggregation.temperature,
+            gate=aggregation.gate,
             n_covered=windows.length - windows.n_padded,
             rate=windows.rate,
             offset_seconds=windows.offset_seconds,
@@ -91,6 +93,7 @@ class NeighborLists:
             found.flat,
             temperature=self.temperature,
             weighting=self.weighting,
+            gate=self.gate,
             rows=which,
         )[row, rank]
         return {
@@ -128,6 +131,7 @@ def weight_without(
     *,
     temperature: float,
     weighting: str = "support",
+    gate: NDArray[np.float64] | None = None,  # (n_windows,)
     rows: NDArray[np.int64] | slice = slice(None),
 ) -> NDArray[np.float64]:  # (n_rows, m)
     r"""The weight each window would have if one of its neighbours were left out of its list.
@@ -135,11 +139,13 @@ def weight_without(
     s-bar_k without j is the mean over the m - 1 others; nobody takes the place. All that depends on s-bar_k
     moves with it: the sum under the softmax, and the supports of lonely windows, which are the mean support
     of the windows with neighbours. A window that loses its only neighbour becomes lonely (a flat one keeps
-    support 0); if nobody has neighbours then, all weights are equal. Under ``shuffled`` and ``random`` the
-    lists do not make the weights, and the answer is NaN.
+    support 0); if nobody has neighbours then, all supports are 0. What a gate adds stays. Under ``shuffled`` and
+    ``random`` the lists do not make the weights, and the answer is NaN.
 
     Parameters
     ----------
+    gate
+        What is added to each support before the softmax, under the gated weightings.
     rows
         The windows to answer for; by default all.
 
@@ -156,9 +162,10 @@ def weight_without(
     usable = ~np.isnan(support)
     if weighting == "uniform":
         return np.where(listed, 1.0 / usable.sum(), np.nan)
-    if weighting not in ("support", "inverse"):
+    if weighting not in ("support", "inverse", "gated", "gated-inverse"):
         return np.full(asked.shape, np.nan)
-    sharpness = (1.0 if weighting == "support" else -1.0) / temperature
+    sharpness = (1.0 if weighting in ("support", "gated") else -1.0) / temperature
+    offset = (np.zeros(len(support)) if gate is None else gate) * sharpness
     own, n_listed = support[rows, np.newaxis], listed.sum(axis=1, keepdims=True)
     only = n_listed == 1
     has_list = ~np.isnan(similarity).all(axis=1)
@@ -166,7 +173,7 @@ def weight_without(
     n_lists = int(has_list.sum())
     # Logarithms throughout: at a small temperature one window outweighs the rest by more than 1e300, and
     # what is left when it steps back could not be had by subtraction.
-    scores = np.where(usable & ~borrows, support * sharpness, -np.inf)
+    scores = np.where(usable & ~borrows, support * sharpness + offset, -np.inf)
     before = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores)[:-1]])
     after = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores[::-1])[:-1]])[::-1]
     others = np.logaddexp(before[rows], after[rows])[:, np.newaxis]
@@ -176,9 +183,11 @@ def weight_without(
         shorter = (n_listed * own - asked) / (n_listed - 1)
         without = np.where(only, np.where(flat[rows, np.newaxis], 0.0, others_mean), shorter)
         borrowed = np.where(only, others_mean, (others_sum + without) / n_lists)
-        borrowers = borrowed * sharpness + np.log(borrows.sum())
-        total = functools.reduce(np.logaddexp, (others, without * sharpness, borrowers))  # of logarithms
-        weights = np.exp(without * sharpness - total)
+        borrowers = borrowed * sharpness + np.logaddexp.reduce(offset[borrows], initial=-np.inf)
+        score = without * sharpness + offset[rows, np.newaxis]
+        total = functools.reduce(np.logaddexp, (others, score, borrowers))  # of logarithms
+        weights = np.exp(score - total)
     if n_lists == 1:
-        weights = np.where(only, 1.0 / usable.sum(), weights)
+        alone = np.exp(offset[rows, np.newaxis] - np.logaddexp.reduce(offset[usable]))
+        weights = np.where(only, alone, weights)
     return np.where(listed, weights, np.nan)

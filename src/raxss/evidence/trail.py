@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from raxss.aggregation import CONTROLS, Aggregation
+from raxss.aggregation import CONTROLS, GATED, Aggregation
 from raxss.errors import ConfigError, DataError, one_of
 from raxss.evidence.lists import BYTES_A_ROW, WINDOWS_A_CHUNK, Columns, NeighborLists, columns_of
 from raxss.evidence.tables import write_parquet
@@ -60,7 +60,9 @@ class SeriesEvidence:
         One row a window, in time order: ``window, start_s, end_s, posterior_<class>..., support, weight,
         contribution_<class>..., flat, nonfinite, lonely, padded``. The contributions to a class sum to its
         probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` behind them is what the network
-        said.
+        said. Where they are smoothed, ``smoothed_<class>...`` is what the window says with its neighbours, and what
+        is weighted. Under gated weights ``gate`` is what is added to the support, and ``influence`` what goes into
+        the softmax.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with
@@ -364,7 +366,12 @@ def trace(
     table |= {f"posterior_{class_}": aggregation.posteriors[:, c] for c, class_ in enumerate(classes)}
     if uncalibrated is not None:
         table |= {f"uncalibrated_{class_}": uncalibrated[:, c] for c, class_ in enumerate(classes)}
-    table |= {"support": aggregation.support, "weight": aggregation.weights}
+    if aggregation.smoothed is not None:
+        table |= {f"smoothed_{class_}": aggregation.smoothed[:, c] for c, class_ in enumerate(classes)}
+    table["support"] = aggregation.support
+    if aggregation.gate is not None:
+        table |= {"gate": aggregation.gate, "influence": aggregation.influence}
+    table["weight"] = aggregation.weights
     table |= {f"contribution_{class_}": aggregation.contributions[:, c] for c, class_ in enumerate(classes)}
     table |= {name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")}
 
@@ -373,6 +380,7 @@ def trace(
     own = {
         "weighting": aggregation.weighting,
         "temperature": aggregation.temperature,
+        **({"smoothing": aggregation.smoothing} if aggregation.smoothing else {}),
         **{
             name: getattr(retrieval, name)
             for name in ("measure", "n_neighbors", "exclusion", "spread", "space", "window_length", "stride")
@@ -451,6 +459,7 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
     windows, settings = evidence.columns, evidence.settings
     n, m = len(windows["window"]), settings["n_neighbors"]
     n_usable = n - int(windows["nonfinite"].sum())
+    gated = settings["weighting"] in GATED
     said = []
     if windows["padded"].any():
         short = windows["end_s"][0] - windows["start_s"][0]
@@ -473,18 +482,29 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
         )
     if settings["weighting"] in CONTROLS:
         unexplained = (
-            "" if settings["weighting"] == "inverse" else ", and the lists do not explain the weights"
+            "" if settings["weighting"].endswith("inverse") else ", and the lists do not explain the weights"
         )
         said.append(
-            f"weighting {settings['weighting']!r} is a control, there to do worse if support means "
-            f"anything{unexplained}; this is not a prediction to use."
+            f"weighting {settings['weighting']!r} is a control, there to do worse if "
+            f"{'the gate' if gated else 'support'} means anything{unexplained}; this is not a prediction to use."
         )
     if settings["weighting"] == "uniform":
         said.append("weights are uniform by setting (the SSS mean): the neighbours do not enter them.")
+    if settings["weighting"] == "gated":
+        said.append(
+            "weights are support plus a gate that was learned from labels: a window may count for what it looks "
+            "like, not only for how far the recording agrees with it."
+        )
+    if "smoothing" in settings:
+        said.append(
+            f"posteriors are smoothed: {_percent(settings['smoothing'])} of what a window with neighbours says is "
+            "the mean of theirs, so a contribution is not of that window alone."
+        )
     if n_usable == 1:
         return [*said, "there is one usable window, and it decides alone."]
     if not len(lists):
-        return [*said, f"none of the {n_usable} windows has an eligible neighbour: the weights are uniform."]
+        alone = "the gate alone makes the weights" if gated else "the weights are uniform"
+        return [*said, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
     if settings["weighting"] != "uniform":
         share = (
             f"{evidence.effective_windows:.4g} of {n_usable} windows ({_percent(evidence.effective_share)})"

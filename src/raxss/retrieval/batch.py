@@ -1,12 +1,16 @@
 """How far do the windows of one minibatch agree, each with those of its own series?
 
     windows (batch, n_variates, length), series (batch,), starts (batch,) -> support (batch,)
+    features (n_windows, d) of whole series, one after the other          -> support (n_windows,)
 
 The bank is the batch (``bank="batch"``) instead of the whole series: Retrieve of Alg. 1 without a look at
-windows that were not sampled. One vectorised pass, float32, on the device that trains.
+windows that were not sampled. One vectorised pass, float32, on the device that trains. With whole series as
+batches the same serves features that change from epoch to epoch; gradients pass through both.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -23,11 +27,17 @@ def batch_support(
     measure: str,
     n_neighbors: int,
     exclusion: int,
+    n_series: int | None = None,
 ) -> Tensor:  # (batch,)
     """Mean similarity of each window to its top neighbors among the batch's windows of the same series.
 
     Eq. (1) with the batch as the bank. A window that has no neighbor there borrows the mean support of its
     series' other windows in the batch, 0 if there are none. A flat window keeps support 0 even then.
+
+    Parameters
+    ----------
+    n_series
+        More than the largest of ``series``. A GPU that is told need not be asked.
 
     Examples
     --------
@@ -38,9 +48,11 @@ def batch_support(
     ...               n_neighbors=1, exclusion=0)
     tensor([1.0000, 1.0000, 0.8944, 0.0000])
     """
+    if windows.dtype != torch.float64:
+        windows = windows.float()
     if measure == "pearson":
         windows = windows - windows.mean(dim=2, keepdim=True)
-    vectors = torch.nn.functional.normalize(windows.flatten(1).float(), dim=1)
+    vectors = torch.nn.functional.normalize(windows.flatten(1), dim=1)
     vectors = vectors.masked_fill(flat[:, None], 0.0)
     m = min(n_neighbors, len(vectors))
     supports, counts = [], []
@@ -52,9 +64,76 @@ def batch_support(
         counts.append(listed.sum(dim=1))
         supports.append(torch.where(listed, best, 0.0).sum(dim=1) / counts[-1].clamp_min(1))
     support, lonely = torch.cat(supports), torch.cat(counts) == 0
-    n_series = int(series.max()) + 1
-    totals = torch.zeros(n_series, device=support.device).index_add(0, series[~lonely], support[~lonely])
-    known = torch.zeros(n_series, device=support.device).index_add(
-        0, series[~lonely], torch.ones_like(support[~lonely])
-    )
+    # Those that are lonely have 0 so far, so they add nothing, and nobody need be asked who they are.
+    nothing = support.new_zeros(int(series.max()) + 1 if n_series is None else n_series)
+    totals = nothing.index_add(0, series, support)
+    known = nothing.index_add(0, series, (~lonely).to(support.dtype))
     return torch.where(lonely & ~flat, (totals / known.clamp_min(1))[series], support)
+
+
+def feature_support(
+    features: Tensor,  # (n_windows, d)
+    series: Tensor,  # (n_windows,) ascending
+    starts: Tensor,  # (n_windows,)
+    flat: Tensor,  # (n_windows,) bool
+    *,
+    n_windows: list[int],
+    n_neighbors: int,
+    exclusion: int,
+    device: torch.device,
+    compared: Callable[[Tensor], Tensor] = lambda features: features,
+) -> Tensor:  # (n_windows,)
+    """Mean cosine of each window's features to those of its top neighbors in the same series.
+
+    Eq. (1) in feature space, with the whole series as the bank: what `retrieve` finds for each, in float32 and for
+    all windows of a training set at once.
+
+    Parameters
+    ----------
+    n_windows
+        Of each series, in order.
+    device
+        Where to compute; the answer lies where the series' numbers lie.
+    compared
+        What becomes of the features, some at a time, before their cosine is taken.
+
+    Examples
+    --------
+    >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    >>> series, starts = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 10, 20, 100])
+    >>> feature_support(features, series, starts, torch.zeros(4, dtype=torch.bool), n_windows=[3, 1],
+    ...                 n_neighbors=1, exclusion=0, device=torch.device("cpu"))
+    tensor([0.7071, 0.7071, 0.7071, 0.0000])
+    """
+    parts = []
+    for some in _whole_series(n_windows):
+        vectors, members, places, shapeless = (
+            one[some].to(device) for one in (features, series, starts, flat)
+        )
+        support = batch_support(
+            compared(vectors)[:, None],
+            members - members[0],
+            places,
+            shapeless,
+            measure="cosine",
+            n_neighbors=n_neighbors,
+            exclusion=exclusion,
+        )
+        parts.append(support.to(series.device))
+    return torch.cat(parts)
+
+
+def _whole_series(n_windows: list[int]) -> Iterator[slice]:
+    """Stretches of whole series with at most ROWS_AT_ONCE windows together, or a single longer series.
+
+    >>> [(part.start, part.stop) for part in _whole_series([600, 400, 0, 300, 5000])]
+    [(0, 1000), (1000, 1300), (1300, 6300)]
+    """
+    first = end = 0
+    for n in n_windows:
+        if end > first and end + n - first > ROWS_AT_ONCE:
+            yield slice(first, end)
+            first = end
+        end += n
+    if end > first:
+        yield slice(first, end)

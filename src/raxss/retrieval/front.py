@@ -204,6 +204,29 @@ def ask(
     return Question(search, starts, array.shape[1] < window_length, settings)
 
 
+def windows_without_shape(
+    samples: ArrayLike | Series, *, window_length: int, stride: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which windows are flat by Pearson's rule, and which touch samples that are not finite; nothing is compared.
+
+    >>> flat, nonfinite = windows_without_shape([0, 1, 0, 5, 5, 5, 5, np.nan], window_length=2, stride=2)
+    >>> flat.tolist(), nonfinite.tolist()
+    ([False, False, True, False], [False, False, False, True])
+    """
+    search = ask(
+        samples,
+        window_length=window_length,
+        stride=stride,
+        measure="pearson",
+        n_neighbors=1,
+        exclusion=0,
+        spread=0,
+        bank="series",
+        features=None,
+    ).search
+    return search.flat, search.nonfinite
+
+
 def _nearest(
     search: Search, device: str, on_progress: Callable[[float], None] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 import raxss
 from raxss import __version__
 from raxss.backbones import n_parameters
+from raxss.config import without_additions
 from raxss.engines.local import threads_limited
 from raxss.errors import DataError, LabelError, SignalError
 from raxss.metrics import score
@@ -125,7 +126,7 @@ def cell_of(
         "data": view.content,
         "classes": [list(view.classes), view.positive],
         "split": [getattr(split, part).tolist() for part in PARTS],
-        "system": [system.kind, json_ready(settings)],
+        "system": [system.kind, json_ready(without_additions(settings))],
         "seed": seed,
         "n_threads": study.n_threads,
         "device": device,

@@ -210,7 +210,7 @@ def _check_windows_of(system: System, series: SeriesCollection, windows: WindowC
         return
     settings = system.parameters(windows)
     own = WindowConfig(window_length=settings["window_length"], stride=settings["stride"])
-    retrieves = settings.get("weighting", "uniform") != "uniform"
+    retrieves = settings.get("weighting", "uniform") != "uniform" or settings.get("smoothing", 0) > 0
     n_neighbors = settings["n_neighbors"] if retrieves else N_NEIGHBORS
     if (own, n_neighbors) != (windows, N_NEIGHBORS):
         check_windows(series, own, n_neighbors=n_neighbors, system=system.name)

@@ -1,0 +1,117 @@
+"""What is learned about windows beside their posteriors, from the features of the network?
+
+    standardised features (n_windows, d) -> projection (n_windows, p): where windows are compared
+                                         -> gate (n_windows,): what is added to a window's support
+
+Both are learned by the series loss together with the network and the temperature; the paper names them as future
+work. Weights stay a softmax and evidence stays a sum. Next: stepping.py trains them, predicting.py asks them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from raxss.errors import ConfigError
+
+GATE_WIDTH = 64  # hidden units of the gate
+
+
+class Gate(nn.Module):
+    """Gated attention on a window's features, as in attention-based multiple-instance learning.
+
+    g(h) = w · (tanh(V h + b) × sigmoid(U h + c))
+
+    w begins at 0, so that training begins with support alone.
+
+    Examples
+    --------
+    >>> Gate(8)(torch.ones(3, 8))
+    tensor([0., 0., 0.], grad_fn=<SelectBackward0>)
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.what = nn.Linear(width, GATE_WIDTH)
+        self.whether = nn.Linear(width, GATE_WIDTH)
+        self.total = nn.Linear(GATE_WIDTH, 1, bias=False)
+        nn.init.zeros_(self.total.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``(n_windows, d)`` -> ``(n_windows,)``."""
+        hidden = torch.tanh(self.what(features)) * torch.sigmoid(self.whether(features))
+        gate: Tensor = self.total(hidden)
+        return gate[:, 0]
+
+
+class FeatureHeads(nn.Module):
+    """A projection, a gate, or both, on the features of a network.
+
+    In training the features are standardised by the mean and deviation that they had over the training windows when
+    the epoch began (`standardise_by`), which are no part of the state: they follow from the weights.
+
+    Parameters
+    ----------
+    width
+        d, of the features.
+    projection
+        p: windows are compared by the cosine of ``p`` linear combinations of their features; 0: of the features.
+    gated
+        Whether there is a `Gate`.
+
+    Examples
+    --------
+    >>> heads = FeatureHeads(8, projection=2, gated=True)
+    >>> heads.compared(torch.ones(5, 8)).shape
+    torch.Size([5, 2])
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, *, projection: int = 0, gated: bool = False) -> None:
+        super().__init__()
+        if projection > width:
+            raise ConfigError(
+                f"retrieval.projection is {projection}, but the network has {width} features; a projection has at "
+                f"most as many. Set it to {width} or less."
+            )
+        self.register_buffer("mean", torch.zeros(width), persistent=False)
+        self.register_buffer("scale", torch.ones(width), persistent=False)
+        self.projection = nn.Linear(width, projection, bias=False) if projection else None
+        if self.projection is not None:
+            nn.init.orthogonal_(self.projection.weight)  # cosines begin near those of the features themselves
+        self.gate = Gate(width) if gated else None
+
+    def standardise_by(self, mean: Tensor, scale: Tensor) -> None:
+        """Use these from now on; written in place, where a recorded step looks for them."""
+        self.mean.copy_(mean)
+        self.scale.copy_(scale)
+
+    def standardised(self, features: Tensor) -> Tensor:
+        """Features as the network gives them -> mean 0 and deviation 1 over the training windows."""
+        return (features.to(self.mean.dtype) - self.mean) / self.scale
+
+    def compared(self, features: Tensor) -> Tensor:
+        """Standardised features -> the vectors whose cosine is the similarity."""
+        return features if self.projection is None else self.projection(features)
+
+
+def heads_in_use(fitted: FeatureHeads | None, *, projection: int, weighting: str) -> FeatureHeads | None:
+    """What a model was fitted with, if it can do what is asked: what was not learned cannot be switched on.
+
+    >>> heads_in_use(None, projection=0, weighting="support") is None
+    True
+    """
+    known = 0 if fitted is None or fitted.projection is None else fitted.projection.out_features
+    if projection not in (0, known):
+        raise ConfigError(
+            f"projection is {projection}, but the model was fitted with projection = {known}. Fit again with "
+            f"projection={projection}, or set_params(projection={known})."
+        )
+    if weighting.startswith("gated") and (fitted is None or fitted.gate is None):
+        raise ConfigError(
+            f"weighting is {weighting!r}, but the model was fitted without a gate. Fit again with "
+            "weighting='gated', or set_params(weighting='support')."
+        )
+    return fitted

@@ -1,0 +1,235 @@
+"""Support in feature space while the network learns, against the exact lists that prediction retrieves."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import naive
+from raxss import RAxSSClassifier, Series, memory, refreshing
+from raxss.aggregation import WEIGHTINGS, influence
+from raxss.backbones import build_backbone
+from raxss.config import Config, TrainingConfig
+from raxss.errors import TrainingError
+from raxss.fitting import epoch_refresh, window_pool
+from raxss.prediction import score_windows
+from raxss.refreshing import EpochRefresh, feature_moments, pool_features
+from raxss.retrieval import batch, retrieve
+from raxss.retrieval.batch import feature_support
+from raxss.stepping import Learner
+from raxss.training import train
+from raxss.windows import windows_of
+from toys import SMALL, assert_same_bits, waves, weights_of
+
+LENGTH, STRIDE = 32, 8
+CPU = torch.device("cpu")
+REFRESHED = {"space": "features", "refresh": "epoch", "series_loss_weight": 1.0, "exclusion": 8}
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def toy_series(rng, n_series=6):
+    series = list(waves(rng, n_series))
+    dead = series[1].samples.copy()
+    dead[:, 10:54] = 0.0  # two windows without a shape
+    series[1] = Series(dead, label=series[1].label)
+    gap = series[2].samples.copy()
+    gap[:, 20] = np.nan
+    series[2] = Series(gap, label=series[2].label, gaps_marked=True)
+    series[3] = Series(series[3].samples[:, :LENGTH], label=series[3].label)  # one window
+    return series
+
+
+def toy_pool(series, device="cpu", **settings):
+    config = Config.from_parameters({"window_length": LENGTH, "stride": STRIDE, **REFRESHED, **settings})
+    pool = window_pool(
+        series,
+        np.arange(len(series)) % 2,
+        config,
+        window_length=LENGTH,
+        seed=3,
+        device=torch.device(device),
+        bar=None,
+    )
+    return pool, config
+
+
+def toy_learner(device="cpu", seed=0, **options):
+    torch.manual_seed(seed)
+    network = build_backbone("convnet", n_variates=1, window_length=LENGTH, n_outputs=1, options={"width": 4})
+    return Learner(network, temperature=0.1, learned=True, **options).to(device)
+
+
+def exact_supports(learner, series, moments, **settings):
+    """What prediction would retrieve for each series with this network."""
+    mean, scale = moments
+    found = []
+    for one in series:
+        cut = windows_of(one, window_length=LENGTH, stride=STRIDE)
+        features = score_windows(learner.backbone, cut, device=CPU, with_features=True)[1]
+        found.append(
+            retrieve(
+                one.samples,
+                window_length=LENGTH,
+                stride=STRIDE,
+                measure="cosine",
+                features=(features - mean) / scale,
+                **settings,
+            ).support
+        )
+    return found
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n_neighbors=st.sampled_from([1, 3, 50]),
+    exclusion=st.sampled_from([0, 5, 8, 40, 500]),
+    rows=st.sampled_from([3, 1024]),
+)
+def test_support_of_whole_series_matches_the_naive_lists(seed, n_neighbors, exclusion, rows):
+    rng = np.random.default_rng(seed)
+    columns, expected = [[], [], [], []], []
+    for index in range(rng.integers(1, 5)):
+        samples = rng.normal(size=rng.integers(20, 90))
+        if rng.random() < 0.4:
+            samples[5:40] = 0.0
+        starts = np.array(naive.starts_of(len(samples), 12, 4))
+        features = rng.normal(size=(len(starts), 5))
+        lists = naive.retrieve_features(
+            features, samples, 12, 4, n_neighbors=n_neighbors, exclusion=exclusion
+        )
+        expected.append(lists.support)
+        for column, values in zip(
+            columns, (features, [index] * len(starts), starts, lists.flat), strict=True
+        ):
+            column.append(values)
+    before, batch.ROWS_AT_ONCE = batch.ROWS_AT_ONCE, rows
+    try:
+        found = feature_support(
+            *(torch.from_numpy(np.concatenate(one)) for one in columns),
+            n_windows=[len(one) for one in expected],
+            n_neighbors=n_neighbors,
+            exclusion=exclusion,
+            device=CPU,
+        )
+    finally:
+        batch.ROWS_AT_ONCE = before
+    assert_allclose(found, np.concatenate(expected), atol=1e-9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("weighting", [one for one in WEIGHTINGS if one != "uniform"])
+def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(rng, weighting, device):
+    series = toy_series(rng)
+    (pool, config), (held, _) = (
+        toy_pool(series[:4], device, weighting=weighting),
+        toy_pool(series[4:], device),
+    )
+    learner = toy_learner(device)
+    places = pool.influence.data_ptr(), held.influence.data_ptr()
+    epoch_refresh(config, LENGTH, seed=3)(learner, pool, held, None)
+    scaling = feature_moments(learner.backbone, pool)
+    for part, some in ((pool, series[:4]), (held, series[4:])):
+        supports = exact_supports(learner.cpu(), some, scaling, n_neighbors=10, exclusion=8)
+        expected = [influence(one, weighting, seed=3 + i) for i, one in enumerate(supports)]
+        usable = np.concatenate(expected)
+        assert_allclose(part.influence.cpu(), usable[~np.isnan(usable)], atol=3e-5)
+    assert places == (pool.influence.data_ptr(), held.influence.data_ptr())  # a recorded step looks there
+    assert pool.influence.std() > 0.01
+
+
+def test_with_the_window_loss_alone_training_windows_are_left_alone(rng):
+    series = toy_series(rng)
+    (pool, config), (held, _) = toy_pool(series[:4], series_loss_weight=0.0), toy_pool(series[4:])
+    epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, held, None)
+    assert not pool.influence.any()
+    assert held.influence.any()
+
+
+def test_features_of_a_pool_do_not_depend_on_how_many_are_scored_at_once(rng, monkeypatch):
+    pool, _ = toy_pool(toy_series(rng))
+    learner = toy_learner()
+    whole = pool_features(learner.backbone, pool)
+    monkeypatch.setitem(refreshing.WindowPool.all_windows.__globals__["SAMPLES_A_PASS"], "cpu", 3 * LENGTH)
+    assert_allclose(pool_features(learner.backbone, pool), whole, atol=1e-5)
+    assert len(whole) == len(pool)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, device):
+    series = toy_series(rng, 12)
+    (pool, config), (held, _) = toy_pool(series[:8], device), toy_pool(series[8:], device)
+    arguments = {
+        "config": TrainingConfig(batch_size=16, max_epochs=4, series_loss_weight=1.0, lr=1e-2, patience=0),
+        "seed": 3,
+        "fingerprint": "toy",
+        "refresh": epoch_refresh(config, LENGTH, seed=3),
+    }
+    whole = toy_learner(device)
+    expected = train(whole, pool, held, **arguments)
+    supports = pool.influence.clone(), held.influence.clone()
+
+    class Stop:
+        on_train_begin = on_step = on_train_end = lambda *_: None
+
+        def on_epoch_end(self, record):
+            if record["epoch"] == 2:
+                raise SystemExit
+
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(SystemExit):
+        train(toy_learner(device), pool, held, checkpoint=path, callbacks=[Stop()], **arguments)
+    pool.influence.fill_(9.0)  # another process has other memory
+    held.influence.fill_(9.0)
+    resumed = toy_learner(device, seed=99)
+    found = train(resumed, pool, held, checkpoint=path, resume=True, **arguments)
+    assert_same_bits(weights_of(whole), weights_of(resumed))
+    assert torch.equal(pool.influence, supports[0])
+    assert torch.equal(held.influence, supports[1])
+    assert [{**row, "seconds": 0} for row in found.history] == [
+        {**row, "seconds": 0} for row in expected.history
+    ]
+
+
+def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(rng):
+    series = waves(rng)
+    settings = SMALL | REFRESHED | {"max_epochs": 3, "scaling": "none", "temperature": 0.05}
+    model = RAxSSClassifier(**settings).fit(series[:12], validation=series[12:])
+    truth = [model.classes_.tolist().index(one.label) for one in series[12:]]
+    picked = model.predict_proba(series[12:])[np.arange(6), truth]
+    noted = model.history_.set_index("epoch").loc[model.best_epoch_, "validation_loss"]
+    assert -np.log(picked).mean() == pytest.approx(noted, abs=1e-5)
+
+
+def test_refreshed_supports_reach_the_weights_that_are_learned(rng):
+    series = waves(rng)
+    models = [
+        RAxSSClassifier(**SMALL | REFRESHED | {"refresh": refresh}).fit(series)
+        for refresh in ("never", "epoch", "epoch")
+    ]
+    states = [weights_of(model.backbone_) for model in models]
+    assert_same_bits(states[1], states[2])
+    assert not torch.equal(states[0]["head.weight"], states[1]["head.weight"])
+
+
+def test_a_temperature_is_learned_with_refreshed_support(rng):
+    model = RAxSSClassifier(**SMALL | REFRESHED | {"temperature": "learned", "max_epochs": 3}).fit(waves(rng))
+    assert model.history_["temperature"].nunique() == 3
+    assert model.temperature_ != 0.1
+
+
+def test_features_that_do_not_fit_into_memory_are_told_with_both_numbers(rng, monkeypatch):
+    pool, config = toy_pool(toy_series(rng))
+    monkeypatch.setattr(memory, "available_memory", lambda: 5_000)
+    with pytest.raises(
+        TrainingError, match=rf"{len(pool)} windows, 64 numbers each, need 0.0 MB .* 0.0 MB are"
+    ):
+        epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, None, None)
+
+
+def test_nothing_is_refreshed_where_nobody_looks():
+    config = Config.from_parameters(REFRESHED)
+    assert isinstance(epoch_refresh(config, LENGTH, seed=3), EpochRefresh)
+    for change in ({"weighting": "uniform"}, {"refresh": "never"}):
+        assert epoch_refresh(Config.from_parameters(REFRESHED | change), LENGTH, seed=3) is None

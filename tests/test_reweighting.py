@@ -1,0 +1,165 @@
+"""Every setting from one pass of the network, against the model asked anew with each setting."""
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+import naive
+from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.errors import ConfigError
+from raxss.prediction import Scorer
+from raxss.study import reweighting
+from raxss.study.reweighting import Cross, reweigh
+from toys import SMALL, waves
+
+CROSS = Cross(exclusions=(0, 0.5), temperatures=(0.05, 0.5), smoothings=(0.0, 0.3))
+SETTINGS = ["space", "exclusion", "weighting", "temperature", "smoothing"]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(4)
+    series = waves(rng, 18, n_classes=3)
+    model = RAxSSClassifier(**SMALL | {"n_neighbors": 3, "calibration": "isotonic"})
+    model.fit(series[:9], validation=series[9:15])
+    gap = series[16].samples.copy()
+    gap[:, 30] = np.nan
+    some = [series[15], Series(gap, rate=10.0, label="fast", gaps_marked=True, name="gap"), series[17]]
+    return model, SeriesCollection(some)
+
+
+@pytest.fixture(scope="module")
+def table(fitted):
+    return reweigh(*fitted, CROSS)
+
+
+def probabilities(table):
+    return table.filter(like="probability_").to_numpy()
+
+
+def test_every_row_of_means_is_what_the_model_predicts_with_these_settings(fitted, table):
+    model, series = fitted
+    means = table[table["pooling"] == "mean"]
+    n_asked = 0
+    for _, rows in means.groupby(SETTINGS, dropna=False):
+        asked = rows[SETTINGS].iloc[0].to_dict()
+        assert type(asked["exclusion"]) is (int if asked["exclusion"] == 0 else float)
+        if math.isnan(asked["temperature"]):
+            asked["temperature"] = 0.1
+        expected = model.set_params(**asked).predict_proba(series)
+        assert_allclose(probabilities(rows), expected, atol=1e-12)
+        n_asked += 1
+    assert n_asked == 2 * 2 * (3 * 2 + 1) * 2  # spaces, exclusions, weights, smoothings
+
+
+def test_there_is_one_row_for_each_series_and_setting(fitted, table):
+    _, series = fitted
+    assert len(table) == len(series) * len(CROSS.rows())
+    assert not table.duplicated(["series", *SETTINGS, "pooling"]).any()
+    assert table["series"].unique().tolist() == [one.name for one in series]
+    assert table.groupby("series")["label"].unique().str[0].to_dict() == {
+        one.name: one.label for one in series
+    }
+    assert_allclose(probabilities(table).sum(axis=1), 1.0, atol=1e-12)
+
+
+def test_logits_and_the_top_tenth_are_those_of_plain_loops(fitted, table):
+    model, series = fitted
+    model.set_params(weighting="support", temperature=0.05, space="features", exclusion=0.5, smoothing=0.3)
+    for one in series:
+        windows = model.explain(one).windows
+        windows = windows[~windows["nonfinite"]]
+        said = windows.filter(like="smoothed_").to_numpy().tolist()
+        logs = [
+            math.fsum(w * math.log(max(p[c], 1e-12)) for w, p in zip(windows["weight"], said, strict=True))
+            for c in range(3)
+        ]
+        total = math.fsum(map(math.exp, logs))
+        n_top = max(round(len(said) / 10), 1)
+        surest = [math.fsum(sorted((p[c] for p in said), reverse=True)[:n_top]) / n_top for c in range(3)]
+        here = table[
+            (table["series"] == one.name)
+            & (table["space"] == "features")
+            & (table["exclusion"] == 0.5)
+            & (table["smoothing"] == 0.3)
+        ]
+        logit = here[
+            (here["pooling"] == "logit") & (here["weighting"] == "support") & (here["temperature"] == 0.05)
+        ]
+        assert_allclose(probabilities(logit)[0], np.exp(logs) / total, atol=1e-10)
+        top = here[here["pooling"] == "top tenth"]
+        assert_allclose(probabilities(top)[0], np.array(surest) / sum(surest), atol=1e-12)
+
+
+def test_the_logit_mean_of_two_classes_is_the_mean_of_log_odds(rng):
+    series = waves(rng, 8)
+    model = RAxSSClassifier(**SMALL).fit(series)
+    table = reweigh(model, series[:1], Cross(spaces=["signal"], exclusions=[0], smoothings=[0.0]))
+    row = table[(table["pooling"] == "logit") & (table["weighting"] == "uniform")].iloc[0]
+    posteriors = next(model.window_probabilities(series[:1]))
+    odds = np.log(posteriors[:, 1] / posteriors[:, 0]).mean()
+    assert row[f"probability_{model.classes_[1]}"] == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-9)
+
+
+def test_twins_turn_the_weights_round_and_shuffle_them(fitted):
+    model, series = fitted
+    cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
+    table = reweigh(model, series[:1], cross)
+    model.set_params(weighting="support", space="signal", exclusion=0, temperature=0.1, smoothing=0.0)
+    windows = model.explain(series[0]).windows
+    weights = naive.window_weights((-windows["support"]).tolist(), 0.1)
+    expected = naive.series_probability(weights, windows.filter(like="posterior_").to_numpy())
+    inverse = table[(table["weighting"] == "inverse") & (table["pooling"] == "mean")]
+    assert_allclose(probabilities(inverse)[0], expected, atol=1e-12)
+    assert set(table["weighting"]) == {"support", "inverse", "shuffled", "uniform"}
+
+
+def test_the_network_looks_at_each_series_once_and_each_list_is_sought_once(fitted, monkeypatch):
+    model, series = fitted
+    passes, searches = [], []
+    launch, retrieve_many = Scorer.launch, reweighting.retrieve_many
+    monkeypatch.setattr(Scorer, "launch", lambda *a, **k: (passes.append(1), launch(*a, **k))[1])
+    monkeypatch.setattr(
+        reweighting, "retrieve_many", lambda *a, **k: (searches.append(1), retrieve_many(*a, **k))[1]
+    )
+    reweigh(model, series, CROSS)
+    assert (len(passes), len(searches)) == (len(series), 4)
+
+
+def test_a_hundred_settings_of_many_series_take_seconds(rng):
+    series = waves(rng, 60)
+    model = RAxSSClassifier(**SMALL | {"max_epochs": 1}).fit(series[:12])
+    cross = Cross(temperatures=(0.02, 0.05, 0.1, 0.2, 0.5, 1.0), smoothings=(0.0, 0.25, 0.5))
+    assert len(cross.rows()) > 400
+    reweigh(model, series[:2], cross)  # compiles
+    began = time.perf_counter()
+    table = reweigh(model, series, cross)
+    assert time.perf_counter() - began < 10.0
+    assert isinstance(table, pd.DataFrame)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weightings": ["suport"]}, r"weightings is 'suport'; did you mean 'support'"),
+        ({"temperatures": []}, r"temperatures of the cross is empty"),
+        ({"temperatures": [0.1, 0.0]}, r"must be above 0, got 0\.0"),
+    ],
+)
+def test_a_cross_that_cannot_be_run_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Cross(**settings)
+
+
+def test_the_rows_are_the_whole_cross():
+    rows = CROSS.rows()
+    for space, exclusion, smoothing in itertools.product(("signal", "features"), (0, 0.5), (0.0, 0.3)):
+        block = rows[
+            (rows["space"] == space) & (rows["exclusion"] == exclusion) & (rows["smoothing"] == smoothing)
+        ]
+        assert len(block) == (3 * 2 + 1) * 2 + 1

@@ -1,0 +1,63 @@
+"""Neighbours that speak, through the estimator: calibrated first, then smoothed, then added up."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import naive
+from raxss import RAxSSClassifier
+from toys import SMALL, waves
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    series = waves(np.random.default_rng(2), 24)
+    settings = SMALL | {"calibration": "isotonic", "exclusion": 16, "n_neighbors": 3}
+    return RAxSSClassifier(**settings).fit(series[:12], validation=series[12:18]), series[18:]
+
+
+@pytest.fixture
+def model(fitted):
+    model = fitted[0].set_params(smoothing=0.0, weighting="support", calibration="isotonic", space="signal")
+    return model
+
+
+@pytest.fixture
+def series(fitted):
+    return fitted[1]
+
+
+@pytest.mark.parametrize("weighting", ["support", "uniform"])
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_predictions_are_smoothed_after_calibration_and_evidence_shows_all_three(
+    model, series, weighting, space
+):
+    plain = model.set_params(weighting=weighting, space=space).explain(series)
+    smoothed = model.set_params(smoothing=0.4).explain(series)
+    proba = model.predict_proba(series)
+    for one, other, probability in zip(plain, smoothed, proba, strict=True):
+        before, after = one.windows, other.windows
+        assert_array_equal(before["weight"], after["weight"])
+        assert_array_equal(before["posterior_slow"], after["posterior_slow"])
+        assert_array_equal(before["uncalibrated_slow"], after["uncalibrated_slow"])
+        lists = [other.leaderboard(k)["neighbor"].tolist() for k in range(len(after))]
+        own = after[["posterior_fast", "posterior_slow"]].to_numpy()
+        expected = np.array(naive.smoothed(own, lists, 0.4, [False] * len(own)))
+        assert_allclose(after["smoothed_slow"], expected[:, 1], atol=1e-14)
+        assert_allclose(probability, after["weight"] @ expected, atol=1e-12)
+        assert_allclose(other.series_probability, probability, atol=1e-12)
+
+
+def test_windows_speak_for_themselves_where_they_are_asked_one_by_one(model, series):
+    own = list(model.window_probabilities(series))
+    for one, other in zip(own, model.set_params(smoothing=1.0).window_probabilities(series), strict=True):
+        assert_array_equal(one, other)
+
+
+def test_smoothing_is_kept_with_the_model_and_enters_its_hash(model, series, tmp_path):
+    before = model.current_config.hash
+    folder = model.set_params(smoothing=0.7).save_pretrained(tmp_path / "model")
+    again = RAxSSClassifier.from_pretrained(folder, device="cpu")
+    assert again.smoothing == 0.7
+    assert again.current_config.hash != before
+    assert_array_equal(again.predict_proba(series), model.predict_proba(series))
