@@ -248,6 +248,27 @@ def test_ctrl_c_ends_all_workers_at_once(tmp_path):
     assert not any(map(runs_alone, workers))
 
 
+HELD = """
+import signal, threading, time
+from raxss.engines.local import _interrupts_held
+other = threading.Thread(target=time.sleep, args=(3,), daemon=True)
+other.start()
+try:
+    with _interrupts_held():
+        signal.pthread_kill(other.ident, signal.SIGINT)
+        time.sleep(0.2)
+        print("whole")
+    print("never")
+except KeyboardInterrupt:
+    print("then interrupted")
+"""
+
+
+def test_an_interrupt_waits_also_where_another_thread_is_handed_it():
+    told = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
+    assert told.stdout.split("\n") == ["whole", "then interrupted", ""]
+
+
 def test_workers_end_when_their_parent_was_killed(tmp_path):
     driver, workers = started(tmp_path)
     driver.kill()

@@ -195,16 +195,24 @@ class _Workers:
 def _interrupts_held() -> Iterator[None]:
     """Ctrl-C reaches every process of a terminal; this one alone is to act on it.
 
-    What is started meanwhile never gets it, and this process gets it a moment later.
+    What is started meanwhile never gets it, and this process gets it a moment later: also where the system hands it
+    to another thread, such as one of a linear algebra library.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    held: list[int] = []
+    acts = threading.current_thread() is threading.main_thread()  # no other thread is ever interrupted
+    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number)) if acts else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if acts:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _end_with(parent: int) -> None:
