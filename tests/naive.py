@@ -2,7 +2,7 @@
 
     samples -> similarity of every pair -> lists, support -> weights -> series probability
 
-Every sum is exact (math.fsum) before it is rounded once.
+Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET.
 """
 
 from __future__ import annotations
@@ -336,3 +336,26 @@ def weight_without(
         if gone:
             supports[t] = math.nan
     return window_weights(supports, temperature)[k]
+
+
+def kernel_outputs(
+    samples: ArrayLike,  # (n_variates, n_samples)
+    weights: ArrayLike,  # (n_channels, length)
+    channels: Sequence[int],
+    *,
+    bias: float,
+    dilation: int,
+    padding: int,
+) -> list[float]:
+    """What a convolution kernel gives at every place, zeros standing on either side of the samples."""
+    rows, taps = np.asarray(samples, dtype=np.float64), np.asarray(weights, dtype=np.float64)
+    n_samples, length = rows.shape[1], taps.shape[1]
+    outputs = []
+    for place in range(-padding, n_samples + padding - (length - 1) * dilation):
+        terms = [bias]
+        for k, channel in enumerate(channels):
+            for j in range(length):
+                if 0 <= place + j * dilation < n_samples:
+                    terms.append(taps[k, j] * rows[channel, place + j * dilation])
+        outputs.append(math.fsum(terms))
+    return outputs

@@ -396,15 +396,14 @@ def equal_lengths():
     return samples[:, None, :], labels
 
 
-@pytest.mark.parametrize("name", ["rocket", "minirocket"])
-def test_the_features_are_those_of_aeons_own_classifier(name, equal_lengths):
+def test_the_features_of_minirocket_are_those_of_aeons_own_classifier(equal_lengths):
     classifiers = pytest.importorskip("aeon.classification.convolution_based")
     samples, labels = equal_lengths
-    peer = {"rocket": classifiers.RocketClassifier, "minirocket": classifiers.MiniRocketClassifier}[name]
-    peer = peer(n_kernels=168, random_state=11).fit(samples.astype(np.float32), labels)
+    peer = classifiers.MiniRocketClassifier(n_kernels=168, random_state=11)
+    peer.fit(samples.astype(np.float32), labels)
     theirs = peer.pipeline_[0].transform(samples.astype(np.float32))
     ours = RocketClassifier(
-        name, n_kernels=168, scaling="none", validation_fraction=0.0, random_state=11
+        "minirocket", n_kernels=168, scaling="none", validation_fraction=0.0, random_state=11
     ).fit(list(samples), labels)
     found = ours._features([Series(one) for one in samples])
     assert found.shape[1] >= 168
@@ -464,14 +463,17 @@ def test_first_samples_are_padded_and_cut(rng):
         assert np.array_equal(row[:, : one.n_samples], one.samples[:, :5].astype(np.float32))
 
 
-def test_without_aeon_the_install_command_is_told(data, monkeypatch):
+def test_without_aeon_minirocket_tells_the_install_command_and_rocket_works(data, fitted, monkeypatch):
+    before = fitted("rocket").predict_proba(data[2])
     for name in [name for name in sys.modules if name == "aeon" or name.startswith("aeon.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aeon", None)
     with pytest.raises(
-        MissingExtraError, match=r"'rocket' needs the package aeon.*pip install 'raxss\[bench\]'"
+        MissingExtraError, match=r"'minirocket' needs the package aeon.*pip install 'raxss\[bench\]'"
     ):
-        RocketClassifier(**ON_CPU).fit(data[0])
+        RocketClassifier("minirocket", **ON_CPU).fit(data[0])
+    again = MAKERS["rocket"]().fit(data[0], validation=data[1])
+    assert np.array_equal(again.predict_proba(data[2]), before)
 
 
 # Hand-made features ---------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from raxss.splits import PARTS
 from raxss.study.cells import cell_of, done, run_cell
 from raxss.study.result import CellResult
 from raxss.study.study import Study
+from raxss.study.systems import SYSTEMS
 from raxss.study.views import bootstrap_groups, check_windows, views_of
 
 CENTRES = ("JHH", "NIH", "UMMC")
@@ -355,6 +356,29 @@ def test_a_system_without_a_network_is_the_same_cell_on_every_device(data):
     here, there = (cell(data, "features-forest", device=device) for device in ("cpu", "cuda"))
     assert here.config_hash == there.config_hash
     assert there.device == "cpu"
+
+
+def test_rocket_is_another_cell_on_another_device_and_minirocket_is_not(data):
+    cells = {
+        (name, device): cell(data, name, device=device)
+        for name in ("rocket", "minirocket")
+        for device in ("cpu", "cuda")
+    }
+    assert cells["rocket", "cpu"].config_hash != cells["rocket", "cuda"].config_hash
+    assert cells["rocket", "cuda"].device == "cuda"
+    assert cells["minirocket", "cpu"].config_hash == cells["minirocket", "cuda"].config_hash
+    assert cells["minirocket", "cuda"].device == "cpu"
+
+
+def test_a_system_whose_numbers_changed_gets_new_cells_and_no_other_does(data):
+    study = study_of(data)
+    (view,) = views_of(study, data.parent / "out" / "data")
+    before, after = (
+        cell_of(study, view, dataclasses.replace(SYSTEMS["sss"], revision=one), 1, data.parent).config_hash
+        for one in (0, 1)
+    )
+    assert before == cell(data, "sss").config_hash
+    assert after != before
 
 
 def test_only_systems_that_may_use_an_extension_depend_on_it(data):

@@ -114,7 +114,7 @@ def cell_of(
 ) -> Cell:
     """The cell of one system and seed; trials lie in ``choices``, results in ``cells``."""
     choice = dict(choice or {})
-    device = device if system.is_network else "cpu"  # the others know no GPU: theirs are the same numbers
+    device = device if system.uses_device else "cpu"  # the others know no GPU: theirs are the same numbers
     settings = system.parameters(
         view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
     )
@@ -126,7 +126,11 @@ def cell_of(
         "data": view.content,
         "classes": [list(view.classes), view.positive],
         "split": [getattr(split, part).tolist() for part in PARTS],
-        "system": [system.kind, json_ready(without_additions(settings))],
+        "system": [
+            system.kind,
+            json_ready(without_additions(settings)),
+            *([system.revision] if system.revision else []),
+        ],
         "seed": seed,
         "n_threads": study.n_threads,
         "device": device,

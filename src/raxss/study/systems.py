@@ -69,6 +69,8 @@ class System:
         Where the settings start from, for kinds with a preset.
     settings
         Estimator parameters that differ from it.
+    revision
+        Raised where the same settings came to give other numbers, so that results from before are made anew.
 
     Examples
     --------
@@ -85,11 +87,17 @@ class System:
     kind: Kind
     preset: str = "paper"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    revision: int = 0
 
     @property
     def is_network(self) -> bool:
         """Whether it is trained by gradients, so that a training budget reaches it."""
         return self.kind in ("windows", "fixed", "sequence", "mil")
+
+    @property
+    def uses_device(self) -> bool:
+        """Whether it computes on the study's device, so that its numbers are that device's up to rounding."""
+        return self.is_network or (self.kind == "rocket" and self.settings.get("transform") != "minirocket")
 
     @property
     def scores_windows(self) -> bool:
@@ -325,6 +333,7 @@ _ALL = (
         description="ROCKET, 10,000 kernels, and a linear classifier, on the first L samples",
         kind="rocket",
         settings={"transform": "rocket"},
+        revision=1,  # 0: kernels drawn and applied by aeon
     ),
     System(
         name="mamba",

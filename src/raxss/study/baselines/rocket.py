@@ -1,11 +1,11 @@
 """How far do random kernels get?
 
-    first L samples (n_series, n_variates, L) -> aeon's ROCKET or MiniROCKET -> features (n_series, p)
+    first L samples (n_series, n_variates, L) -> ROCKET, or aeon's MiniROCKET -> features (n_series, p)
         -> standardised -> logistic regression -> series probabilities (n_series, C)
 
 There are many more features than series, so the classifier works on the span of the training series: a rotation,
 under which a ridge penalty and so the fit stay exactly as they are, at a hundredth of the width.
-Next: forest.py, whose features are made by hand.
+rocket_features.py draws ROCKET's kernels and lets them slide. Next: forest.py, whose features are made by hand.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from sklearn.metrics import log_loss
 
 from raxss.config import WindowConfig
 from raxss.errors import MissingExtraError, one_of
+from raxss.prediction import pick_device
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
 from raxss.study.baselines.common import Baseline, first_samples
+from raxss.study.baselines.rocket_features import draw_kernels, kernel_features, normalised
 
 TRANSFORMS = ("rocket", "minirocket")
 SHORTEST = 16  # samples; kernels of 11 samples must fit
@@ -35,7 +37,7 @@ LARGEST_SEED = 2**31 - 1  # of aeon
 
 
 class RocketClassifier(Baseline):
-    """Random convolution kernels and a linear classifier with probabilities. Needs aeon.
+    """Random convolution kernels and a linear classifier with probabilities. MiniROCKET needs aeon.
 
     Parameters
     ----------
@@ -54,19 +56,19 @@ class RocketClassifier(Baseline):
     validation_fraction
         Share of the series that C is chosen on, where `fit` is given no validation part.
     device
-        As of the other estimators; the kernels run on the CPU.
+        Where ROCKET's kernels run; features differ between devices by rounding. MiniROCKET's run on the CPU.
     random_state
         Draws the kernels.
 
     Attributes
     ----------
-    classes_, transform_, classifier_, strength_, window_length_
+    classes_, classifier_, strength_, window_length_; kernels_ of ROCKET, transform_ of MiniROCKET
 
     Examples
     --------
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic(8)
-    >>> model = RocketClassifier("minirocket", n_kernels=84, window_length=1000, random_state=0).fit(series)
+    >>> model = RocketClassifier(n_kernels=100, window_length=1000, random_state=0).fit(series)
     >>> model.predict_proba(series[:3]).shape
     (3, 2)
     """
@@ -102,9 +104,14 @@ class RocketClassifier(Baseline):
         longest = max(one.n_samples for one in given.series)
         self.window_length_ = max(min(length, longest), SHORTEST)
         self.scaling_ = Scaling.fit(given.series, self.scaling)
-        self.transform_ = aeon_transform(self.transform, n_kernels=self.n_kernels, seed=self.seed_)
-        with _left_no_trace():
-            self.transform_.fit(self._cut(given.series))
+        if self.transform == "rocket":
+            self.kernels_ = draw_kernels(
+                self.window_length_, n_kernels=self.n_kernels, n_variates=self.n_variates_, seed=self.seed_
+            )
+        else:
+            self.transform_ = aeon_minirocket(n_kernels=self.n_kernels, seed=self.seed_)
+            with _left_no_trace():
+                self.transform_.fit(self._cut(given.series))
         self.classifier_ = SpanClassifier(self._features(given.series), given.targets)
         self.strength_ = self.strengths[len(self.strengths) // 2]
         if given.validation:
@@ -130,24 +137,28 @@ class RocketClassifier(Baseline):
 
     def _features(self, series: list[Series]) -> NDArray[np.float64]:
         """``(n_series, p)``"""
+        if self.transform == "rocket":
+            device = pick_device(self.device)
+            return kernel_features(normalised(self._cut(series)), self.kernels_, device=device).astype(float)
         with _left_no_trace():
             self.transform_.n_jobs = self.transform_._n_jobs = numba.get_num_threads()
             return np.asarray(self.transform_.transform(self._cut(series)), dtype=np.float64)
 
 
-def aeon_transform(name: str, *, n_kernels: int, seed: int) -> Any:
-    """aeon's transform of that name, unfitted; an error with the install command where aeon is absent."""
+def aeon_minirocket(*, n_kernels: int, seed: int) -> Any:
+    """aeon's MiniROCKET, unfitted; an error with the install command where aeon is absent."""
     try:
         with _left_no_trace():
-            from aeon.transformations.collection.convolution_based import MiniRocket, Rocket
+            from aeon.transformations.collection.convolution_based import MiniRocket
     except ImportError as error:
         raise MissingExtraError(
-            f"the system {name!r} needs the package aeon, which cannot be imported ({error}). Install it: "
+            f"the system 'minirocket' needs the package aeon, which cannot be imported ({error}). Install it: "
             "pip install 'raxss[bench]'"
         ) from error
-    maker = Rocket if name == "rocket" else MiniRocket
     with _left_no_trace():
-        return maker(n_kernels=n_kernels, random_state=seed % LARGEST_SEED, n_jobs=numba.get_num_threads())
+        return MiniRocket(
+            n_kernels=n_kernels, random_state=seed % LARGEST_SEED, n_jobs=numba.get_num_threads()
+        )
 
 
 @contextmanager
