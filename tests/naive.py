@@ -287,12 +287,12 @@ def smoothed(
     posteriors: Sequence[Sequence[float]],
     neighbors: Sequence[Sequence[int]],
     smoothing: float,
-    unusable: Sequence[bool],
+    mute: Sequence[bool],
 ) -> list[list[float]]:
-    """(1 - lambda) p_k + lambda · mean of p_j over the listed usable neighbors; p_k where there are none."""
+    """(1 - lambda) p_k + lambda · mean of p_j over the listed neighbors that speak; p_k where there are none."""
     out = []
-    for own, row in zip(posteriors, neighbors, strict=True):
-        heard = [posteriors[j] for j in row if j >= 0 and not unusable[j]]
+    for own, row, alone in zip(posteriors, neighbors, mute, strict=True):
+        heard = [] if alone else [posteriors[j] for j in row if j >= 0 and not mute[j]]
         if heard:
             means = [math.fsum(one[c] for one in heard) / len(heard) for c in range(len(own))]
             out.append([(1 - smoothing) * p + smoothing * q for p, q in zip(own, means, strict=True)])
@@ -302,12 +302,12 @@ def smoothed(
 
 
 def votes(
-    weights: Sequence[float], neighbors: Sequence[Sequence[int]], smoothing: float, unusable: Sequence[bool]
+    weights: Sequence[float], neighbors: Sequence[Sequence[int]], smoothing: float, mute: Sequence[bool]
 ) -> list[float]:
     """What each window's own posterior counts in the end: its weight, less what it lends, plus what it is lent."""
     out = [0.0 for _ in weights]
     for k, row in enumerate(neighbors):
-        heard = [j for j in row if j >= 0 and not unusable[j]]
+        heard = [] if mute[k] else [j for j in row if j >= 0 and not mute[j]]
         out[k] += weights[k] * ((1 - smoothing) if heard else 1.0)
         for j in heard:
             out[j] += smoothing * weights[k] / len(heard)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier
 from raxss.cli import app, main
 from raxss.errors import RAxSSError
-from toys import waves
+from toys import hears_ctrl_c, waves
 
 FAST = ["--window-length", "32", "--stride", "8", "--max-epochs", "2", "--device", "cpu"]
 
@@ -298,7 +298,7 @@ def interrupt_after(line, arguments):
         stdout=subprocess.DEVNULL,
         text=True,
         # what runs these tests may ignore Ctrl-C, and children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hears_ctrl_c,
     )
     with process:
         for said in process.stderr:

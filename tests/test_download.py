@@ -30,6 +30,7 @@ from raxss.datasets import listing
 from raxss.datasets.download import RECORD, _Refused, _SafeRedirects, download
 from raxss.datasets.listing import ListedFile
 from raxss.errors import ConfigError, OutputError, RecordingError
+from toys import hears_ctrl_c
 
 FAST = {"backoff": 0.01, "timeout": 5.0}
 
@@ -892,7 +893,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(server, tmp_path, monk
         stderr=subprocess.PIPE,
         text=True,
         # what runs these tests may ignore Ctrl-C, and children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hears_ctrl_c,
     ) as process:
         wait_until(lambda: len(server.requests) == 9)
         begin = time.monotonic()

@@ -19,6 +19,7 @@ from raxss.engines import Failure, each_result
 from raxss.engines.on_ray import QUIET
 from raxss.engines.outcome import Surroundings, attempt, thread_settings
 from raxss.errors import ConfigError, MissingExtraError, OutputError
+from toys import hears_ctrl_c
 
 # What workers are given to do; slow_ray takes them from here too ----------------------------------------------
 
@@ -230,7 +231,12 @@ def started(folder, engine="local"):
     """A process with two workers at work, and the ids of these."""
     command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(folder), engine]
     driver = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+        preexec_fn=hears_ctrl_c,
     )
     wait_until(lambda: len(list(folder.iterdir())) == 2 or driver.poll() is not None, seconds=60)
     assert driver.poll() is None, driver.stdout.read()
@@ -265,7 +271,8 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_waits_also_where_another_thread_is_handed_it():
-    told = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", HELD]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=hears_ctrl_c)
     assert told.stdout.split("\n") == ["whole", "then interrupted", ""]
 
 

@@ -39,6 +39,7 @@ from raxss.recordings.manifest_plan import plan_labelled, plan_manifest
 from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
 from raxss.recordings.recording import ArrayRecording, Channel, Recording, Segment
 from raxss.recordings.series import Series
+from toys import hears_ctrl_c
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks into /proc")
 PAPER = Preparation(pooling=(24, 12), scaling="series")
@@ -685,7 +686,7 @@ def test_ctrl_c_leaves_finished_recordings_and_no_worker(tmp_path):
         list(map(str, command)),
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=hears_ctrl_c,
     )
     until = time.monotonic() + 60
     while (

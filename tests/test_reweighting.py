@@ -106,6 +106,19 @@ def test_the_logit_mean_of_two_classes_is_the_mean_of_log_odds(rng):
     assert row[f"probability_{model.classes_[1]}"] == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-9)
 
 
+@pytest.mark.parametrize("positive", ["slow", "fast"])
+def test_the_surest_tenth_is_sure_of_the_positive_class(rng, positive):
+    series = waves(rng, 8)
+    model = RAxSSClassifier(**SMALL).fit(series)
+    cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
+    table = reweigh(model, series[:1], cross, positive=positive)
+    row = table[table["pooling"] == "top tenth"].iloc[0]
+    place = model.classes_.tolist().index(positive)
+    said = sorted(next(model.window_probabilities(series[:1]))[:, place])
+    n_top = max(round(len(said) / 10), 1)
+    assert row[f"probability_{positive}"] == pytest.approx(np.mean(said[-n_top:]))
+
+
 def test_twins_turn_the_weights_round_and_shuffle_them(fitted):
     model, series = fitted
     cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
@@ -148,6 +161,8 @@ def test_a_hundred_settings_of_many_series_take_seconds(rng):
     [
         ({"weightings": ["suport"]}, r"weightings is 'suport'; did you mean 'support'"),
         ({"temperatures": []}, r"temperatures of the cross is empty"),
+        ({"weightings": []}, r"weightings of the cross is empty"),
+        ({"smoothings": [0.5, 2.0]}, r"between 0 and 1, got \[0.5, 2.0\]"),
         ({"temperatures": [0.1, 0.0]}, r"must be above 0, got 0\.0"),
     ],
 )

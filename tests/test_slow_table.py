@@ -15,6 +15,7 @@ from raxss.study.cells import run_cell
 from raxss.study.systems import SYSTEMS
 from test_cells import cell, hospital
 from test_table import SMOKE, cells_in, rows_in, run, written
+from toys import hears_ctrl_c
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +117,9 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(serial, tmp_path, engi
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(serial, tmp_path):
     study, whole = serial
     out = tmp_path / "out"
-    process = subprocess.Popen(command(study, out), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(study, out), stderr=subprocess.PIPE, text=True, preexec_fn=hears_ctrl_c
+    )
     while not cells_in(out) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

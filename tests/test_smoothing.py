@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
-from raxss import RAxSSClassifier
+from raxss import RAxSSClassifier, Series
+from raxss.training import fit_temperature
 from toys import SMALL, waves
 
 
@@ -52,6 +54,34 @@ def test_windows_speak_for_themselves_where_they_are_asked_one_by_one(model, ser
     own = list(model.window_probabilities(series))
     for one, other in zip(own, model.set_params(smoothing=1.0).window_probabilities(series), strict=True):
         assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_a_dead_stretch_neither_speaks_nor_listens(model, series, space):
+    """Its windows are alike to nothing, so their lists are the first windows of the series."""
+    samples = np.concatenate([series[0].samples, np.full((1, 120), 0.5)], axis=1)
+    dead = Series(samples, rate=series[0].rate)
+    table = model.set_params(space=space, calibration="none", smoothing=1.0).explain(dead).windows
+    flat = table["flat"].to_numpy()
+    assert 0 < flat.sum() < len(flat)
+    assert_array_equal(table["smoothed_slow"][flat], table["posterior_slow"][flat])
+    alive = table.loc[~flat, "posterior_slow"]
+    assert table.loc[~flat, "smoothed_slow"].between(alive.min() - 1e-12, alive.max() + 1e-12).all()
+
+
+def test_a_temperature_that_is_fitted_sees_what_neighbours_make_of_the_posteriors(rng):
+    series = waves(rng, 24)
+    settings = SMALL | {"temperature": "learned", "space": "features", "n_neighbors": 2}
+    model = RAxSSClassifier(**settings, smoothing=0.9).fit(series[:8], validation=series[8:])
+    tables = [one.windows for one in model.explain(series[8:])]
+    targets = np.array([model.classes_.tolist().index(one.label) for one in series[8:]])
+    supports = [one["support"].to_numpy() for one in tables]
+    found = {}
+    for kind in ("smoothed", "posterior"):
+        told = [one[[f"{kind}_{name}" for name in model.classes_]].to_numpy(copy=True) for one in tables]
+        found[kind] = fit_temperature(list(map(torch.from_numpy, told)), supports, targets)
+    assert model.temperature_ == pytest.approx(found["smoothed"], rel=1e-3)
+    assert model.temperature_ != pytest.approx(found["posterior"], rel=1e-2)
 
 
 def test_smoothing_is_kept_with_the_model_and_enters_its_hash(model, series, tmp_path):

@@ -1,6 +1,7 @@
 """Small series and networks that several tests share."""
 
 import contextlib
+import signal
 import warnings
 
 import numpy as np
@@ -59,3 +60,8 @@ def waiting(mode):
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def hears_ctrl_c():
+    """For processes that are sent one: what a shell starts in the background ignores it, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

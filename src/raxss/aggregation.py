@@ -224,13 +224,14 @@ def smooth_posteriors(
     neighbors: NDArray[np.int64],  # (n_windows, m), -1 where there is none
     smoothing: float,
     *,
-    unusable: NDArray[np.bool_] | None = None,  # (n_windows,)
+    mute: NDArray[np.bool_] | None = None,  # (n_windows,)
 ) -> NDArray[np.float64]:  # (n_windows, C)
     r"""Let the neighbours of each window speak with it.
 
     p~_k = (1 - lambda) p_k + lambda · mean over j in N_k of p_j
 
-    A window without neighbours keeps its own posterior. Windows that are unusable never speak.
+    A window without neighbours keeps its own posterior. One that is ``mute`` (flat, or unusable) neither speaks nor
+    listens: a flat window is alike to nothing, so those on its list are there by their place alone.
 
     Notes
     -----
@@ -252,8 +253,8 @@ def smooth_posteriors(
     heard, n_heard = np.zeros_like(posteriors), np.zeros((len(posteriors), 1))
     for rank in neighbors.T:  # one at a time: all together would be m times as large as the posteriors
         speaks = rank >= 0
-        if unusable is not None:
-            speaks &= ~unusable[rank]
+        if mute is not None:
+            speaks &= ~mute & ~mute[rank]
         heard[speaks] += posteriors[rank[speaks]]
         n_heard[speaks] += 1.0
     means = heard / np.maximum(n_heard, 1.0)
@@ -308,6 +309,7 @@ def aggregate(
     gate: ArrayLike | None = None,  # (n_windows,)
     smoothing: float = 0.0,
     neighbors: NDArray[np.int64] | None = None,  # (n_windows, m)
+    flat: NDArray[np.bool_] | None = None,  # (n_windows,)
 ) -> Aggregation:
     """Predict one series from its windows (Alg. 2), keeping every part.
 
@@ -319,8 +321,8 @@ def aggregate(
         For the ``shuffled`` and ``random`` controls.
     gate
         For the gated weightings: what is added to the support of each window.
-    smoothing, neighbors
-        lambda from 0 to 1, and who speaks with whom: see `smooth_posteriors`.
+    smoothing, neighbors, flat
+        lambda from 0 to 1, who speaks with whom, and which windows do not: see `smooth_posteriors`.
 
     Examples
     --------
@@ -358,7 +360,8 @@ def aggregate(
     if smoothing > 0:
         if neighbors is None:
             raise ConfigError(f"smoothing is {smoothing}, which needs neighbors; pass retrieval.neighbors.")
-        smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, unusable=unusable)
+        mute = unusable if flat is None else unusable | flat
+        smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, mute=mute)
     contributions = weights[:, None] * (posteriors_ if smoothed is None else smoothed)
     return Aggregation(
         posteriors_,

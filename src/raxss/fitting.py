@@ -254,5 +254,5 @@ def fitted_calibration(
 def fitted_temperature(predictor: Predictor, series: list[Series], targets: NDArray[np.int64]) -> float:
     """The temperature that suits series that were not learned from, by what the predictor adds up."""
     parts = [one.aggregation for one in predictor.predictions(series, with_lists=False)]
-    posteriors = [torch.from_numpy(one.posteriors) for one in parts]
+    posteriors = [torch.from_numpy(one.posteriors if one.smoothed is None else one.smoothed) for one in parts]
     return fit_temperature(posteriors, [one.influence for one in parts], targets)

@@ -253,6 +253,7 @@ class Predictor:
             gate=work.gate,
             smoothing=self.smoothing,
             neighbors=None if work.retrieval is None else work.retrieval.neighbors,
+            flat=None if work.retrieval is None else work.retrieval.flat,
         )
         uncalibrated = None if self.calibration is None else told
         return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated)

@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raxss.aggregation import Weighting, influence, smooth_posteriors
-from raxss.errors import ConfigError, SignalError, one_of
+from raxss.errors import ConfigError, SignalError, nearest, one_of
 from raxss.estimator import RAxSSClassifier
 from raxss.feature_heads import heads_in_use
 from raxss.predicting import Predictor, WindowScores, retrieval_settings
@@ -61,11 +61,15 @@ class Cross:
     def __post_init__(self) -> None:
         for name in self.weightings:
             one_of("weightings", name, tuple(TWINS))
-        for name in ("spaces", "exclusions", "temperatures", "smoothings"):
+        for name in ("weightings", "spaces", "exclusions", "temperatures", "smoothings"):
             if not len(getattr(self, name)):
                 raise ConfigError(f"{name} of the cross is empty; give at least one value, or leave it out.")
         if min(self.temperatures) <= 0:
             raise ConfigError(f"temperatures of the cross must be above 0, got {min(self.temperatures)}.")
+        if not 0 <= min(self.smoothings) <= max(self.smoothings) <= 1:
+            raise ConfigError(
+                f"smoothings of the cross must lie between 0 and 1, got {list(self.smoothings)}."
+            )
 
     @property
     def lists(self) -> list[tuple[Space, int | float]]:
@@ -93,7 +97,9 @@ class Cross:
         return table.assign(exclusion=pd.Series([one[1] for one in told], dtype=object))
 
 
-def reweigh(model: RAxSSClassifier, X: Any, cross: Cross | None = None) -> pd.DataFrame:
+def reweigh(
+    model: RAxSSClassifier, X: Any, cross: Cross | None = None, *, positive: Any = None
+) -> pd.DataFrame:
     """The probabilities of series under every setting of a cross, from one pass of the network.
 
     Parameters
@@ -102,6 +108,8 @@ def reweigh(model: RAxSSClassifier, X: Any, cross: Cross | None = None) -> pd.Da
         Fitted. Number of neighbours, measure, spread, bank, calibration and stride are as they stand.
     X
         Series, in any of the forms that ``model.predict_proba`` takes.
+    positive
+        Of two classes the one that the surest tenth is sure of; the last of ``model.classes_`` without it.
 
     Returns
     -------
@@ -109,7 +117,7 @@ def reweigh(model: RAxSSClassifier, X: Any, cross: Cross | None = None) -> pd.Da
     probability_<class>...``. Under the pooling ``"mean"`` a row is what ``model.set_params(...)`` with its settings
     predicts. ``"logit"``: the weighted mean of the logarithms of the posteriors, softmax back; for two classes that
     is the mean log-odds. ``"top tenth"``: the mean over the tenth of the windows in which a class is most likely
-    (for two classes the last; of several all, and the means are scaled to sum 1). ``uniform`` stands in every
+    (of two ``positive``; of several each, and the means are scaled to sum 1). ``uniform`` stands in every
     block of space, exclusion and smoothing, so that each has its own to be compared with.
 
     Examples
@@ -125,11 +133,17 @@ def reweigh(model: RAxSSClassifier, X: Any, cross: Cross | None = None) -> pd.Da
     predictor = model.predictor()
     gated = "gated" in cross.weightings
     heads_in_use(model.heads_, projection=0, weighting="gated" if gated else "support")  # or an error
+    classes = model.classes_.tolist()
+    positive = classes[-1] if positive is None else positive
+    if positive not in classes:
+        raise ConfigError(f"positive is {positive!r}{nearest(str(positive), list(map(str, classes)))}")
     series = model.known_series(X)
     scores = list(predictor.window_scores(series, with_features=gated or "features" in cross.spaces))
     found = [_retrieved(predictor, scores, *one) for one in cross.lists]
     parts = [
-        np.concatenate([_one_list(predictor, one, lists[place], cross) for lists in found])
+        np.concatenate(
+            [_one_list(predictor, one, lists[place], cross, classes.index(positive)) for lists in found]
+        )
         for place, one in enumerate(scores)
     ]
     rows = cross.rows()
@@ -161,7 +175,7 @@ def _retrieved(
 
 
 def _one_list(
-    predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross
+    predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross, positive: int
 ) -> NDArray[np.float64]:  # (n_settings of one list, C)
     """One series with one retrieval: all weights and temperatures, all ways of adding up, all smoothings."""
     usable = ~np.isnan(retrieval.support)
@@ -171,9 +185,14 @@ def _one_list(
             "that are not finite. Leave this series out, or fill its gaps."
         )
     posteriors = np.where(usable[:, None], scores.posteriors, 0.0)
+    if not np.isfinite(posteriors).all():
+        raise SignalError(
+            f"posteriors of series {scores.series.name!r} are not finite; the network has diverged. Check the "
+            "scaling, or lower lr."
+        )
     said = np.stack(  # (S, n, C)
         [
-            smooth_posteriors(posteriors, retrieval.neighbors, one, unusable=~usable)
+            smooth_posteriors(posteriors, retrieval.neighbors, one, mute=~usable | retrieval.flat)
             for one in cross.smoothings
         ]
     )[:, usable]
@@ -185,7 +204,7 @@ def _one_list(
     powers = np.exp(logs - logs.max(axis=-1, keepdims=True))
     both = np.stack([means, powers / powers.sum(axis=-1, keepdims=True)], axis=1)  # (W, 2, S, C)
     n_classes = posteriors.shape[1]
-    return np.concatenate([both.reshape(-1, n_classes), _top_tenth(said)])
+    return np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)])
 
 
 def _weights(
@@ -202,15 +221,17 @@ def _weights(
     yield (usable / usable.sum())[None]
 
 
-def _top_tenth(said: NDArray[np.float64]) -> NDArray[np.float64]:  # (S, n, C) -> (S, C)
+def _top_tenth(said: NDArray[np.float64], positive: int) -> NDArray[np.float64]:  # (S, n, C) -> (S, C)
     """Mean over the tenth of the windows, one at least, that are surest of a class.
 
-    >>> _top_tenth(np.array([[[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]]))
-    array([[0.2, 0.8]])
+    >>> windows = np.array([[[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]])
+    >>> _top_tenth(windows, 1), _top_tenth(windows, 0)
+    (array([[0.2, 0.8]]), array([[1., 0.]]))
     """
     n_windows = said.shape[1]
     n_top = max(round(TENTH * n_windows), 1)
     means = -np.sort(-said, axis=1)[:, :n_top].mean(axis=1)
     if means.shape[1] == 2:
-        return np.stack([1.0 - means[:, 1], means[:, 1]], axis=1)
+        sure = means[:, positive]
+        return np.stack([sure, 1.0 - sure] if positive == 0 else [1.0 - sure, sure], axis=1)
     return means / means.sum(axis=1, keepdims=True)
