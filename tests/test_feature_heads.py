@@ -171,6 +171,51 @@ def test_a_network_without_a_head_of_its_own_is_asked_twice():
     assert torch.equal(features, windows[:, 0])
 
 
+class Headed(Tiny):
+    def features(self, windows):
+        return windows.flatten(1)
+
+    def logits_of(self, features):
+        return self.linear(features)
+
+    def forward(self, windows):
+        return self.logits_of(self.features(windows))
+
+
+class Halved(Headed):
+    def forward(self, windows):
+        return super().forward(windows) / 2
+
+
+class HalvedAgain(Halved):
+    pass
+
+
+class BothHalved(Halved):
+    def logits_of(self, features):
+        return self.linear(features) / 2
+
+    def forward(self, windows):
+        return self.logits_of(self.features(windows))
+
+
+@pytest.mark.parametrize(("kind", "n_passes"), [(Headed, 1), (Halved, 2), (HalvedAgain, 2), (BothHalved, 1)])
+def test_a_subclass_that_changes_forward_has_the_logits_that_it_says(kind, n_passes):
+    network, windows, passes = kind(1, 8, 1), torch.randn(4, 1, 8), []
+    expected = network(windows)
+    plain = network.features
+    network.features = lambda windows: passes.append(1) or plain(windows)
+    logits, _ = logits_and_features(network, windows)
+    assert len(passes) == n_passes
+    assert torch.equal(logits, expected)
+
+
+def test_a_forward_put_onto_the_network_itself_is_heard():
+    network, windows = Headed(1, 8, 1), torch.randn(4, 1, 8)
+    network.forward = lambda windows: windows.sum(dim=2)
+    assert torch.equal(logits_and_features(network, windows)[0], windows.sum(dim=2))
+
+
 # Gradients through support ------------------------------------------------------------------------------------
 
 

@@ -103,8 +103,8 @@ def standardised_batch(features: Tensor) -> Tensor:
     """Each feature ``(batch, d)`` with mean 0 and deviation 1 over the batch; one that never changes becomes 0.
 
     A network with batch normalisation has other features in training than at prediction, by orders of magnitude
-    before its first steps, so the moments of one would not suit the other. Gradients pass through both moments: what
-    shifts or stretches all windows alike gains nothing.
+    before its first steps, so the moments of one would not suit the other. Gradients pass through both moments:
+    what shifts or stretches all windows alike gains nothing.
 
     >>> standardised_batch(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
