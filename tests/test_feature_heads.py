@@ -289,6 +289,37 @@ def test_what_is_asked_for_is_learned_and_the_same_seed_learns_the_same(fitted, 
         assert model.temperature_ != pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"weighting": "gated"}, "the gate"),
+        ({"temperature": "learned"}, "the temperature"),
+        ({"space": "features", "refresh": "batch"}, "support in feature space"),
+        (LEARNED["all"], "support in feature space and the gate and the temperature"),
+        ({}, None),  # posteriors learn from lonely windows too
+        ({"bank": "batch"}, None),
+        ({"temperature": "learned", "series_loss_weight": 0.0}, None),
+        ({"weighting": "gated", "batch_size": 60}, None),
+        ({"weighting": "gated", "batch_size": 10_000}, None),
+    ],
+)
+def test_batches_with_few_windows_of_a_series_are_warned_of_where_weights_learn(
+    series, caplog, changes, named
+):
+    settings = (
+        SERIES_LOSS | {"batch_size": 12} | {k: v for k, v in changes.items() if (k, v) != ("batch_size", 128)}
+    )
+    with caplog.at_level("WARNING", logger="raxss"):
+        fit(settings, series, max_epochs=1)
+    if named is None:
+        assert "alone" not in caplog.text
+        return
+    counts = np.array([(one.n_samples - 32) // 8 + 1 for one in series[:12]])
+    alone = sum(n / counts.sum() * (1 - n / counts.sum()) ** 11 for n in counts)
+    assert f"with batch_size=12 some {100 * alone:.0f} % of the windows are alone" in caplog.text
+    assert f"nothing about {named}. Set batch_size to 60 or more." in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["gate on the signal", "all"])
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     fitted, series, kind, tmp_path

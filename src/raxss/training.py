@@ -50,6 +50,7 @@ from raxss.stepping import (
     set_learning_rate,
     step_for,
     steps_an_epoch,
+    tell_lonely_windows,
 )
 
 logger = logging.getLogger("raxss")
@@ -188,6 +189,7 @@ def train(
     if progress.epoch < config.max_epochs:
         with memory_that_ends_is_told(config, device):
             check_step_memory(learner.backbone, pool, config)
+        tell_lonely_windows(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
     step = step_for(learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast)
     interrupted = False

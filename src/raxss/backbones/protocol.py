@@ -175,7 +175,7 @@ def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, T
 
 
 def _has_head(backbone: nn.Module) -> bool:
-    """Whether ``logits_of`` belongs to the ``forward`` that is called: no class nearer than its own overrides it."""
+    """Whether ``logits_of`` knows of the ``forward`` that is called: no class before its own overrides that."""
     own = "forward" in vars(backbone)  # put onto the network itself
     for kind in type(backbone).__mro__:
         if "logits_of" in vars(kind):
