@@ -71,13 +71,14 @@ class EpochRefresh:
             return
         learner.eval()  # heads in training standardise by the batch
         features = pool_features(backbone, pool, autocast=autocast) if self.of_training else None
-        parts = _some_features(backbone, pool) if features is None else features.split(WINDOWS_A_PART)
-        mean, scale = moments(parts)
+        mean, scale = moments(
+            _some_features(backbone, pool) if features is None else features.split(WINDOWS_A_PART)
+        )
         heads = learner.heads or FeatureHeads(len(mean)).to(pool.device).eval()
         heads.standardise_by(mean, scale)
         if features is not None:
             self._write(pool, features, heads)
-            del features
+            del features  # and nothing else holds a part of them: those of validation need the room
         if held is not None:
             self._write(held, pool_features(backbone, held, autocast=autocast), heads)
 
