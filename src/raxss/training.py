@@ -38,7 +38,11 @@ from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic
 from raxss.refreshing import Refresh, pool_gates
 from raxss.sampling import epoch_orders
-from raxss.step_memory import check_step_memory, memory_that_ends_is_told
+from raxss.step_memory import (
+    check_step_memory,
+    memory_that_ends_between_epochs_is_told,
+    memory_that_ends_is_told,
+)
 from raxss.stepping import (
     BatchSupport,
     Learner,
@@ -195,7 +199,9 @@ def train(
     interrupted = False
 
     def refreshed() -> None:
-        if refresh is not None:
+        if refresh is None:
+            return
+        with memory_that_ends_between_epochs_is_told(device):
             refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
 
     epochs = range(progress.epoch, config.max_epochs)
