@@ -82,6 +82,29 @@ def test_rows_taken_in_parts_give_the_same(rng, monkeypatch):
     assert_allclose(batch_support(*tensors, **settings), whole, atol=1e-6)
 
 
+def test_a_long_series_is_compared_in_blocks_of_bounded_memory(rng, monkeypatch):
+    n, most = 3000, 2**22
+    vectors = torch.from_numpy(rng.normal(size=(n, 1, 4))).float()
+    arguments = (
+        vectors,
+        torch.zeros(n, dtype=torch.long),
+        9 * torch.arange(n),
+        torch.zeros(n, dtype=torch.bool),
+    )
+    settings = {"measure": "cosine", "n_neighbors": 5, "exclusion": 40, "n_series": 1}
+    whole = batch_support(*arguments, **settings)
+    monkeypatch.setattr(batch, "MOST_BYTES", most)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        found = batch_support(*arguments, **settings)
+    assert_allclose(found, whole, atol=1e-6)
+    events = [one for one in profile.profiler.kineto_results.events() if one.name() == "[memory]"]
+    peak = np.cumsum([one.nbytes() for one in sorted(events, key=lambda one: one.start_ns())]).max()
+    assert peak < most + 100 * n  # what a batch needs by itself: vectors, supports
+    assert peak > most / 4
+
+
 def support_of(windows, series, starts, flat=None, **settings):
     flat = [False] * len(series) if flat is None else flat
     settings = {"measure": "pearson", "n_neighbors": 10, "exclusion": 0} | settings

@@ -16,6 +16,7 @@ import pytest
 
 from raxss import __version__
 from raxss.engines import Failure, each_result
+from raxss.engines.local import _interrupts_held
 from raxss.engines.on_ray import QUIET
 from raxss.engines.outcome import Surroundings, attempt, thread_settings
 from raxss.errors import ConfigError, MissingExtraError, OutputError
@@ -274,6 +275,26 @@ def test_an_interrupt_waits_also_where_another_thread_is_handed_it():
     command = [sys.executable, "-c", HELD]
     told = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=hears_ctrl_c)
     assert told.stdout.split("\n") == ["whole", "then interrupted", ""]
+
+
+def test_a_handler_that_python_did_not_set_is_left_in_place(monkeypatch):
+    """A program around Python may have one; Python then knows None, and cannot put it back."""
+    real, calls = signal.signal, []
+
+    def noted(number, handler):
+        calls.append(handler)
+        return real(number, handler) and None  # a TypeError for None, as ever
+
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    monkeypatch.setattr(signal, "signal", noted)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with _interrupts_held():
+            assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    finally:
+        real(signal.SIGINT, signal.default_int_handler)
+    assert not calls
 
 
 def test_workers_end_when_their_parent_was_killed(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import naive
@@ -17,7 +18,7 @@ from raxss.config import Config
 from raxss.errors import ConfigError, ModelError
 from raxss.evidence.lists import weight_without
 from raxss.feature_heads import FeatureHeads, Gate, heads_in_use
-from raxss.fitting import fresh_learner, support_in_batch
+from raxss.fitting import epoch_refresh, fresh_learner, support_in_batch, window_pool
 from raxss.pool import Batch
 from raxss.retrieval.batch import batch_support
 from raxss.stepping import batch_influence
@@ -95,12 +96,52 @@ def test_heads_begin_where_nothing_was_learned(rng):
 
 
 def test_features_are_standardised_by_what_was_told_last(rng):
-    heads = FeatureHeads(3)
+    heads = FeatureHeads(3).eval()
     place = heads.mean.data_ptr()
     heads.standardise_by(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 2.0, 4.0]).double())
     assert heads.standardised(torch.tensor([[2.0, 2.0, 1.0]])).tolist() == [[1.0, 0.0, -0.5]]
     assert heads.mean.data_ptr() == place
     assert not heads.state_dict()  # moments follow from the weights
+
+
+def test_the_first_step_of_a_network_with_batch_normalisation_sees_features_of_deviation_1(series):
+    """Its features in training are not those at prediction, whose moments suit the latter alone."""
+    config = RAxSSClassifier(**LEARNED["all"]).config
+    shape = {"window_length": 32, "seed": 0}
+    pool = window_pool(list(series), np.arange(18) % 2, config, **shape, device=torch.device("cpu"), bar=None)
+    learner = fresh_learner(config, 1, 32, 2, seed=0)
+    epoch_refresh(config, 32, seed=0)(learner, pool, None, None)
+    learner.train()
+    with torch.no_grad():
+        _, features = learner.scored(pool.take(torch.arange(0, len(pool), 3)).windows)
+        seen = learner.heads.standardised(features)
+        by_the_epoch = (features - learner.heads.mean) / learner.heads.scale
+    changes = features.std(dim=0) > 1e-3 * features.std(dim=0).max()
+    assert changes.sum() > 100
+    assert by_the_epoch[:, changes].std() > 100  # what made every unit of the gate 1 or -1
+    assert_allclose(seen[:, changes].std(dim=0, correction=0), 1.0, atol=1e-3)
+    assert_allclose(seen.mean(dim=0), 0.0, atol=1e-4)
+    assert learner.heads.gate.what(seen).abs().median() < 2
+
+
+def test_a_batch_is_standardised_as_sklearn_does_and_its_gradient_is_that_of_finite_differences(rng):
+    features = torch.from_numpy(rng.normal(size=(9, 4)) * [1.0, 20.0, 0.3, 5.0] + 100.0).requires_grad_()
+    heads = FeatureHeads(4).double().train()
+    expected = StandardScaler().fit_transform(features.detach().numpy())
+    assert_allclose(heads.standardised(features).detach(), expected, atol=1e-4)
+    assert torch.autograd.gradcheck(heads.standardised, (features,))
+
+
+@pytest.mark.parametrize("n_windows", [1, 2, 5])
+def test_features_that_do_not_change_within_a_batch_become_0_and_have_finite_gradients(n_windows):
+    heads = FeatureHeads(3, projection=2, gated=True).train()
+    nn.init.ones_(heads.gate.total.weight)
+    features = torch.tensor([[0.1, -7.0, 1e-30]]).repeat(n_windows, 1).requires_grad_()
+    seen = heads.standardised(features)
+    assert_allclose(seen.detach(), np.zeros((n_windows, 3)), atol=1e-6)
+    (heads.gate(seen).sum() + heads.compared(seen).sum()).backward()
+    assert features.grad.isfinite().all()
+    assert features.grad.abs().max() < 10
 
 
 def test_a_projection_wider_than_the_features_is_refused_with_both_numbers():
@@ -128,6 +169,51 @@ def test_a_network_without_a_head_of_its_own_is_asked_twice():
     logits, features = logits_and_features(network, windows)
     assert torch.equal(logits, network(windows))
     assert torch.equal(features, windows[:, 0])
+
+
+class Headed(Tiny):
+    def features(self, windows):
+        return windows.flatten(1)
+
+    def logits_of(self, features):
+        return self.linear(features)
+
+    def forward(self, windows):
+        return self.logits_of(self.features(windows))
+
+
+class Halved(Headed):
+    def forward(self, windows):
+        return super().forward(windows) / 2
+
+
+class HalvedAgain(Halved):
+    pass
+
+
+class BothHalved(Halved):
+    def logits_of(self, features):
+        return self.linear(features) / 2
+
+    def forward(self, windows):
+        return self.logits_of(self.features(windows))
+
+
+@pytest.mark.parametrize(("kind", "n_passes"), [(Headed, 1), (Halved, 2), (HalvedAgain, 2), (BothHalved, 1)])
+def test_a_subclass_that_changes_forward_has_the_logits_that_it_says(kind, n_passes):
+    network, windows, passes = kind(1, 8, 1), torch.randn(4, 1, 8), []
+    expected = network(windows)
+    plain = network.features
+    network.features = lambda windows: passes.append(1) or plain(windows)
+    logits, _ = logits_and_features(network, windows)
+    assert len(passes) == n_passes
+    assert torch.equal(logits, expected)
+
+
+def test_a_forward_put_onto_the_network_itself_is_heard():
+    network, windows = Headed(1, 8, 1), torch.randn(4, 1, 8)
+    network.forward = lambda windows: windows.sum(dim=2)
+    assert torch.equal(logits_and_features(network, windows)[0], windows.sum(dim=2))
 
 
 # Gradients through support ------------------------------------------------------------------------------------
@@ -201,6 +287,37 @@ def test_what_is_asked_for_is_learned_and_the_same_seed_learns_the_same(fitted, 
     assert ("gate.total.weight" in end) == (settings.get("weighting") == "gated")
     if settings.get("temperature") == "learned":
         assert model.temperature_ != pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"weighting": "gated"}, "the gate"),
+        ({"temperature": "learned"}, "the temperature"),
+        ({"space": "features", "refresh": "batch"}, "support in feature space"),
+        (LEARNED["all"], "support in feature space and the gate and the temperature"),
+        ({}, None),  # posteriors learn from lonely windows too
+        ({"bank": "batch"}, None),
+        ({"temperature": "learned", "series_loss_weight": 0.0}, None),
+        ({"weighting": "gated", "batch_size": 60}, None),
+        ({"weighting": "gated", "batch_size": 10_000}, None),
+    ],
+)
+def test_batches_with_few_windows_of_a_series_are_warned_of_where_weights_learn(
+    series, caplog, changes, named
+):
+    settings = (
+        SERIES_LOSS | {"batch_size": 12} | {k: v for k, v in changes.items() if (k, v) != ("batch_size", 128)}
+    )
+    with caplog.at_level("WARNING", logger="raxss"):
+        fit(settings, series, max_epochs=1)
+    if named is None:
+        assert "alone" not in caplog.text
+        return
+    counts = np.array([(one.n_samples - 32) // 8 + 1 for one in series[:12]])
+    alone = sum(n / counts.sum() * (1 - n / counts.sum()) ** 11 for n in counts)
+    assert f"with batch_size=12 some {100 * alone:.0f} % of the windows are alone" in caplog.text
+    assert f"nothing about {named}. Set batch_size to 60 or more." in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["gate on the signal", "all"])

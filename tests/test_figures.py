@@ -22,12 +22,20 @@ from raxss.windows import windows_of
 
 
 def explain(
-    series: Series, *, length: int = 40, stride: int = 5, classes: Any = ("no", "yes"), **settings: Any
+    series: Series,
+    *,
+    length: int = 40,
+    stride: int = 5,
+    classes: Any = ("no", "yes"),
+    smoothing: float = 0.0,
+    **settings: Any,
 ) -> SeriesEvidence:
     windows = windows_of(series, window_length=length, stride=stride)
     retrieval = retrieve(series.samples, window_length=length, stride=stride, **settings)
     posteriors = np.random.default_rng(7).dirichlet(np.ones(len(classes)), len(windows))
-    return trace(series, windows, retrieval, aggregate(posteriors, retrieval.support), classes=classes)
+    smoothed = {"smoothing": smoothing, "neighbors": retrieval.neighbors} if smoothing else {}
+    found = aggregate(posteriors, retrieval.support, **smoothed)
+    return trace(series, windows, retrieval, found, classes=classes)
 
 
 def noise(n: int = 600, n_variates: int = 1, **about: Any) -> Series:
@@ -129,8 +137,9 @@ def test_the_supporting_windows_lie_at_their_times():
     assert_allclose(spans[1:], board[["start_s", "end_s"]].head(3))
 
 
-def test_the_heat_strip_is_the_mean_of_the_windows_that_cover_each_time():
-    evidence = explain(with_gap(), exclusion=20)
+@pytest.mark.parametrize(("smoothing", "column"), [(0.0, "posterior"), (0.5, "smoothed")])
+def test_the_heat_strip_is_the_mean_of_the_windows_that_cover_each_time(smoothing, column):
+    evidence = explain(with_gap(), exclusion=20, smoothing=smoothing)
     table = evidence.windows[~evidence.windows["nonfinite"]]
     (image,) = plot_overlay(evidence).axes[2].images
     drawn = np.ma.filled(image.get_array(), np.nan)[0]
@@ -138,7 +147,7 @@ def test_the_heat_strip_is_the_mean_of_the_windows_that_cover_each_time():
     times = begin + (np.arange(len(drawn)) + 0.5) * (end - begin) / len(drawn)
     for time, value in zip(times[::13], drawn[::13], strict=True):
         covering = table[(table["start_s"] <= time) & (time < table["end_s"])]
-        assert_allclose(value, covering[f"posterior_{evidence.predicted}"].mean(), atol=1e-12)
+        assert_allclose(value, covering[f"{column}_{evidence.predicted}"].mean(), atol=1e-12)
     assert np.isnan(drawn).any()
     assert image.get_clim() == (0, 1)
 

@@ -1,5 +1,7 @@
 """Support in feature space while the network learns, against the exact lists that prediction retrieves."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -226,6 +228,36 @@ def test_features_that_do_not_fit_into_memory_are_told_with_both_numbers(rng, mo
         TrainingError, match=rf"{len(pool)} windows, 64 numbers each, need 0.0 MB .* 0.0 MB are"
     ):
         epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, None, None)
+
+
+def test_memory_that_ends_while_features_are_compared_is_not_blamed_on_the_batch(rng):
+    pool, _ = toy_pool(toy_series(rng))
+
+    def refresh(*_):
+        torch.empty(10**15, dtype=torch.uint8)
+
+    with pytest.raises(
+        TrainingError, match=r"of this machine ended while the features .*Set a longer stride"
+    ) as told:
+        train(toy_learner(), pool, None, config=TrainingConfig(), seed=1, fingerprint="toy", refresh=refresh)
+    assert "batch_size" not in str(told.value)
+    assert "step" not in str(told.value)
+
+
+def test_features_of_training_windows_are_gone_before_those_of_validation_are_made(rng, monkeypatch):
+    series = toy_series(rng)
+    (pool, config), (held, _) = toy_pool(series[:4]), toy_pool(series[4:])
+    made, alive = [], []
+
+    def noted(*arguments, **options):
+        alive.append([one() is not None for one in made])
+        features = pool_features(*arguments, **options)
+        made.append(weakref.ref(features))
+        return features
+
+    monkeypatch.setattr(refreshing, "pool_features", noted)
+    epoch_refresh(config, LENGTH, seed=3)(toy_learner(), pool, held, None)
+    assert alive == [[], [False]]
 
 
 def test_nothing_is_refreshed_where_nobody_looks():

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
 
 from raxss import sampling
-from raxss.sampling import draw_probabilities, epoch_batches, epoch_order, epoch_orders
+from raxss.sampling import draw_probabilities, epoch_batches, epoch_order, epoch_orders, share_alone
 
 pools = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10_000)), max_size=12)
 
@@ -205,3 +205,17 @@ def test_the_next_order_is_prepared_while_this_one_is_used(monkeypatch):
 def test_an_error_while_an_order_is_prepared_arrives_where_it_is_used():
     with pytest.raises(ValueError, match=r"broadcast .*\(3,\) \(2,\)"):
         list(epoch_orders([3, 4], [1, 2, 3], seed=0, epochs=range(2)))
+
+
+@pytest.mark.parametrize("batch_size", [1, 8, 40, 120])
+@pytest.mark.parametrize("n_windows", [[100] * 30, [20, 50, 80, 300, 900, 0] * 5], ids=["alike", "unlike"])
+def test_the_share_of_windows_alone_of_their_series_is_that_of_drawn_batches(n_windows, batch_size):
+    series = np.repeat(np.arange(len(n_windows)), n_windows)
+    n_alone = n_drawn = 0
+    for epoch in range(6):
+        lengths = np.maximum(n_windows, 1)
+        for batch in epoch_batches(n_windows, lengths, batch_size=batch_size, seed=7, epoch=epoch):
+            if len(batch) == batch_size:  # the last one is not meant
+                n_alone += (np.bincount(series[batch]) == 1).sum()
+                n_drawn += batch_size
+    assert share_alone(n_windows, batch_size) == pytest.approx(n_alone / n_drawn, abs=0.02)

@@ -74,6 +74,24 @@ def run_on_threads(
                 stopped.set()
 
 
+def each_series(n_series: int, work_on: Callable[[int], None]) -> None:
+    """``work_on(i)`` for every series, shared between threads.
+
+    >>> squares = [0] * 5
+    >>> each_series(5, lambda i: squares.__setitem__(i, i * i))
+    >>> squares
+    [0, 1, 4, 9, 16]
+    """
+    pending = iter(range(n_series))
+
+    def work() -> Iterator[None]:
+        for i in pending:
+            work_on(i)
+            yield
+
+    run_on_threads(work, n_tasks=n_series)
+
+
 def now_and_then(on_progress: Callable[[float], None] | None) -> Callable[[float], None]:
     """Passes on the share that is done, but not more often than ten times a second."""
     told = time.monotonic()

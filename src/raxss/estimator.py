@@ -101,7 +101,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Of support in feature space, which changes with the network, in training. ``"never"``: training uses equal
         weights, and retrieval begins at prediction. ``"epoch"``: from the features of all windows as each epoch
         finds them. ``"batch"``: among the windows of each batch, so that the series loss teaches the network to
-        compare; batches should be large enough to hold several windows of a series.
+        compare. Support within a batch is another quantity than that over the series, which prediction uses: the
+        best of a few neighbors are less alike than the best of all. The fewer windows of a series a batch holds,
+        the further they are apart; fewer than five on average are warned of, as for a gate or a learned tau.
     projection
         With ``refresh="batch"``: compare features by the cosine of so many linear combinations, learned with the
         network. 0: by the features themselves.

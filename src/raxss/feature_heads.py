@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from raxss.errors import ConfigError
 
 GATE_WIDTH = 64  # hidden units of the gate
+LEAST_VARIANCE = 1e-8  # of a feature within a batch, as a share of the mean over features
 
 
 class Gate(nn.Module):
@@ -47,8 +48,8 @@ class Gate(nn.Module):
 class FeatureHeads(nn.Module):
     """A projection, a gate, or both, on the features of a network.
 
-    In training the features are standardised by the mean and deviation that they had over the training windows when
-    the epoch began (`standardise_by`), which are no part of the state: they follow from the weights.
+    In a training step features are standardised by the batch's own mean and deviation; elsewhere by those over all
+    training windows (`standardise_by`), which are no part of the state: they follow from the weights.
 
     Parameters
     ----------
@@ -89,12 +90,30 @@ class FeatureHeads(nn.Module):
         self.scale.copy_(scale)
 
     def standardised(self, features: Tensor) -> Tensor:
-        """Features as the network gives them -> mean 0 and deviation 1 over the training windows."""
-        return (features.to(self.mean.dtype) - self.mean) / self.scale
+        """Features as the network gives them -> mean 0 and deviation 1 over the batch, or the training windows."""
+        features = features.to(self.mean.dtype)
+        return standardised_batch(features) if self.training else (features - self.mean) / self.scale
 
     def compared(self, features: Tensor) -> Tensor:
         """Standardised features -> the vectors whose cosine is the similarity."""
         return features if self.projection is None else self.projection(features)
+
+
+def standardised_batch(features: Tensor) -> Tensor:
+    """Each feature ``(batch, d)`` with mean 0 and deviation 1 over the batch; one that never changes becomes 0.
+
+    A network with batch normalisation has other features in training than at prediction, by orders of magnitude
+    before its first steps, so the moments of one would not suit the other. Gradients pass through both moments:
+    what shifts or stretches all windows alike gains nothing.
+
+    >>> standardised_batch(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    """
+    variance, mean = torch.var_mean(features, dim=0, correction=0)
+    # A feature that changes by rounding alone would else pass on a gradient 1 / rounding times too large.
+    variance = variance + LEAST_VARIANCE * variance.mean()
+    return (features - mean) / torch.where(variance > 0, variance, 1.0).sqrt()
 
 
 def heads_in_use(fitted: FeatureHeads | None, *, projection: int, weighting: str) -> FeatureHeads | None:

@@ -69,14 +69,16 @@ class EpochRefresh:
         backbone, held = learner.backbone, validation if self.of_validation else None
         if learner.heads is None and not self.of_training and held is None:
             return
+        learner.eval()  # heads in training standardise by the batch
         features = pool_features(backbone, pool, autocast=autocast) if self.of_training else None
-        parts = _some_features(backbone, pool) if features is None else features.split(WINDOWS_A_PART)
-        mean, scale = moments(parts)
-        heads = learner.heads or FeatureHeads(len(mean)).to(pool.device)
+        mean, scale = moments(
+            _some_features(backbone, pool) if features is None else features.split(WINDOWS_A_PART)
+        )
+        heads = learner.heads or FeatureHeads(len(mean)).to(pool.device).eval()
         heads.standardise_by(mean, scale)
         if features is not None:
             self._write(pool, features, heads)
-            del features
+            del features  # and nothing else holds a part of them: those of validation need the room
         if held is not None:
             self._write(held, pool_features(backbone, held, autocast=autocast), heads)
 
@@ -119,6 +121,7 @@ def pool_gates(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | No
     heads = learner.heads
     assert heads is not None, "they hold the gate"
     assert heads.gate is not None, "somebody asks for it"
+    learner.eval()
     with torch.no_grad():
         return torch.cat(
             [

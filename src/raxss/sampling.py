@@ -112,3 +112,20 @@ def epoch_batches(
     order = epoch_order(n_windows, n_samples, seed=seed, epoch=epoch)
     for first in range(0, len(order), batch_size):
         yield order[first : first + batch_size]
+
+
+def share_alone(n_windows: ArrayLike, batch_size: int) -> float:
+    """Which share of windows to expect alone of its series in a batch.
+
+    sum_i q_i (1 - q_i)^(B - 1)   where q_i is the share of series i among the windows
+
+    Exact where windows are many: in an epoch they are drawn without replacement, so a few less are alone.
+
+    Examples
+    --------
+    >>> round(share_alone([100] * 50, 64), 2), round(share_alone([100] * 50, 250), 2)
+    (0.28, 0.01)
+    """
+    counts = np.asarray(n_windows, dtype=np.float64)
+    shares = counts / counts.sum()
+    return float((shares * (1 - shares) ** (batch_size - 1)).sum())

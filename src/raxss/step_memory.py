@@ -98,15 +98,29 @@ def check_step_memory(backbone: nn.Module, pool: WindowPool, config: TrainingCon
 @contextmanager
 def memory_that_ends_is_told(config: TrainingConfig, device: torch.device) -> Iterator[None]:
     """Turn an allocation that failed inside a step into an error that says what to do."""
+    advice = f"Set batch_size to {_advised(config.batch_size)} or less"
+    with _memory_told(f"in a step with batch_size={config.batch_size}", advice, device):
+        yield
+
+
+@contextmanager
+def memory_that_ends_between_epochs_is_told(device: torch.device) -> Iterator[None]:
+    """Likewise where the features of all windows are compared: no batch is to blame."""
+    advice = "Set a longer stride, refresh='never' or a network with fewer features"
+    with _memory_told("while the features of all windows were looked at", advice, device):
+        yield
+
+
+@contextmanager
+def _memory_told(where: str, advice: str, device: torch.device) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate" not in str(error):
             raise
         raise TrainingError(
-            f"the memory of {_told(device)} ended in a step with batch_size={config.batch_size} ({error}). Set "
-            f"batch_size to {_advised(config.batch_size)} or less, end what else uses the device, or train on "
-            "one with more memory. Checkpoints and models from before are as they were."
+            f"the memory of {_told(device)} ended {where} ({error}). {advice}, end what else uses the device, or "
+            "train on one with more memory. Checkpoints and models from before are as they were."
         ) from error
 
 

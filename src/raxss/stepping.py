@@ -30,11 +30,15 @@ from raxss.backbones import logits_and_features
 from raxss.config import TrainingConfig
 from raxss.feature_heads import FeatureHeads
 from raxss.pool import Batch, WindowPool
+from raxss.sampling import share_alone
 
 #: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
 BatchSupport = Callable[[Batch, Tensor | None], Tensor]
 
 STEPS_BEFORE_REPLAY = 3  # of a CUDA graph
+WINDOWS_A_SERIES = (
+    5  # in a batch of which hardly any window is alone of its series: less than one in a hundred
+)
 
 logger = logging.getLogger("raxss")
 
@@ -232,6 +236,35 @@ def step_for(
     if on_gpu and getattr(learner.backbone, "capturable", False):
         return ReplayedStep(step, config.batch_size)
     return step
+
+
+def tell_lonely_windows(
+    learner: Learner, pool: WindowPool, config: TrainingConfig, batch_support: BatchSupport | None
+) -> None:
+    """Warn where weights are to be learned from batches that hold too few windows of a series.
+
+    A window that is alone of its series in a batch has the weight 1 whatever its influence: from it the series loss
+    teaches nothing about support, gate and temperature.
+    """
+    gated = learner.heads is not None and learner.heads.gate is not None
+    learns = {
+        "support in feature space": learner.heads is not None and batch_support is not None,
+        "the gate": gated,
+        "the temperature": learner.log_temperature.requires_grad,
+    }
+    told = " and ".join(name for name, whether in learns.items() if whether)
+    enough = min(WINDOWS_A_SERIES * int((pool.n_windows > 0).sum()), len(pool))
+    if not told or config.series_loss_weight == 0 or config.batch_size >= enough:
+        return
+    alone = share_alone(pool.n_windows, config.batch_size)
+    logger.warning(
+        "with batch_size=%d some %.0f %% of the windows are alone of their series in a batch, where the series "
+        "loss teaches nothing about %s. Set batch_size to %d or more.",
+        config.batch_size,
+        100 * alone,
+        told,
+        enough,
+    )
 
 
 def steps_an_epoch(config: TrainingConfig, n_windows: int) -> int:

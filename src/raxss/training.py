@@ -38,7 +38,11 @@ from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic
 from raxss.refreshing import Refresh, pool_gates
 from raxss.sampling import epoch_orders
-from raxss.step_memory import check_step_memory, memory_that_ends_is_told
+from raxss.step_memory import (
+    check_step_memory,
+    memory_that_ends_between_epochs_is_told,
+    memory_that_ends_is_told,
+)
 from raxss.stepping import (
     BatchSupport,
     Learner,
@@ -50,6 +54,7 @@ from raxss.stepping import (
     set_learning_rate,
     step_for,
     steps_an_epoch,
+    tell_lonely_windows,
 )
 
 logger = logging.getLogger("raxss")
@@ -188,12 +193,15 @@ def train(
     if progress.epoch < config.max_epochs:
         with memory_that_ends_is_told(config, device):
             check_step_memory(learner.backbone, pool, config)
+        tell_lonely_windows(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
     step = step_for(learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast)
     interrupted = False
 
     def refreshed() -> None:
-        if refresh is not None:
+        if refresh is None:
+            return
+        with memory_that_ends_between_epochs_is_told(device):
             refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
 
     epochs = range(progress.epoch, config.max_epochs)

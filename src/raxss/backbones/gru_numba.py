@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raxss.backbones import selective_scan_numba
-from raxss.backbones.selective_scan_numba import each_series
+from raxss.compiled import each_series
 
 
 def suits(cells: nn.Module, tokens: Tensor) -> bool:

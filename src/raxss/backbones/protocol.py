@@ -158,7 +158,8 @@ def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
 def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, Tensor]:
     """Logits ``(batch, n_outputs)`` and features ``(batch, d)`` of the same windows.
 
-    From one pass where the network has ``logits_of(features)``, else from two.
+    From one pass where the network has ``logits_of(features)``, else from two; also where a subclass has changed
+    ``forward`` since, of which ``logits_of`` knows nothing.
 
     Examples
     --------
@@ -167,8 +168,20 @@ def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, T
     [torch.Size([3, 1]), torch.Size([3, 256])]
     """
     features = features_of(backbone, windows)
-    logits_of = getattr(backbone, "logits_of", None)
-    return (logits_of(features) if callable(logits_of) else backbone(windows)), features
+    if not _has_head(backbone):
+        return backbone(windows), features
+    logits: Tensor = backbone.logits_of(features)  # type: ignore[operator]
+    return logits, features
+
+
+def _has_head(backbone: nn.Module) -> bool:
+    """Whether ``logits_of`` knows of the ``forward`` that is called: no class before its own overrides that."""
+    own = "forward" in vars(backbone)  # put onto the network itself
+    for kind in type(backbone).__mro__:
+        if "logits_of" in vars(kind):
+            return not own
+        own = own or "forward" in vars(kind)
+    return False
 
 
 def n_parameters(backbone: nn.Module) -> int:

@@ -13,7 +13,6 @@ Next: selective_scan_kernels.py has the loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raxss.compiled import run_on_threads
+from raxss.compiled import each_series
 
 
 def suits(*inputs: Tensor) -> bool:
@@ -104,15 +103,3 @@ class Scan(torch.autograd.Function):
         each_series(batch, of_one)
         gradients = (grad_x, grad_delta, grad_A.sum(0).T.copy(), grad_B, grad_C, grad_D.sum(0))
         return (None, *map(torch.from_numpy, gradients))
-
-
-def each_series(n_series: int, work_on: Callable[[int], None]) -> None:
-    """``work_on(i)`` for every series, shared between threads."""
-    pending = iter(range(n_series))
-
-    def work() -> Iterator[None]:
-        for i in pending:
-            work_on(i)
-            yield
-
-    run_on_threads(work, n_tasks=n_series)

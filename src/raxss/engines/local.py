@@ -203,13 +203,15 @@ def _interrupts_held() -> Iterator[None]:
         return
     held: list[int] = []
     acts = threading.current_thread() is threading.main_thread()  # no other thread is ever interrupted
-    handler = signal.signal(signal.SIGINT, lambda number, frame: held.append(number)) if acts else None
+    handler = signal.getsignal(signal.SIGINT) if acts else None
+    if handler is not None:  # else a program around Python has its own, which could not be put back
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if acts:
+        if handler is not None:
             signal.signal(signal.SIGINT, handler)
         if held:
             signal.raise_signal(signal.SIGINT)

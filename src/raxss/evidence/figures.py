@@ -46,8 +46,8 @@ def plot_overlay(
 
     From the top: the signal as recorded, one window outlined and the windows that support it shaded; these
     windows by rank, with their similarity; the probability of the class at each time (mean of the windows
-    that cover it) and the weight there; and the window with its neighbours laid over it, each scaled to mean
-    0 and deviation 1.
+    that cover it, smoothed where posteriors are) and the weight there; and the window with its neighbours laid
+    over it, each scaled to mean 0 and deviation 1.
 
     Parameters
     ----------
@@ -285,8 +285,9 @@ def _draw_strips(
         return covering_mean(table["start_s"].to_numpy(), table["end_s"].to_numpy(), values, times)
 
     name = evidence.class_named(class_)
+    added_up = f"smoothed_{name}" if f"smoothed_{name}" in table else f"posterior_{name}"
     image = strip.imshow(
-        at_each_time(f"posterior_{name}")[np.newaxis],
+        at_each_time(added_up)[np.newaxis],
         aspect="auto",
         interpolation="nearest",
         extent=(begin, end, 0, 1),

@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-ROWS_AT_ONCE = 1024  # bounds the similarity block to ROWS_AT_ONCE × batch
+ROWS_AT_ONCE = 1024  # windows that are compared with the batch in one block
+BYTES_A_PAIR = 24  # of such a block, measured: how far starts are apart, who is eligible, similarity
+MOST_BYTES = 2**29  # of such a block, where a batch is one long series
 
 
 def batch_support(
@@ -56,7 +58,7 @@ def batch_support(
     vectors = vectors.masked_fill(flat[:, None], 0.0)
     m = min(n_neighbors, len(vectors))
     supports, counts = [], []
-    for rows in torch.arange(len(vectors), device=vectors.device).split(ROWS_AT_ONCE):
+    for rows in torch.arange(len(vectors), device=vectors.device).split(_rows_at_once(len(vectors))):
         eligible = (series[rows, None] == series) & ((starts[rows, None] - starts).abs() > exclusion)
         similarity = (vectors[rows] @ vectors.T).masked_fill(~eligible, -torch.inf)
         best = similarity.topk(m, dim=1).values
@@ -121,6 +123,15 @@ def feature_support(
         )
         parts.append(support.to(series.device))
     return torch.cat(parts)
+
+
+def _rows_at_once(n_windows: int) -> int:
+    """How many windows are compared with all in one block of bounded memory.
+
+    >>> _rows_at_once(4096), _rows_at_once(1_000_000)
+    (1024, 22)
+    """
+    return max(min(ROWS_AT_ONCE, MOST_BYTES // (BYTES_A_PAIR * max(n_windows, 1))), 1)
 
 
 def _whole_series(n_windows: list[int]) -> Iterator[slice]:

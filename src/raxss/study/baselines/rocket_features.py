@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from raxss.backbones.selective_scan_numba import each_series
+from raxss.compiled import each_series
 from raxss.errors import ConfigError, VariateMismatchError
 
 LENGTHS = (7, 9, 11)
