@@ -197,6 +197,7 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         ],
         "by_chance": _chance_table(by_chance),
         "mean_auc": f"{by_chance['difference'].mean() + 0.5:.3f}",
+        "judged": bool(by_chance["p_holm"].notna().any()),
         "found": ", ".join(by_chance.loc[by_chance["p_holm"] < TOO_RARE, "system"]),
         "pooled": _pooled_table(pooled),
         "each_once": bool((pooled["each_once"] == 1).all()),
