@@ -73,6 +73,37 @@ def test_several_classes_match_sklearn(rng):
     )
 
 
+def test_the_challenges_f1_leaves_noisy_out_of_the_mean_but_counts_what_it_took():
+    # The example of a confusion matrix as the CinC 2017 challenge scores it: truth by row, said by column.
+    classes = ["AF", "noisy", "normal", "other"]
+    said = np.array([[30, 2, 5, 13], [1, 8, 3, 2], [4, 6, 180, 20], [10, 5, 25, 60]])
+    labels = np.repeat(classes, said.sum(axis=1))
+    guess = np.concatenate([np.repeat(np.arange(4), row) for row in said])
+    probabilities = np.eye(4)[guess]
+    by_hand = [2 * said[k, k] / (said[k].sum() + said[:, k].sum()) for k in range(4)]
+    figures = {"classes": classes, "f1_classes": ["normal", "AF", "other"]}
+    found = score(labels, probabilities, **figures)
+    assert found["f1"] == pytest.approx((by_hand[0] + by_hand[2] + by_hand[3]) / 3)
+    assert found["f1"] == pytest.approx(
+        f1_score(labels, np.array(classes)[guess], labels=["normal", "AF", "other"], average="macro")
+    )
+    plain = score(labels, probabilities, classes=classes)
+    assert plain["f1"] == pytest.approx(np.mean(by_hand)) != found["f1"]
+    assert {name: value for name, value in plain.items() if name != "f1"} == {
+        name: value for name, value in found.items() if name != "f1"
+    }
+    twice = weighted_scores(labels, probabilities, weights=np.full((1, len(labels)), 2), **figures)
+    assert twice["f1"][0] == pytest.approx(found["f1"])
+
+
+def test_classes_of_f1_that_have_no_meaning_are_refused():
+    probabilities = np.eye(3)
+    with pytest.raises(LabelError, match=r"f1_classes has 'd', and the classes are \['a', 'b', 'c'\]"):
+        score(["a", "b", "c"], probabilities, classes=["a", "b", "c"], f1_classes=["a", "d"])
+    with pytest.raises(LabelError, match="name the one that F1 is about as positive"):
+        score(["a", "b"], np.eye(2), classes=["a", "b"], f1_classes=["a"])
+
+
 def test_a_class_that_no_series_has_is_left_out_of_the_auc(rng):
     labels, probabilities = rng.permutation(np.arange(40) % 2), rng.dirichlet(np.ones(3), size=40)
     found = score(labels, probabilities, classes=[0, 1, 2])

@@ -1,6 +1,7 @@
 """Tables that hold what the results say, and a page that says no more."""
 
 import csv
+import dataclasses
 import json
 
 import matplotlib
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
+from sklearn.metrics import f1_score
 
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
@@ -277,6 +279,113 @@ def test_the_trivial_baseline_is_what_calling_all_positive_gives(tmp_path, rng):
     assert "calling every series yes: F1 0.400, AUC 0.500, accuracy 25.0 %, average precision 0.250" in page
     assert "most frequent class of the test part: accuracy 75.0 %" in page
     assert "Shares there: yes 25.0 %, no 75.0 %." in page
+
+
+def test_f1_over_some_classes_is_in_every_table_and_told(tmp_path, rng):
+    classes = ("AF", "noisy", "normal", "other")
+    wanted = ("normal", "AF", "other")
+    results = [
+        cell(rng, name, seed=seed, classes=classes, f1_classes=wanted)
+        for name in ("sss", "gru")
+        for seed in SEEDS
+    ]
+    page = written(tmp_path, results)
+    assert (
+        "- F1 is the mean over normal, AF, other; AUC and average precision are means over all classes."
+        in page
+    )
+
+    def f1_of(some):
+        labels = np.concatenate([one.labels for one in some])
+        guessed = np.array(classes)[np.concatenate([one.probabilities for one in some]).argmax(axis=1)]
+        return f1_score(labels, guessed, labels=wanted, average="macro")
+
+    rows = pd.read_csv(tmp_path / "results.csv").set_index(["system", "seed"])
+    for one in results:
+        assert rows.loc[(one.system, one.seed), "f1"] == pytest.approx(f1_of([one]))
+        assert rows.loc[(one.system, one.seed), "f1_classes"] == "normal, AF, other"
+    pooled = pd.read_csv(tmp_path / "pooled.csv").set_index("system")["f1"]
+    compared = pd.read_csv(tmp_path / "comparisons.csv").set_index(["metric", "reference", "system"])
+    by_system = {name: [one for one in results if one.system == name] for name in ("sss", "gru")}
+    assert pooled.to_dict() == pytest.approx({name: f1_of(some) for name, some in by_system.items()})
+    means = {name: np.mean([f1_of([one]) for one in some]) for name, some in by_system.items()}
+    assert compared.loc[("f1", "sss", "gru"), "difference"] == pytest.approx(means["gru"] - means["sss"])
+
+
+SHUFFLED = {"shuffled": True, "seed": 7}
+
+
+def test_shuffled_labels_are_told_loudly_and_rank_nobody(tmp_path, rng):
+    results = [
+        cell(rng, name, seed=seed, strength=0.0, dataset=dataset, changes=changes)
+        for name in ("sss", "gru")
+        for seed in SEEDS
+        for dataset, changes in (("toy", {}), ("toy, labels shuffled", SHUFFLED))
+    ]
+    page = written(tmp_path, results)
+    _, plain, shuffled = page.split("\n## ", 2)
+    assert "- **LABELS SHUFFLED:** there is nothing to learn here, and every AUC should be 0.5." in shuffled
+    assert "**Labels are shuffled: every AUC of this table should be 0.5.**" in shuffled
+    assert "toy, labels shuffled: how good any system is. Labels were shuffled" in shuffled
+    assert "huffled" not in plain
+    assert "Mean rank by AUC over 3 blocks" in page  # of the dataset as it is
+    rows = pd.read_csv(tmp_path / "results.csv")
+    assert rows.groupby("dataset")["shuffled"].agg(set).to_dict() == {
+        "toy": {0},
+        "toy, labels shuffled": {1},
+    }
+    assert set(rows["data"].dropna()) == {"labels shuffled (seed 7)"}
+    alone = written(tmp_path / "alone", [one for one in results if one.changes])
+    assert "Ranks" not in alone
+    assert not (tmp_path / "alone" / "plots" / "critical-difference.png").exists()
+
+
+def test_a_system_that_finds_what_is_not_there_is_named(tmp_path, rng):
+    strengths = {"sss": 0.0, "leaky": 4.0, "all-positive": 0.0}
+    results = [
+        cell(rng, name, seed=seed, strength=strength, tested=range(80), changes=SHUFFLED)
+        for name, strength in strengths.items()
+        for seed in SEEDS
+    ]
+    results = [
+        dataclasses.replace(one, probabilities=np.tile([1.0, 0.0], (80, 1)))
+        if one.system == "all-positive"
+        else one
+        for one in results
+    ]
+    page = written(tmp_path, results, n_resamples=1000)
+    rows = pd.read_csv(tmp_path / "comparisons.csv")
+    by_chance = rows[rows["reference"] == "chance"].set_index("system")
+    aucs = pd.read_csv(tmp_path / "summary.csv").set_index("system")["auc_mean"]
+    assert by_chance["difference"].to_dict() == pytest.approx((aucs - 0.5).to_dict())
+    assert by_chance.loc["all-positive", ["difference", "low", "high", "p"]].tolist() == [0, 0, 0, 1]
+    assert by_chance.loc["leaky", "p"] == pytest.approx(1 / 1001)
+    assert by_chance.loc["leaky", "p_holm"] == pytest.approx(3 / 1001)
+    assert by_chance.loc["sss", "low"] < 0 < by_chance.loc["sss", "high"]
+    assert f"The mean AUC over the systems is {aucs.mean():.3f}." in page
+    assert "**Below 0.01, so that a 99 % interval excludes 0.5: leaky.**" in page
+    honest = written(tmp_path / "honest", [one for one in results if one.system != "leaky"])
+    assert "No p is below 0.01, so that no 99 % interval excludes 0.5." in honest
+    assert set(rows.loc[rows["reference"] != "chance", "reference"]) == {"sss"}
+
+
+def test_what_was_done_to_the_data_is_told(tmp_path, rng):
+    bonn = {
+        "centre": "Bonn",
+        "data": "bonn",
+        "classes": ["F", "N"],
+        "rename": {"F": "focal", "N": "nonfocal"},
+    }
+    bern = {"centre": "bern", "data": "bern", "classes": [], "rename": {}}
+    changes = {"sources": [bern, bonn], "crop": [0.25, 1.0], "seed": 7}
+    told = (
+        "joined from bern and Bonn (bonn; F as focal, N as nonfocal), each a centre; each series cut to a random "
+        "25 to 100 % of its length (seed 7)"
+    )
+    page = written(tmp_path, [cell(rng, changes=changes)])
+    assert f"- Data: {told}." in page
+    assert pd.read_csv(tmp_path / "results.csv")["data"].tolist() == [told]
+    assert "- Data:" not in written(tmp_path, [cell(rng)])
 
 
 def test_a_leaky_split_is_called_so(tmp_path, rng):

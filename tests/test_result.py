@@ -1,5 +1,6 @@
 """What one cell of a comparison leaves behind: the same again when read, and refused when it is not whole."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_a_result_is_read_as_it_was_written(tmp_path, result):
         assert getattr(read, name) == getattr(result, name)
     assert read.settings == {"stride": 64, "exclusion": 0.5, "weights": 0.25}
     assert read.validation == {"f1": None}  # JSON has no number for it
+
+
+def test_what_was_done_to_the_data_is_written_where_something_was(tmp_path, result):
+    result.write(tmp_path / "plain.json")
+    assert not {"f1_classes", "changes"} & json.loads((tmp_path / "plain.json").read_text()).keys()
+    changed = dataclasses.replace(result, f1_classes=(0, 1), changes={"crop": [0.2, 1.0], "seed": 7})
+    changed.write(tmp_path / "changed.json")
+    read = CellResult.read(tmp_path / "changed.json")
+    assert (read.f1_classes, read.changes) == ((0, 1), {"crop": [0.2, 1.0], "seed": 7})
+    assert CellResult.read(tmp_path / "plain.json").f1_classes == ()
 
 
 def test_the_same_result_gives_the_same_bytes(tmp_path, result):

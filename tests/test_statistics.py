@@ -14,6 +14,7 @@ from raxss.study.statistics import (
     COMPARED,
     critical_difference,
     differences,
+    differences_from_chance,
     holm,
     intervals,
     paired_bootstrap,
@@ -252,6 +253,20 @@ def test_series_in_another_order_are_paired_by_their_group(rng):
 def test_nothing_to_compare_is_an_empty_table(rng):
     assert paired_bootstrap([]).empty
     assert paired_bootstrap([noisy(rng, "gru", 0.3), noisy(rng, "lstm", 0.3)]).empty
+
+
+def test_the_difference_from_chance_is_that_from_a_system_that_always_says_the_same(rng):
+    results = [noisy(rng, name, strength, seed=seed) for seed in (1, 2) for name, strength in
+               (("gru", 0.4), ("lstm", 0.1))]  # fmt: skip
+    same = [
+        cell("same", np.arange(40) % 2, np.full(40, 0.3), np.arange(40) // 2, seed=seed) for seed in (1, 2)
+    ]
+    draws = resampled([*results, *same], n_resamples=500)
+    columns = ["system", "difference", "low", "high", "p", "p_holm", "n_seeds", "n_groups"]
+    expected = differences(draws, ["same"], ["auc"])[columns]
+    found = differences_from_chance([one for one in draws if one.system != "same"])
+    assert found["reference"].unique().tolist() == ["chance"]
+    pd.testing.assert_frame_equal(found[columns], expected)
 
 
 # Holm ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The study file: what it means, and what it refuses."""
 
+import dataclasses
 import re
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from raxss.backbones import BACKBONES
 from raxss.config import WindowConfig
 from raxss.errors import ConfigError
 from raxss.preparation import Preparation
+from raxss.study.dataset import Source
 from raxss.study.study import SEEDS, Study, load_extensions
 from raxss.study.systems import SYSTEMS
 
@@ -108,10 +110,45 @@ def test_a_narrower_run_keeps_the_studys_order():
         study.narrowed(seeds=[4])
 
 
-@pytest.mark.parametrize("name", ["paper", "smoke", "bern-barcelona"])
+ISSUED = sorted(file.stem for file in STUDIES.glob("*.toml"))
+OF_SOME = ("across-centres", "bern-barcelona-cropped")
+
+
+@pytest.mark.parametrize("name", ISSUED)
 def test_the_studies_that_come_with_the_package_are_sound(name):
     study = Study.read(STUDIES / f"{name}.toml")
-    assert list(study.compared()) == list(SYSTEMS)
+    some = ["recommended", "raxss-pearson", "sss", "patchtst", "rocket", "features-forest"]
+    assert list(study.compared()) == (some if name in OF_SOME else list(SYSTEMS))
+
+
+def test_the_list_of_studies_has_all_of_them():
+    listed = re.findall(r"^\| \[(.+)\.toml\]\(\1\.toml\) \|", (STUDIES / "README.md").read_text(), re.M)
+    assert sorted(listed) == ISSUED
+
+
+def test_the_controls_differ_from_their_studies_in_what_they_are_about_alone():
+    plain, cropped = (
+        Study.read(STUDIES / f"bern-barcelona{one}.toml").datasets[0] for one in ("", "-cropped")
+    )
+    assert cropped == dataclasses.replace(plain, name=cropped.name, crop=(0.2, 1.0))
+    plain, shuffled = (
+        Study.read(STUDIES / f"cinc2017-af{one}.toml").datasets[0] for one in ("", "-shuffled")
+    )
+    assert shuffled == dataclasses.replace(plain, name=f"{plain.name}, labels shuffled", shuffled=True)
+
+
+def test_a_dataset_may_have_several_sources():
+    (dataset,) = Study.read(STUDIES / "across-centres.toml").datasets
+    bern, bonn = dataset.sources
+    assert (dataset.data, dataset.preparation.rate, dataset.split.kind) == ("", 173.61, "leave-one-out")
+    assert bern == Source(data="bern-barcelona", centre="bern-barcelona")
+    assert (bonn.centre, bonn.classes, bonn.rename) == ("bonn", ("F", "N"), {"F": "focal", "N": "nonfocal"})
+
+
+@pytest.mark.parametrize("name", ["", 'name = "nights"'])
+def test_shuffled_labels_are_in_the_name_whatever_it_is(name):
+    study = Study.from_toml(f'[dataset]\ndata = "bonn"\nshuffled = true\n{name}')
+    assert study.datasets[0].name == ("nights" if name else "bonn") + ", labels shuffled"
 
 
 def test_the_papers_study_is_the_papers_protocol():
@@ -246,6 +283,37 @@ def test_a_study_is_refused_with_what_is_wrong_in_it(text, message):
         ('[[dataset]]\ndata = "bonn"\n[[dataset]]\ndata = "bonn"', "2 datasets are called 'bonn'"),
         ('[dataset]\ndata = "bonn"\nwindows = 3', "'windows' must be a section"),
         ("[dataset", "not valid TOML"),
+        ('[dataset]\ndata = "bonn"\n[[dataset.source]]\ndata = "watch"', "has data = 'bonn' and sources"),
+        ('[dataset]\nsource = "bonn"', "dataset.source is 'bonn'; needed are sections"),
+        ("[[dataset.source]]", r"\[\[dataset.source\]\] has data = None"),
+        (
+            '[[dataset.source]]\ndata = "bonn"\nclass = ["F"]',
+            r"\[\[dataset.source\]\] has no setting 'class'; did you mean 'classes'",
+        ),
+        (
+            '[[dataset.source]]\ndata = "a/night"\n[[dataset.source]]\ndata = "b/night.csv"',
+            "2 sources are the centre 'night'; .* centre = ",
+        ),
+        ('[[dataset.source]]\ndata = "bonn"\ncentre = "a/b"', "'bonn' has centre = 'a/b'; .* without '/'"),
+        (
+            '[[dataset.source]]\ndata = "bonn"\nclasses = ["F"]\nrename = { N = "other" }',
+            "'bonn' renames the class 'N', which it does not take. Known: F",
+        ),
+        ('[[dataset.source]]\ndata = "bonn"\nrename = { F = 1 }', "'bonn' renames 'F' to 1"),
+        ('[[dataset.source]]\ndata = "bonn"\nrename = "F"', "'rename' must be a section"),
+        ('[dataset]\ndata = "bonn"\ncrop = 0.5', "dataset.crop is 0.5; needed are the least and the largest"),
+        ('[dataset]\ndata = "bonn"\ncrop = [0.0, 1.0]', r"dataset.crop is \[0.0, 1.0\]"),
+        ('[dataset]\ndata = "bonn"\ncrop = [0.5, 0.2]', r"dataset.crop is \[0.5, 0.2\]"),
+        ('[dataset]\ndata = "bonn"\ncrop = [0.5, 1.1]', r"dataset.crop is \[0.5, 1.1\]"),
+        ('[dataset]\ndata = "bonn"\ncrop = [0.5]', r"dataset.crop is \[0.5\]"),
+        ('[dataset]\ndata = "bonn"\ncrop = ["a", "b"]', "dataset.crop is"),
+        ('[dataset]\ndata = "bonn"\nshuffled = "yes"', "dataset.shuffled is 'yes'; needed is true or false"),
+        ('[dataset]\ndata = "bonn"\nf1_classes = "F"', "dataset.f1_classes is 'F'; needed is a list"),
+        (
+            '[dataset]\ndata = "bonn"\nclasses = ["F", "N", "S"]\nf1_classes = ["F", "Z"]',
+            "dataset.f1_classes has 'Z'. Known: F, N, S",
+        ),
+        ('[dataset]\ndata = "bonn"\nf1_classes = ["F", "F"]', "which has 'F' 2 times"),
     ],
 )
 def test_datasets_are_refused_with_what_is_wrong_in_them(text, message):

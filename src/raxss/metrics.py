@@ -9,6 +9,7 @@ Every figure is written as a sum over series, so that thousands of draws are a f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,20 @@ Floats = NDArray[np.float64]
 
 
 def score(
-    labels: ArrayLike, probabilities: ArrayLike, *, classes: ArrayLike, positive: Any = None
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    classes: ArrayLike,
+    positive: Any = None,
+    f1_classes: Sequence[Any] = (),
 ) -> dict[str, float]:
     """All figures of series probabilities: those of the paper first, then the others.
 
     Two classes: F1, AUC, average precision and Brier score of ``positive`` (the last class where it is not given).
     More: macro averages over the classes that there are, one against the rest; F1 also counts a class that was
-    only predicted, as 0. The predicted class is the most probable one, the first of equals.
+    only predicted, as 0, and is the mean over ``f1_classes`` alone where they are given: a series of another class
+    that is called one of these still counts against it (the score of the CinC 2017 challenge, with normal, AF and
+    other). The predicted class is the most probable one, the first of equals.
 
     - ``average_precision``: precision at each probability that occurs, weighted by the recall it adds.
     - ``balanced_accuracy``: mean recall of the classes that there are.
@@ -54,7 +62,9 @@ def score(
      'brier': 0.137, 'ece': 0.3}
     """
     _refuse_one_class(labels)
-    figures = weighted_scores(labels, probabilities, classes=classes, positive=positive)
+    figures = weighted_scores(
+        labels, probabilities, classes=classes, positive=positive, f1_classes=f1_classes
+    )
     return {name: float(values[0]) for name, values in figures.items()}
 
 
@@ -120,6 +130,7 @@ def weighted_scores(
     *,
     classes: ArrayLike,
     positive: Any = None,
+    f1_classes: Sequence[Any] = (),
     weights: ArrayLike | None = None,
 ) -> dict[str, Floats]:
     """The figures of `score` for many weightings of the same series at once.
@@ -141,7 +152,7 @@ def weighted_scores(
     array([0.667, 0.667, 0.5  ])
     """
     labels, probabilities, classes = np.asarray(labels), np.asarray(probabilities), np.asarray(classes)
-    _check_inputs(labels, probabilities, classes, positive)
+    _check_inputs(labels, probabilities, classes, positive, f1_classes)
     weights = np.ones((1, len(labels))) if weights is None else np.asarray(weights)
     if weights.ndim != 2 or weights.shape[1] != len(labels):
         raise DataError(f"weights have the shape {weights.shape}; needed is (n_draws, {len(labels)}).")
@@ -150,19 +161,24 @@ def weighted_scores(
         scored = [1 if positive is None else int(np.flatnonzero(classes == positive)[0])]
     else:
         scored = list(range(len(classes)))
+    in_f1 = [int(np.flatnonzero(classes == one)[0]) for one in f1_classes] or scored
     n_block = max(1, N_AT_ONCE // max(1, len(labels)))
     with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 is NaN: the figure does not exist
         blocks = [
-            _figures(truth, probabilities, weights[first : first + n_block].astype(np.float64), scored)
+            _figures(truth, probabilities, weights[first : first + n_block].astype(np.float64), scored, in_f1)
             for first in range(0, max(1, len(weights)), n_block)
         ]
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def _figures(
-    truth: NDArray[np.bool_], probabilities: NDArray[Any], weights: Floats, scored: list[int]
+    truth: NDArray[np.bool_],
+    probabilities: NDArray[Any],
+    weights: Floats,
+    scored: list[int],
+    in_f1: list[int],
 ) -> dict[str, Floats]:
-    """Of all draws; ``scored`` are the columns over which one-against-the-rest figures are averaged."""
+    """Of all draws; ``scored`` are the columns over which one-against-the-rest figures are averaged, F1 apart."""
     predicted = probabilities.argmax(axis=1)
     guess = predicted[:, np.newaxis] == np.arange(truth.shape[1])
     hits, n_true, n_guess = (
@@ -173,7 +189,7 @@ def _figures(
     errors = ((probabilities - truth) ** 2)[:, scored].sum(axis=1)
     return {
         "auc": _mean_of_known(np.stack([auc for auc, _ in ranking], axis=1)),
-        "f1": _mean_of_known((2 * hits / (n_true + n_guess))[:, scored]),
+        "f1": _mean_of_known((2 * hits / (n_true + n_guess))[:, in_f1]),
         "accuracy": hits.sum(axis=1) / total,
         "average_precision": _mean_of_known(np.stack([one for _, one in ranking], axis=1)),
         "balanced_accuracy": _mean_of_known(hits / n_true),
@@ -256,9 +272,19 @@ def _refuse_one_class(labels: ArrayLike) -> None:
 
 
 def _check_inputs(
-    labels: NDArray[Any], probabilities: NDArray[Any], classes: NDArray[Any], positive: Any
+    labels: NDArray[Any],
+    probabilities: NDArray[Any],
+    classes: NDArray[Any],
+    positive: Any,
+    f1_classes: Sequence[Any],
 ) -> None:
     """Refuse what has no meaning, before it becomes a number."""
+    for one in f1_classes:
+        if one not in classes or len(classes) == 2:
+            raise LabelError(
+                f"f1_classes has {one!r}, and the classes are {classes.tolist()}; needed are some of more than "
+                "two. Of two, name the one that F1 is about as positive."
+            )
     if positive is not None and positive not in classes:
         raise LabelError(f"the positive class {positive!r} is not among the classes: {classes.tolist()}.")
     if probabilities.shape != (len(labels), len(classes)):

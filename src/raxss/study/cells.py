@@ -136,6 +136,7 @@ def cell_of(
         "device": device,
         "extensions": [digest for _, digest in extensions] if foreign else [],
         "trial": trial,
+        **({"f1_classes": list(view.f1_classes)} if view.f1_classes else {}),  # choices are made by F1
     }
     digest = canonical_hash(decides)[:12]
     told = "".join(f"-{value}" for value in choice.values()) if trial else ""
@@ -215,8 +216,13 @@ def run_cell(cell: Cell) -> CellResult:
         labels = collection[cell.split.validation].labels
         figures: dict[str, float] = {}
         if "validation" not in weak:
-            positive = cell.view.positive
-            figures = score(labels, validation, classes=np.asarray(model.classes_), positive=positive)
+            figures = score(
+                labels,
+                validation,
+                classes=np.asarray(model.classes_),
+                positive=cell.view.positive,
+                f1_classes=cell.view.f1_classes,
+            )
         clock.lap("validation")
         result = _result(cell, collection, model, figures)
         clock.lap("test")
@@ -288,6 +294,8 @@ def _result(cell: Cell, collection: SeriesCollection, model: Any, figures: Mappi
         config_hash=cell.config_hash,
         classes=cell.view.classes,
         positive=cell.view.positive,
+        f1_classes=cell.view.f1_classes,
+        changes=dict(cell.view.changes),
         settings={**json_ready(cell.settings), "n_threads": cell.n_threads, "choice": dict(cell.choice)},
         split=_told(split),
         names=tuple(test.names),

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from raxss.metrics import METRICS
-from raxss.study.statistics import FEWEST_GROUPS, REFERENCES, CriticalDifference
+from raxss.study.statistics import CHANCE, FEWEST_GROUPS, REFERENCES, CriticalDifference
 from raxss.study.views import slug
 
 TITLES = {
@@ -43,6 +43,7 @@ BALANCES = {
 }
 TEXTS = frozenset({"dataset", "system", "chosen", "error"})  # columns that are read from the left
 FEW_GROUPS = 20  # below this a bootstrap is rough
+TOO_RARE = 0.01  # a p below this, where there is nothing to find, is worth a look
 
 Frame = pd.DataFrame
 
@@ -76,6 +77,33 @@ def plot_name(dataset: str) -> str:
     'plots/auc-bonn.png'
     """
     return f"plots/auc-{slug(dataset)}.png"
+
+
+def in_words(changes: Mapping[str, Any]) -> str:
+    """What was done to data beyond its preparation, as the table says it; see `raxss.study.result.CellResult`.
+
+    Examples
+    --------
+    >>> print(in_words({"crop": [0.2, 1.0], "shuffled": True, "seed": 7}))
+    each series cut to a random 20 to 100 % of its length (seed 7); labels shuffled (seed 7)
+    """
+    said = []
+    if sources := changes.get("sources"):
+        named = []
+        for one in sources:
+            data = "" if one["data"] == one["centre"] else one["data"]
+            taken = [f"{name} as {one['rename'][name]}" if name in one["rename"] else name
+                     for name in one["classes"] or one["rename"]]  # fmt: skip
+            about = "; ".join(part for part in (data, ", ".join(taken)) if part)
+            named.append(one["centre"] + (f" ({about})" if about else ""))
+        said.append(f"joined from {' and '.join(named)}, each a centre")
+    seed = f" (seed {changes.get('seed')})"
+    if crop := changes.get("crop"):
+        low, high = (f"{100 * share:g}" for share in crop)
+        said.append(f"each series cut to a random {low} to {high} % of its length{seed}")
+    if changes.get("shuffled"):
+        said.append(f"labels shuffled{seed}")
+    return "; ".join(said)
 
 
 def make_page(
@@ -142,7 +170,8 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
     summary = tables["summary"]
     tests = done.drop_duplicates(["seed", "fold"])
     seeds_are_folds = told["n_seeds"] > 1 and tests["seed"].is_unique and tests["fold"].is_unique
-    references = list(compared["reference"].unique())
+    by_chance = compared[compared["reference"] == CHANCE]
+    references = [one for one in compared["reference"].unique() if one != CHANCE]
     return told | {
         "seeds": ", ".join(str(int(one)) for one in sorted(done["seed"].unique())),
         "seeds_are_folds": seeds_are_folds,
@@ -153,6 +182,9 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         "n_groups": _span(tests["n_groups"]),
         "fewest_groups": int(pooled["n_groups"].min()),
         "positive": tests["positive"].iloc[0],
+        "f1_classes": tests["f1_classes"].iloc[0],
+        "shuffled": bool(done["shuffled"].any()),
+        "data": _known(done["data"]),
         "shares": _shares(tests),
         "baseline": _baseline(tests),
         "table": _main_table(summary),
@@ -163,6 +195,10 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         "differences": [
             (one, _difference_table(compared[compared["reference"] == one])) for one in references
         ],
+        "by_chance": _chance_table(by_chance),
+        "mean_auc": f"{by_chance['difference'].mean() + 0.5:.3f}",
+        "judged": bool(by_chance["p_holm"].notna().any()),
+        "found": ", ".join(by_chance.loc[by_chance["p_holm"] < TOO_RARE, "system"]),
         "pooled": _pooled_table(pooled),
         "each_once": bool((pooled["each_once"] == 1).all()),
     }
@@ -199,6 +235,13 @@ def _difference_table(compared: Frame) -> Markdown:
         pairs = [(_difference(by_metric[name], name), _p(by_metric[name]["p_holm"])) for name in SHOWN]
         rows.append([system, *(text for pair in pairs for text in pair)])
     return _table(header, rows)
+
+
+def _chance_table(by_chance: Frame) -> Markdown:
+    rows = [
+        [one["system"], _difference(one, "auc"), _p(one["p_holm"])] for one in by_chance.to_dict("records")
+    ]
+    return _table(["system", "AUC − 0.5", "p"], rows)
 
 
 def _pooled_table(pooled: Frame) -> Markdown:

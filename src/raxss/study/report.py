@@ -29,9 +29,10 @@ from matplotlib.figure import Figure
 from raxss.errors import DataError
 from raxss.metrics import METRICS, weighted_scores
 from raxss.storage import without_formula, write_bytes
-from raxss.study.page import SHOWN, TITLES, make_page, plot_name
+from raxss.study.page import SHOWN, TITLES, in_words, make_page, plot_name
 from raxss.study.result import CellResult
 from raxss.study.statistics import (
+    CHANCE,
     COMPARED,
     FAINT,
     INK,
@@ -41,6 +42,7 @@ from raxss.study.statistics import (
     CriticalDifference,
     critical_difference,
     differences,
+    differences_from_chance,
     intervals,
     plot_critical_difference,
     resampled,
@@ -51,7 +53,7 @@ FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
 FIGURES = ("f1", "auc", "accuracy", "window_accuracy", *METRICS[3:])
 RANKED = "auc"
 NUMBERS = re.compile(
-    r"(seed|n_.*|seconds|seconds_of_choice|each_once|difference|low|high|p|p_holm|leaky)|.*_(mean|sd|low|high)"
+    r"(seed|n_.*|seconds|seconds_of_choice|each_once|difference|low|high|p|p_holm|leaky|shuffled)|.*_(mean|sd|low|high)"
 )
 #: The folders of an absolute path, in the message of an error: whoever reads the table has others.
 FOLDERS = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?[/\\]+(?:[^\s/\\'\"]+[/\\]+)+")
@@ -135,8 +137,12 @@ def tables_of(
     cells = _in_order(cells, cells)
     draws = resampled(usable, n_resamples=n_resamples)
     compared = differences(draws, references)
+    shuffled = {one.dataset for one in usable if one.changes.get("shuffled")}
+    if shuffled:
+        by_chance = differences_from_chance([one for one in draws if one.dataset in shuffled])
+        compared = by_chance if compared.empty else pd.concat([compared, by_chance], ignore_index=True)
     compared["metric"] = pd.Categorical(compared["metric"], COMPARED)
-    compared["reference"] = pd.Categorical(compared["reference"], list(references))
+    compared["reference"] = pd.Categorical(compared["reference"], [*references, CHANCE])
     return {
         "results": cells,
         "summary": _summary(cells, intervals(draws)),
@@ -146,7 +152,8 @@ def tables_of(
 
 
 def _row_columns() -> list[str]:
-    told = ("n_test", "n_groups", "test_classes", "positive", "split", "leaky", "balance", "choice")
+    tested = ("n_test", "n_groups", "test_classes", "positive", "f1_classes")
+    told = (*tested, "shuffled", "data", "split", "leaky", "balance", "choice")
     about = ("n_parameters", *FACTS, "n_warnings", "config_hash", "error")
     return [*CELL, *SHOWN, "fold", *FIGURES[3:], *told, *about]
 
@@ -157,7 +164,11 @@ def _key(result: CellResult) -> dict[str, Any]:
 
 def _row(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     figures = weighted_scores(
-        result.labels, result.probabilities, classes=result.classes, positive=result.positive
+        result.labels,
+        result.probabilities,
+        classes=result.classes,
+        positive=result.positive,
+        f1_classes=result.f1_classes,
     )
     counts = {str(one): sum(label == one for label in result.labels) for one in result.classes}
     positive = (
@@ -171,6 +182,9 @@ def _row(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
         "n_groups": len(set(result.groups)),
         "test_classes": json.dumps(counts, ensure_ascii=False),
         "positive": None if positive is None else str(positive),
+        "f1_classes": ", ".join(map(str, result.f1_classes)),
+        "shuffled": int(bool(result.changes.get("shuffled"))),
+        "data": in_words(result.changes),
         "split": result.split.get("description"),
         "leaky": int(bool(result.split.get("leaky"))),
         "balance": result.split.get("balance"),
@@ -236,6 +250,7 @@ def _pooled(results: Sequence[CellResult], n_resamples: int) -> Frame:
             config_hash="",
             classes=own[0].classes,
             positive=own[0].positive,
+            f1_classes=own[0].f1_classes,
             names=tuple(names),
             labels=tuple(label for one in own for label in one.labels),
             groups=tuple(group for one in own for group in one.groups),
@@ -329,8 +344,11 @@ def _png(ax: Axes) -> bytes:
 
 
 def _ranks(cells: Frame) -> tuple[CriticalDifference | None, list[str]]:
-    """Ranks over (dataset, seed), of the systems that are in every block; and those that are not."""
-    done = cells[cells[RANKED].notna()]
+    """Ranks over (dataset, seed), of the systems that are in every block; and those that are not.
+
+    Shuffled labels rank nobody.
+    """
+    done = cells[cells[RANKED].notna() & (cells["shuffled"] != 1)]
     if done.empty:
         return None, []
     scores = done.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)

@@ -22,6 +22,7 @@ from raxss.errors import DataError
 from raxss.storage import canonical_hash, json_ready, write_json
 
 FORMAT = "raxss cell 1"
+ADDED = frozenset({"f1_classes", "changes"})  # later than the format: written where they say something
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,6 +38,11 @@ class CellResult:
     classes, positive
         Columns of ``probabilities``; the class that F1, AUC and average precision are about, None where there are
         more than two.
+    f1_classes
+        Of more than two: those whose F1 is averaged; all where it is empty.
+    changes
+        What was done to the data beyond its preparation: ``sources`` that were joined, the ``crop`` to random
+        lengths, ``shuffled`` labels, and the ``seed`` of the last two; empty where nothing was.
     settings
         As resolved: those of the estimator, and what was chosen on validation.
     split
@@ -72,6 +78,8 @@ class CellResult:
     config_hash: str
     classes: tuple[Any, ...]
     positive: Any = None
+    f1_classes: tuple[Any, ...] = ()
+    changes: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     split: dict[str, Any] = field(default_factory=dict)
     names: tuple[str, ...]
@@ -85,6 +93,7 @@ class CellResult:
     def write(self, path: Path | str) -> None:
         """As JSON, with a seal over its content."""
         content = json_ready({"format": FORMAT, **dataclasses.asdict(self)})
+        content = {name: value for name, value in content.items() if value or name not in ADDED}
         write_json(path, {**content, "seal": canonical_hash(content)})
 
     @classmethod
@@ -99,8 +108,8 @@ class CellResult:
             if sealed != canonical_hash(content):
                 raise ValueError("its content does not fit its seal")
             del content["format"]
-            for name in ("classes", "names", "labels", "groups"):
-                content[name] = tuple(content[name])
+            for name in ("classes", "names", "labels", "groups", "f1_classes"):
+                content[name] = tuple(content.get(name, ()) if name in ADDED else content[name])
             content["probabilities"] = np.array(content["probabilities"], dtype=np.float64)
             return cls(**content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

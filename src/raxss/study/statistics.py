@@ -27,7 +27,10 @@ from raxss.metrics import draw_counts, weighted_scores
 from raxss.study.result import CellResult
 
 REFERENCES = ("sss", "raxss-pearson")
+CHANCE = "chance"  # in the place of a reference: what every AUC should be where labels were shuffled
 COMPARED = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier")
+DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm", "n_seeds",
+               "n_groups"]  # fmt: skip
 FEWEST_GROUPS = 6  # with five, even groups that all agree give a two-sided sign test of 2 / 2^5 > .05
 N_RESAMPLES = 2000
 SEED = 69421
@@ -151,8 +154,39 @@ def differences(
                 family = [_difference(systems[name], systems[reference], metric) for name in others]
                 corrected = holm([one["p"] for one in family])
                 rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
-    columns = ("dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm")
-    return pd.DataFrame(rows, columns=[*columns, "n_seeds", "n_groups"])
+    return pd.DataFrame(rows, columns=DIFFERENCES)
+
+
+def differences_from_chance(draws: Sequence[Resampled]) -> pd.DataFrame:
+    """How far every system's AUC lies from .5, with interval and p as in `paired_bootstrap`: rows for its table.
+
+    Where labels were shuffled, a corrected p below .01 is a 99 % interval that excludes .5: somebody found what is
+    not there.
+    """
+    rows: list[dict[str, Any]] = []
+    for dataset in sorted({one.dataset for one in draws}):
+        family = [_difference_from_chance(one) for one in draws if one.dataset == dataset]
+        corrected = holm([one["p"] for one in family])
+        rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
+    return pd.DataFrame(rows, columns=DIFFERENCES)
+
+
+def _difference_from_chance(system: Resampled) -> dict[str, Any]:
+    n_groups = len(frozenset[str]().union(*system.groups.values()))
+    values = _mean_over_seeds({cell: figures["auc"] - 0.5 for cell, figures in system.figures.items()})
+    low, high = _interval(values, n_groups)
+    return {
+        "dataset": system.dataset,
+        "metric": "auc",
+        "reference": CHANCE,
+        "system": system.system,
+        "difference": values[0],
+        "low": low,
+        "high": high,
+        "p": _p_value(values, n_groups),
+        "n_seeds": len({seed for seed, _ in system.figures}),
+        "n_groups": n_groups,
+    }
 
 
 def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
@@ -205,6 +239,7 @@ def _figures_in_draws(
         result.probabilities,
         classes=result.classes,
         positive=result.positive,
+        f1_classes=result.f1_classes,
         weights=weights,
     )
     kinds, codes = np.unique(np.asarray(result.labels), return_inverse=True)

@@ -5,14 +5,13 @@
 A study is read and checked as a whole before anything runs; what it does not know it refuses, with the nearest
 name. Paths in it count from the folder that the file lies in. Its extensions are Python files, which are run:
 take studies from people whose code you would run.
-Next: views.py opens the data and makes the splits; cells.py has the single fits.
+Next: dataset.py reads what it says about data; views.py opens the data and makes the splits.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 import sys
 import tomllib
@@ -21,104 +20,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any
 
 from raxss.backbones import BACKBONES
-from raxss.config import TrainingConfig, WindowConfig
-from raxss.errors import ConfigError, RAxSSError, nearest, one_of
-from raxss.preparation import Preparation
-from raxss.splits import LEVELS, Balance
+from raxss.config import TrainingConfig
+from raxss.errors import ConfigError, RAxSSError, nearest
 from raxss.storage import sha256_of
+from raxss.study.dataset import StudyDataset, datasets_in
+from raxss.study.reading import names_in, refuse_unknown, section, whole
 from raxss.study.systems import BUDGET, SYSTEMS, System, find_system
 
 SEEDS = (69421, 69422, 69423, 69424, 69425)  # the paper's
-KINDS = ("single", "folds", "leave-one-out", "per-centre")
 BUILT_IN = frozenset(SYSTEMS)  # before any extension adds its own
 ALL = "all"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # systems and extensions give names to files
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitPlan:
-    """How series are set aside, seed by seed.
-
-    Attributes
-    ----------
-    kind
-        ``single``: each seed draws its own split. ``folds``: one split into ``n_folds``, and the k-th seed tests
-        the k-th, so that each series is tested once. ``leave-one-out``: each centre in turn is the test part of a
-        model of the others. ``per-centre``: a ``single`` split within each centre.
-    by
-        What stays together; the widest that is known where it is not given.
-    fractions
-        For training, validation and test. Where centres are left out, the first two share the others.
-    only
-        Centres to test on; all that there are where it is empty.
-    """
-
-    kind: Literal["single", "folds", "leave-one-out", "per-centre"] = "single"
-    by: str | None = None
-    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
-    balance: Balance = "none"
-    n_folds: int = 5
-    only: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        one_of("split.kind", self.kind, KINDS)
-        one_of("split.balance", self.balance, get_args(Balance))
-        if self.by is not None:
-            one_of("split.by", self.by, LEVELS)
-        shares = tuple(self.fractions)
-        if len(shares) != 3 or not all(_is_number(one) for one in shares) or not math.isclose(sum(shares), 1):
-            raise ConfigError(
-                f"split.fractions is {list(shares)}; needed are three shares, for training, validation and test, "
-                "that add up to 1."
-            )
-        if min(shares) <= 0:
-            raise ConfigError(
-                f"split.fractions is {list(shares)}; each part needs a share above 0: training stops by "
-                "validation, and the table is about the test."
-            )
-        if self.kind == "folds" and not math.isclose(shares[2], 1 / self.n_folds):
-            raise ConfigError(
-                f"split.fractions gives the test {shares[2]:g}, but each of {self.n_folds} folds tests "
-                f"{1 / self.n_folds:g}. Change n_folds or fractions."
-            )
-        if self.kind == "leave-one-out" and self.by is not None:
-            raise ConfigError(
-                f"split.by = {self.by!r} does not go with kind = 'leave-one-out', which keeps centres together. "
-                "Leave it out."
-            )
-        if self.only and self.kind not in ("leave-one-out", "per-centre"):
-            raise ConfigError(
-                f"split.only names centres, which kind = {self.kind!r} does not ask for. Leave it out."
-            )
-        object.__setattr__(self, "fractions", shares)
-        object.__setattr__(self, "only", tuple(self.only))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyDataset:
-    """One dataset of a study, with what is done to it.
-
-    Attributes
-    ----------
-    name
-        How the table calls it.
-    data
-        A registered dataset, or the path of a prepared folder or a manifest.
-    positive
-        The class that F1 and AUC are about; without it the first of ``classes``, or the first that the registered
-        dataset has, else the last by name.
-    """
-
-    name: str
-    data: str
-    classes: tuple[str, ...] = ()
-    positive: str | None = None
-    preparation: Preparation = field(default_factory=Preparation)
-    windows: WindowConfig = field(default_factory=WindowConfig)
-    split: SplitPlan = field(default_factory=SplitPlan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,16 +107,16 @@ class Study:
         tables = _tables(text)
         known = ("name", "systems", "seeds", "n_threads", "extensions")
         sections = ("dataset", "preparation", "windows", "split", "training", "system")
-        _refuse_unknown("the study", tables, (*known, *sections))
-        own = _section(tables, "system")
+        refuse_unknown("the study", tables, (*known, *sections))
+        own = section(tables, "system")
         study = cls(
             name=str(tables.get("name", name)),
-            datasets=_datasets(tables),
+            datasets=datasets_in(tables),
             systems=_systems(tables.get("systems", ALL)),
             seeds=_seeds(tables.get("seeds", list(SEEDS))),
-            n_threads=_whole("n_threads", tables.get("n_threads", 1), 1),
-            training=_training(_section(tables, "training")),
-            settings={one: dict(_section(own, one)) for one in own},
+            n_threads=whole("n_threads", tables.get("n_threads", 1), 1),
+            training=_training(section(tables, "training")),
+            settings={one: dict(section(own, one)) for one in own},
             extensions=_extensions(tables.get("extensions", []), folder),
             folder=folder,
         )
@@ -294,78 +209,8 @@ def _refuse_value(value: Any) -> None:
     raise ConfigError(f"the study holds the date or time {value}, which no setting is; put text in quotes.")
 
 
-def _datasets(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
-    """Every dataset, with the study's preparation, windows and split where it has none of its own."""
-    given = tables.get("dataset", [])
-    given = [given] if isinstance(given, Mapping) else given
-    if not isinstance(given, list) or not given or not all(isinstance(one, Mapping) for one in given):
-        raise ConfigError(
-            "the study has no dataset; add a section [dataset] with data = a registered dataset (see raxss "
-            "datasets), a folder that raxss prepare made, or a manifest."
-        )
-    datasets = tuple(_dataset(one, tables) for one in given)
-    names = Counter(one.name for one in datasets)
-    if repeated := [name for name, count in names.items() if count > 1]:
-        raise ConfigError(
-            f"{names[repeated[0]]} datasets are called {repeated[0]!r}; give each a name of its own: name = ..."
-        )
-    return datasets
-
-
-def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDataset:
-    known = ("data", "name", "classes", "positive", "preparation", "windows", "split")
-    _refuse_unknown("[dataset]", given, known)
-    data = given.get("data")
-    if not isinstance(data, str) or not data:
-        raise ConfigError(f"[dataset] has data = {data!r}; needed is a registered dataset or a path.")
-    merged = {
-        stage: {**_section(tables, stage), **_section(given, stage)}
-        for stage in ("preparation", "windows", "split")
-    }
-    own = _section(given, "split")
-    if own.get("kind") == "leave-one-out" and "by" not in own:
-        merged["split"].pop("by", None)  # it was meant for the study's other datasets
-    _refuse_unknown("[windows]", merged["windows"], _fields(WindowConfig))
-    _refuse_unknown("[split]", merged["split"], _fields(SplitPlan))
-    classes = _names("dataset.classes", given.get("classes", []))
-    positive = given.get("positive")
-    if positive is not None and classes and positive not in classes:
-        raise ConfigError(f"dataset.positive is {positive!r}{nearest(str(positive), classes)}")
-    if "only" in merged["split"]:
-        merged["split"]["only"] = _names("split.only", merged["split"]["only"])
-    if "n_folds" in merged["split"]:
-        _whole("split.n_folds", merged["split"]["n_folds"], 2)
-    if not isinstance(merged["split"].get("fractions", []), list):
-        raise ConfigError(f"split.fractions is {merged['split']['fractions']!r}; needed is a list of three.")
-    return StudyDataset(
-        name=str(given.get("name", Path(data).stem)),
-        data=data,
-        classes=classes,
-        positive=None if positive is None else str(positive),
-        preparation=_preparation(merged["preparation"]),
-        windows=WindowConfig(**merged["windows"]),
-        split=SplitPlan(**merged["split"]),
-    )
-
-
-def _preparation(given: Mapping[str, Any]) -> Preparation:
-    _refuse_unknown("[preparation]", given, ("pool", "rate", "scaling"))
-    pooling = None
-    if (pool := given.get("pool")) is not None:
-        found = re.fullmatch(r"(\d+)/(\d+)", str(pool))
-        if found is None:
-            raise ConfigError(
-                f"preparation.pool is {pool!r}; a kernel and a stride are needed, such as '24/12'."
-            )
-        pooling = int(found[1]), int(found[2])
-    rate = given.get("rate")
-    if rate is not None and not _is_number(rate):
-        raise ConfigError(f"preparation.rate is {rate!r}; needed is a number of samples per second.")
-    return Preparation(pooling=pooling, rate=rate, scaling=given.get("scaling", "none"))
-
-
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
-    _refuse_unknown("[training]", given, BUDGET)
+    refuse_unknown("[training]", given, BUDGET)
     dataclasses.replace(TrainingConfig(), **given)
     return dict(given)
 
@@ -373,7 +218,7 @@ def _training(given: Mapping[str, Any]) -> dict[str, Any]:
 def _systems(given: Any) -> tuple[str, ...]:
     if given == ALL:
         return (ALL,)
-    names = _names("systems", given)
+    names = names_in("systems", given)
     if not names:
         raise ConfigError(f"systems is empty; name at least one, or 'all'. Known: {', '.join(SYSTEMS)}.")
     return tuple(dict.fromkeys(names))
@@ -382,14 +227,14 @@ def _systems(given: Any) -> tuple[str, ...]:
 def _seeds(given: Any) -> tuple[int, ...]:
     if not isinstance(given, list) or not given:
         raise ConfigError(f"seeds is {given!r}; needed is a list of whole numbers, such as {list(SEEDS)}.")
-    seeds = tuple(_whole("a seed", one, 0) for one in given)
+    seeds = tuple(whole("a seed", one, 0) for one in given)
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds is {given}, which has one twice; each is one run.")
     return seeds
 
 
 def _extensions(given: Any, folder: Path) -> tuple[Path, ...]:
-    files = tuple(folder / one for one in _names("extensions", given))
+    files = tuple(folder / one for one in names_in("extensions", given))
     for file in files:
         if file.suffix != ".py" or not FILE_NAME.fullmatch(file.stem):
             raise ConfigError(f"the extension {file.name!r} is no Python file; needed is NAME.py.")
@@ -403,37 +248,3 @@ def _extensions(given: Any, folder: Path) -> tuple[Path, ...]:
             f"two extensions are called {repeated[0]!r}; each is imported by its name. Rename one."
         )
     return files
-
-
-def _section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = tables.get(name, {})
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{name!r} must be a section with settings, [{name}], got {found!r}.")
-    return found
-
-
-def _refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
-    names = list(known)
-    for name in given:
-        if name not in names:
-            raise ConfigError(f"{where} has no setting {name!r}{nearest(name, names)}")
-
-
-def _fields(kind: Any) -> list[str]:
-    return [one.name for one in dataclasses.fields(kind)]
-
-
-def _names(what: str, given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
-        raise ConfigError(f"{what} is {given!r}; needed is a list of names.")
-    return tuple(given)
-
-
-def _whole(what: str, given: Any, least: int) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        raise ConfigError(f"{what} is {given!r}; needed is a whole number of at least {least}.")
-    return given
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

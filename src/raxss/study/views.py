@@ -13,8 +13,8 @@ import errno
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,17 @@ from numpy.typing import NDArray
 from raxss.config import RetrievalConfig, WindowConfig
 from raxss.datasets import DATASETS, plan_dataset
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
+from raxss.preparation import Preparation
 from raxss.prepared.folder import PreparedCollection, is_prepared, read_prepared
 from raxss.prepared.preparing import prepare
 from raxss.recordings.manifest_plan import plan_manifest
+from raxss.recordings.plan import CollectionPlan
 from raxss.recordings.series import SeriesCollection
 from raxss.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
 from raxss.storage import canonical_hash, make_folder, write_text
-from raxss.study.study import Study, StudyDataset
+from raxss.study.changes import is_changed, plan_changes, told_changes
+from raxss.study.dataset import Source, StudyDataset
+from raxss.study.study import Study
 from raxss.study.systems import System
 
 N_NEIGHBORS = RetrievalConfig().n_neighbors  # the rule for systems that look for none, too
@@ -49,7 +53,7 @@ class View:
         Where the prepared series lie, and the hash of what is in them.
     splits
         By seed; indices into the prepared collection.
-    classes, positive
+    classes, positive, f1_classes, changes
         As in `raxss.study.result.CellResult`.
     longest
         Samples of the longest of its series.
@@ -63,6 +67,8 @@ class View:
     classes: tuple[str, ...]
     positive: str | None
     longest: int
+    f1_classes: tuple[str, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> list[View]:
@@ -79,7 +85,7 @@ def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> l
     views: list[View] = []
     for dataset in study.datasets:
         try:
-            collection = open_dataset(dataset, study.folder, folder, root=root)
+            collection = open_dataset(dataset, study.folder, folder, root=root, seed=study.seeds[0])
             views += _views(dataset, collection, study.seeds, systems)
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
@@ -93,39 +99,77 @@ def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> l
 
 
 def open_dataset(
-    dataset: StudyDataset, beside: Path, folder: Path, *, root: Path | str | None = None
+    dataset: StudyDataset, beside: Path, folder: Path, *, seed: int, root: Path | str | None = None
 ) -> PreparedCollection:
-    """The prepared series of a dataset; below ``folder`` where they were not prepared before."""
-    place = beside / dataset.data
+    """The prepared series of a dataset; below ``folder`` where they were not prepared before.
+
+    Parameters
+    ----------
+    beside
+        What paths count from.
+    seed
+        Of random lengths and shuffled labels.
+    """
+    asked = dataset.sources or (dataset,)
+    collections = [
+        _open_data(one.data, one.classes, dataset.preparation, beside, folder, root=root) for one in asked
+    ]
+    if not is_changed(dataset):
+        return collections[0]
+    plan, preparation = plan_changes(dataset, collections, seed=seed)
+    stem = "-".join(Path(one.data).stem for one in asked)
+    facts = [[one.data, list(one.classes)] for one in asked]
+    wanted = [facts, list(dataset.classes), told_changes(dataset, seed), dataset.split.by]
+    return _prepared(
+        plan, folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)]), preparation
+    )
+
+
+def _open_data(
+    data: str,
+    classes: Sequence[str],
+    preparation: Preparation,
+    beside: Path,
+    folder: Path,
+    *,
+    root: Path | str | None,
+) -> PreparedCollection:
+    place = beside / data
     if is_prepared(place):
         collection = read_prepared(place, verify=True)
-        asked = dataset.preparation
-        if str(asked) and asked != collection.preparation:
+        if str(preparation) and preparation != collection.preparation:
             raise ConfigError(
-                f"the study asks for {str(asked)!r}, but {place.name!r} was prepared with "
+                f"the study asks for {str(preparation)!r}, but {place.name!r} was prepared with "
                 f"{str(collection.preparation) or 'nothing'!r}. Prepare it anew, or leave [preparation] out."
             )
         return collection
-    classes = dataset.classes or None
-    if dataset.data in DATASETS:
-        plan = plan_dataset(dataset.data, root=root, classes=classes)
+    if data in DATASETS:
+        plan = plan_dataset(data, root=root, classes=classes or None)
     elif place.suffix.lower() == ".csv":
         plan = plan_manifest(place)
     else:
         raise DataError(
-            f"there is no dataset {dataset.data!r}{nearest(dataset.data, DATASETS)} Data of your own is a folder "
+            f"there is no dataset {data!r}{nearest(data, DATASETS)} Data of your own is a folder "
             "that raxss prepare made, or a CSV manifest; its path counts from the study's folder."
         )
-    asked_for = [dataset.data, list(dataset.classes), str(dataset.preparation)]
-    stem = slug(Path(dataset.data).stem)
-    home = folder / f"{stem}-{canonical_hash(asked_for)[:8]}"
+    return _prepared(
+        plan, folder / _home(Path(data).stem, [data, list(classes), str(preparation)]), preparation
+    )
+
+
+def _prepared(plan: CollectionPlan, home: Path, preparation: Preparation) -> PreparedCollection:
     try:
-        prepare(plan, home, dataset.preparation, progress=True)
+        prepare(plan, home, preparation, progress=True)
     except OutputError as error:
         if error.errno != errno.EEXIST:
             raise
-        prepare(plan, home, dataset.preparation, overwrite=True, progress=True)  # the source has changed
+        prepare(plan, home, preparation, overwrite=True, progress=True)  # the source has changed
     return read_prepared(home)
+
+
+def _home(stem: str, asked_for: Sequence[Any]) -> str:
+    """The name of a folder that no other data has."""
+    return f"{slug(stem)}-{canonical_hash(asked_for)[:8]}"
 
 
 def slug(name: str) -> str:
@@ -151,6 +195,7 @@ def _views(
         _check_windows_of(system, series, dataset.windows)
     classes = tuple(np.unique(series.labels).tolist())
     positive = _positive(dataset, classes)
+    f1_classes = _f1_classes(dataset, classes)
     views = []
     for name, splits in _splits(dataset, series, seeds).items():
         parts = [getattr(one, part) for one in splits.values() for part in (*PARTS, "dropped")]
@@ -164,6 +209,8 @@ def _views(
                 classes=classes,
                 positive=positive,
                 longest=max(series[int(one)].n_samples for one in np.unique(np.concatenate(parts))),
+                f1_classes=f1_classes,
+                changes=told_changes(dataset, seeds[0]),
             )
         )
     return views
@@ -200,8 +247,25 @@ def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
         return dataset.positive
     if len(classes) > 2:
         return None
-    told = dataset.classes or (DATASETS[dataset.data].labels if dataset.data in DATASETS else ())
+    told = dataset.classes or tuple(
+        source.rename.get(label, label)
+        for source in dataset.sources or (Source(data=dataset.data, centre=""),)
+        for label in source.classes or (DATASETS[source.data].labels if source.data in DATASETS else ())
+    )
     return next((one for one in told if one in classes), classes[-1])
+
+
+def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those whose F1 is averaged."""
+    for one in dataset.f1_classes:
+        if one not in classes:
+            raise LabelError(f"f1_classes has {one!r}, which no series has{nearest(one, classes)}")
+    if dataset.f1_classes and len(classes) == 2:
+        raise LabelError(
+            f"f1_classes is {', '.join(dataset.f1_classes)}, but there are two classes, {', '.join(classes)}, and "
+            "F1 is that of one: name it as positive."
+        )
+    return dataset.f1_classes
 
 
 def _check_windows_of(system: System, series: SeriesCollection, windows: WindowConfig) -> None:

@@ -1,0 +1,433 @@
+"""Data that a study joins, cuts or relabels: what comes out is what was asked for, once for all seeds."""
+
+import csv
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+import raxss
+from raxss.audit import audit_split
+from raxss.errors import ConfigError, DataError, LabelError, VariateMismatchError
+from raxss.preparation import Preparation
+from raxss.prepared import read_prepared
+from raxss.prepared.preparing import prepare
+from raxss.recordings.files import read_manifest
+from raxss.recordings.manifest_plan import plan_manifest
+from raxss.recordings.series import Series, SeriesCollection
+from raxss.splits import PARTS, Split, groups_by
+from raxss.storage import canonical_hash
+from raxss.study.cells import cell_of, run_cell
+from raxss.study.changes import random_cut, shuffled_labels
+from raxss.study.study import Study
+from raxss.study.table import run_table
+from raxss.study.views import views_of
+
+WINDOWS = "windows = { window_length = 40, stride = 20 }"
+
+
+def nights(folder, name, *, classes, rate, n_patients=8, n_samples=400, n_variates=1, seed=0):
+    """A manifest: two recordings of every patient, who has one class; fast waves are of the first."""
+    generator = np.random.default_rng(seed)
+    rows = ["path,label,patient"]
+    (folder / name).mkdir(parents=True)
+    for k in range(2 * n_patients):
+        label = k // 2 % len(classes)
+        time = np.arange(n_samples) / rate
+        wave = np.sin(2 * np.pi * (4 - 2 * label) * time + generator.uniform(0, 6))
+        samples = wave + 0.5 * generator.normal(size=(n_variates, n_samples))
+        np.savez(folder / name / f"s{k}.npz", samples=samples, rate=rate)
+        rows.append(f"{name}/s{k}.npz,{classes[label]},p{k // 2}")
+    (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    return folder / f"{name}.csv"
+
+
+def study_of(folder, text, *, systems='["all-positive"]', seeds="[1, 2]"):
+    return Study.from_toml(f"systems = {systems}\nseeds = {seeds}\n{text}", folder=folder)
+
+
+def opened(folder, text, **settings):
+    """The views of a study, and the series that they are of."""
+    views = views_of(study_of(folder, text, **settings), folder / "data")
+    return views, read_prepared(views[0].folder)
+
+
+# Several sources ----------------------------------------------------------------------------------------------
+
+
+JOINED = f"""
+[dataset]
+positive = "ill"
+{WINDOWS}
+preparation = {{ rate = 50 }}
+split = {{ kind = "leave-one-out" }}
+[[dataset.source]]
+data = "south.csv"
+[[dataset.source]]
+data = "north.csv"
+centre = "Nord"
+rename = {{ F = "ill", N = "well" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two manifests at different rates, with the same names for patients and recordings, not for classes."""
+    folder = tmp_path_factory.mktemp("two")
+    nights(folder, "south", classes=("ill", "well"), rate=100.0, n_samples=800)
+    nights(folder, "north", classes=("F", "N"), rate=50.0, seed=1)
+    return folder
+
+
+def test_sources_are_joined_as_centres_with_the_samples_of_each(two):
+    views, joined = opened(two, JOINED)
+    assert [one.name for one in views] == ["south and Nord: Nord", "south and Nord: south"]
+    assert Counter(one.origin["centre"] for one in joined) == {"south": 16, "Nord": 16}
+    assert Counter(joined.labels) == {"ill": 16, "well": 16}
+    assert {one.rate for one in joined} == {50.0}
+    renamed = {"F": "ill", "N": "well"}
+    expected = {}
+    for centre, file in (("south", "south.csv"), ("Nord", "north.csv")):
+        for one in read_manifest(two / file):
+            expected[f"{centre}/{one.name}"] = Preparation(rate=50).apply(one)
+    assert set(joined.names) == set(expected)
+    for one in joined:
+        as_it_was = expected[one.name]
+        assert np.array_equal(one.samples, as_it_was.samples)
+        assert one.label == renamed.get(as_it_was.label, as_it_was.label)
+        assert one.origin["patient"] == f"{one.origin['centre']}/{as_it_was.origin['patient']}"
+
+
+def test_each_source_is_tested_on_a_model_of_the_other_whatever_the_seed(two):
+    views, joined = opened(two, JOINED)
+    for view, centre in zip(views, ("Nord", "south"), strict=True):
+        assert view.positive == "ill"
+        assert len({tuple(one.train) for one in view.splits.values()}) == 2  # a seed draws who validates
+        for split in view.splits.values():
+            centres = {
+                part: {joined[int(k)].origin["centre"] for k in getattr(split, part)} for part in PARTS
+            }
+            assert centres["test"] == {centre}
+            assert centres["train"] == centres["validation"] == {"south", "Nord"} - {centre}
+            assert (len(split.test), split.leaky) == (16, False)
+
+
+def test_patients_of_the_same_name_are_different_people(two):
+    split = 'split = { kind = "single", by = "patient" }'
+    views, joined = opened(two, JOINED.replace('split = { kind = "leave-one-out" }', split))
+    assert len(set(groups_by(joined, "patient")[1])) == 16
+    assert len(set(groups_by(joined, None)[1])) == 16
+    assert {one.group for one in joined} == {one.origin["patient"] for one in joined}
+    for one in views[0].splits.values():
+        sides = [{joined[int(k)].origin["patient"] for k in getattr(one, part)} for part in PARTS]
+        assert sum(map(len, sides)) == len(set.union(*sides)) == 16
+        assert audit_split(joined, one).clean
+
+
+def test_what_is_joined_is_joined_once_and_anew_when_a_source_changes(tmp_path):
+    nights(tmp_path, "south", classes=("ill", "well"), rate=100.0, n_samples=800)
+    nights(tmp_path, "north", classes=("F", "N"), rate=50.0, seed=1)
+    (before, _), _ = opened(tmp_path, JOINED)
+    times = {file: file.stat().st_mtime_ns for file in before.folder.rglob("*")}
+    (again, _), _ = opened(tmp_path, JOINED)
+    assert {file: file.stat().st_mtime_ns for file in again.folder.rglob("*")} == times
+    np.savez(tmp_path / "north" / "s0.npz", samples=np.cos(np.arange(400.0)), rate=50.0)
+    (after, _), _ = opened(tmp_path, JOINED)
+    assert (after.folder, after.content != before.content) == (before.folder, True)
+
+
+def test_prepared_folders_can_be_sources(two, tmp_path):
+    for name in ("south", "north"):
+        prepare(plan_manifest(two / f"{name}.csv"), tmp_path / name, Preparation(rate=50))
+    (view, _), joined = opened(tmp_path, JOINED.replace(".csv", ""))
+    (other, _), expected = opened(two, JOINED)
+    assert joined.names == expected.names
+    assert view.content == other.content
+
+
+def test_sources_of_a_study_become_a_table(two, tmp_path):
+    systems = '["features-forest", "all-positive"]'
+    study = study_of(two, f"{JOINED}\n[system.features-forest]\nn_trees = 10", systems=systems)
+    outcome = run_table(study, tmp_path / "out")
+    assert (len(outcome.results), outcome.errors) == (8, [])
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "joined from south and Nord (north; F as ill, N as well), each a centre." in page
+    assert page.count("- Split: leave one centre out.") == 2
+    with open(tmp_path / "out" / "results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    # Both centres have the same waves: what is learned in one is good in the other.
+    assert {row["auc"] for row in rows if row["system"] == "features-forest"} == {"1"}
+    places = list((tmp_path / "out" / "splits").rglob("*.json"))
+    assert len(places) == len({file.parent.name for file in places}) * 2 == 4
+    joined = read_prepared(next((tmp_path / "out" / "data").glob("*-changed-*")))
+    for place in places:
+        assert len(Split.read(place, joined.names).test) == 16
+
+
+STRANGE = {
+    "a class that is not there": (
+        'classes = ["F", "M"]',
+        LabelError,
+        "source 'north.csv': no series has the class 'M'. Known: F, N",
+    ),
+    "an unknown class to rename": (
+        'rename = { F = "ill", NN = "well" }',
+        LabelError,
+        "source 'north.csv': no series has the class 'NN'; did you mean 'N'",
+    ),
+    "other classes": (
+        "",
+        LabelError,
+        r"different classes \(south: ill, well; north: F, N\).*rename = \{ \.\.\. \}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "error", "message"), STRANGE.values(), ids=STRANGE)
+def test_classes_that_do_not_fit_are_refused_by_name(two, text, error, message):
+    before, _ = JOINED.split("centre = ")
+    with pytest.raises(error, match=message):
+        opened(two, f"{before}\n{text}")
+
+
+def test_sources_at_different_rates_are_refused_with_the_rates(two):
+    with pytest.raises(
+        ConfigError, match=r"different rates \(Hz: south: 100; Nord: 50\).*preparation.rate = 50"
+    ):
+        opened(two, JOINED.replace("preparation = { rate = 50 }", ""))
+
+
+def test_sources_with_other_variates_or_preparation_are_refused(two, tmp_path):
+    nights(tmp_path, "south", classes=("ill", "well"), rate=50.0)
+    nights(tmp_path, "north", classes=("F", "N"), rate=50.0, n_variates=2)
+    with pytest.raises(VariateMismatchError, match=r"numbers of variates \(south: 1; Nord: 2\)"):
+        opened(tmp_path, JOINED)
+    prepare(plan_manifest(two / "north.csv"), tmp_path / "z", Preparation(scaling="series"))
+    text = JOINED.replace("preparation = { rate = 50 }", "").replace("north.csv", "z")
+    with pytest.raises(ConfigError, match=r"prepared differently \(south: nothing; Nord: z-score\)"):
+        opened(tmp_path, text)
+
+
+def test_one_source_alone_can_be_renamed_but_not_left_out(two):
+    alone = JOINED.split("[[dataset.source]]")
+    text = f"{alone[0]}[[dataset.source]]{alone[2]}"
+    with pytest.raises(DataError, match="all series are of one centre"):
+        opened(two, text)
+    (view,), series = opened(two, text.replace("leave-one-out", "single"))
+    assert (view.name, view.classes) == ("Nord", ("ill", "well"))
+    assert len(series) == 16
+
+
+@pytest.mark.parametrize("new", ["a", "zigzag"])
+def test_the_positive_class_is_the_first_that_a_registered_source_names_under_its_new_name(tmp_path, new):
+    source = f'[[dataset.source]]\ndata = "synthetic"\nrename = {{ motif = "{new}" }}'
+    (view,), _ = opened(tmp_path, f"[dataset]\nwindows = {{ window_length = 128, stride = 64 }}\n{source}")
+    assert (view.classes, view.positive) == (tuple(sorted([new, "noise"])), new)
+
+
+# Random lengths -----------------------------------------------------------------------------------------------
+
+
+CROPPED = f'[dataset]\ndata = "south.csv"\ncrop = [0.5, 1.0]\n{WINDOWS}\nsplit = {{ kind = "folds" }}'
+
+
+def test_each_series_is_a_stretch_of_what_it_was(two):
+    (view,), cropped = opened(two, CROPPED)
+    whole = {one.name: one for one in read_manifest(two / "south.csv")}
+    assert set(cropped.names) == set(whole)
+    starts = {one.name: round(one.start_seconds * one.rate) for one in cropped}
+    for one in cropped:
+        start, original = starts[one.name], whole[one.name]
+        assert 400 <= one.n_samples <= 800
+        assert (start, start + one.n_samples) == random_cut(one.name, 800, (0.5, 1.0), seed=1)
+        assert np.array_equal(one.samples, np.float32(original.samples[:, start : start + one.n_samples]))
+        assert (one.label, dict(one.origin)) == (original.label, dict(original.origin))
+    assert len({one.n_samples for one in cropped}) > 10
+    assert len(set(starts.values())) > 10
+    assert view.longest == max(one.n_samples for one in cropped)
+
+
+def test_all_seeds_see_the_same_lengths_and_another_first_seed_others(two):
+    (view,), cropped = opened(two, CROPPED)
+    tested = Counter(int(k) for split in view.splits.values() for k in split.test)
+    assert set(tested.values()) == {1}
+    (other,), _ = opened(two, CROPPED, seeds="[1, 2, 3, 4, 5]")
+    assert (other.folder, other.content) == (view.folder, view.content)
+    _, others = opened(two, CROPPED, seeds="[2, 1]")
+    assert [one.n_samples for one in others] != [one.n_samples for one in cropped]
+
+
+def test_a_cut_does_not_depend_on_the_other_series(two, tmp_path):
+    _, cropped = opened(two, CROPPED)
+    lines = (two / "south.csv").read_text().splitlines()
+    (tmp_path / "south").symlink_to(two / "south")
+    (tmp_path / "south.csv").write_text("\n".join([lines[0], *reversed(lines[3:])]) + "\n")
+    _, fewer = opened(tmp_path, CROPPED)
+    by_name = {one.name: one.digest for one in cropped}
+    assert len(fewer) == 14
+    assert all(by_name[one.name] == one.digest for one in fewer)
+
+
+def test_lengths_are_log_uniform_and_places_uniform():
+    n_samples = 100_000
+    cuts = np.array([random_cut(f"s{k}", n_samples, (0.2, 1.0), seed=3) for k in range(4000)])
+    lengths = cuts[:, 1] - cuts[:, 0]
+    assert lengths.min() >= 20_000
+    assert cuts.max() <= n_samples
+    assert kstest(np.log(lengths / 20_000) / np.log(5), "uniform").pvalue > 0.01
+    assert kstest(cuts[:, 0] / (n_samples - lengths + 1), "uniform").pvalue > 0.01
+
+
+def test_a_short_series_keeps_at_least_one_sample():
+    assert {stop - start for start, stop in (random_cut(f"s{k}", 3, (0.01, 0.02), 1) for k in range(20))} == {
+        1
+    }
+
+
+def test_the_z_score_is_that_of_what_is_left(two):
+    _, cropped = opened(two, f'{CROPPED}\npreparation = {{ scaling = "series" }}')
+    for one in cropped:
+        assert abs(float(one.samples.mean())) < 1e-6
+        assert float(one.samples.std()) == pytest.approx(1, abs=1e-5)
+
+
+def test_series_that_a_cut_leaves_too_short_are_refused_as_elsewhere(two):
+    # 11 windows of 40 at stride 20 need 240 samples, 30 % of 800
+    with pytest.raises(ConfigError, match=r"16 of 16 series have fewer than 11 windows of 40 samples"):
+        opened(two, CROPPED.replace("[0.5, 1.0]", "[0.1, 0.25]"))
+
+
+# Shuffled labels ----------------------------------------------------------------------------------------------
+
+
+SHUFFLED = (
+    f'[dataset]\ndata = "south.csv"\nshuffled = true\n{WINDOWS}\nsplit = {{ kind = "folds", n_folds = 4, '
+)
+SHUFFLED += "fractions = [0.5, 0.25, 0.25] }"
+
+
+def test_shuffled_labels_change_nothing_but_labels_and_patients_keep_one(two):
+    (view,), shuffled = opened(two, SHUFFLED)
+    assert view.name == "south, labels shuffled"
+    plain = {one.name: one for one in read_manifest(two / "south.csv")}
+    assert Counter(shuffled.labels) == {"ill": 8, "well": 8}
+    assert any(one.label != plain[one.name].label for one in shuffled)
+    assert all(np.array_equal(one.samples, np.float32(plain[one.name].samples)) for one in shuffled)
+    of_patient = {(one.origin["patient"], one.label) for one in shuffled}
+    assert len(of_patient) == 8
+    for split in view.splits.values():  # as balanced as with true labels: two patients, one of each class
+        assert Counter(shuffled.labels[split.test]) == {"ill": 2, "well": 2}
+
+
+def test_where_groups_are_mixed_every_series_is_on_its_own():
+    series = SeriesCollection(
+        Series([0.0], label="ab"[k % 2], name=f"s{k:03d}", origin={"patient": f"p{k // 10}"})
+        for k in range(400)
+    )
+    new = np.array(shuffled_labels(series, by="patient", seed=1))
+    assert Counter(new) == {"a": 200, "b": 200}
+    assert abs(np.mean(new == series.labels) - 0.5) < 0.1
+    assert new.tolist() != shuffled_labels(series, by="patient", seed=2)
+    backwards = shuffled_labels(series[::-1], by="patient", seed=1)
+    assert backwards[::-1] == new.tolist()  # the order of series does not matter
+
+
+def test_labels_are_shuffled_among_the_classes_that_are_asked_for(tmp_path):
+    manifest = nights(tmp_path, "south", classes=("ill", "well", "odd"), rate=50.0, n_patients=12)
+    text = SHUFFLED.replace("shuffled", 'classes = ["ill", "well"]\nshuffled')
+    _, shuffled = opened(tmp_path, text)
+    asked = {one.name for one in read_manifest(manifest) if one.label != "odd"}
+    assert set(shuffled.names) == asked
+    assert Counter(shuffled.labels) == {"ill": 8, "well": 8}
+
+
+def test_a_study_with_shuffled_labels_says_so_in_every_table(two, tmp_path):
+    run_table(study_of(two, SHUFFLED), tmp_path / "out")
+    for name in ("results", "summary", "pooled", "comparisons"):
+        with open(tmp_path / "out" / f"{name}.csv", newline="") as file:
+            assert {row["dataset"] for row in csv.DictReader(file)} == {"south, labels shuffled"}, name
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "**LABELS SHUFFLED:**" in page
+    assert "- Data: labels shuffled (seed 1)." in page
+    (cell, *_) = (tmp_path / "out" / "cells").rglob("all-positive-1-*[0-9a-f].json")
+    assert json.loads(cell.read_text())["changes"] == {"shuffled": True, "seed": 1}
+
+
+# F1 over some classes, and what decides a cell ------------------------------------------------------------------
+
+
+def three(folder, text=""):
+    nights(folder, "south", classes=("ill", "well", "odd"), rate=50.0, n_patients=12)
+    study = study_of(
+        folder, f'[dataset]\ndata = "south.csv"\n{WINDOWS}\n{text}', systems='["features-forest"]'
+    )
+    return study, views_of(study, folder / "data")[0]
+
+
+def test_f1_of_some_classes_is_what_is_validated_by_and_decides_the_cell(tmp_path):
+    (tmp_path / "a").mkdir()
+    study, view = three(tmp_path / "a", 'f1_classes = ["ill", "well"]')
+    system = dataclasses.replace(study.compared()["features-forest"], settings={"n_trees": 2})
+    cell = cell_of(study, view, system, 1, tmp_path / "out")
+    result = run_cell(cell)
+    assert result.f1_classes == ("ill", "well")
+    plain_view = dataclasses.replace(view, f1_classes=())
+    plain = cell_of(study, plain_view, system, 1, tmp_path / "out")
+    assert plain.config_hash != cell.config_hash
+    assert np.array_equal(run_cell(plain).probabilities, result.probabilities)
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ('f1_classes = ["ill", "wel"]', "f1_classes has 'wel', which no series has; did you mean 'well'"),
+        (
+            'classes = ["ill", "odd"]\nf1_classes = ["ill"]',
+            "f1_classes is ill, but there are two classes, ill, odd, and F1 is that of one",
+        ),
+    ],
+)
+def test_classes_of_f1_that_do_not_fit_are_refused(tmp_path, classes, message):
+    with pytest.raises(LabelError, match=message):
+        three(tmp_path, classes)
+
+
+def test_cut_or_relabelled_data_has_cells_of_its_own(two):
+    plain = CROPPED.replace("crop = [0.5, 1.0]\n", "")
+    texts = [
+        plain,
+        CROPPED,
+        CROPPED.replace("0.5", "0.6"),
+        plain.replace("windows", "shuffled = true\nwindows"),
+    ]
+    hashes = []
+    for text in texts:
+        study = study_of(two, text)
+        (view,) = views_of(study, two / "data")
+        hashes.append(cell_of(study, view, study.compared()["all-positive"], 1, two).config_hash)
+    assert len(set(hashes)) == 4
+
+
+def test_a_study_without_any_of_this_keeps_its_cells(tmp_path):
+    study = Study.read(Path(__file__).parents[1] / "studies" / "smoke.toml")
+    (view,) = views_of(study, tmp_path / "data")
+    system = study.compared()["all-positive"]
+    split = view.splits[69421]
+    # What a hash was made of before there were sources, crops, shuffled labels and classes of F1.
+    decides = {
+        "version": ".".join(raxss.__version__.split(".")[:2]),
+        "data": read_prepared(view.folder).collection_hash,
+        "classes": [["motif", "noise"], "motif"],
+        "split": [getattr(split, part).tolist() for part in PARTS],
+        "system": ["trivial", {"positive": "motif"}],
+        "seed": 69421,
+        "n_threads": 1,
+        "device": "cpu",
+        "extensions": [],
+        "trial": False,
+    }
+    assert cell_of(study, view, system, 69421, tmp_path).config_hash == canonical_hash(decides)[:12]
