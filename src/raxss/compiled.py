@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, TypeVar, cast
 
@@ -18,6 +18,8 @@ import torch
 TELL_EVERY = 0.1  # seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 def compiled(function: Function) -> Function:
@@ -74,22 +76,26 @@ def run_on_threads(
                 stopped.set()
 
 
-def each_series(n_series: int, work_on: Callable[[int], None]) -> None:
-    """``work_on(i)`` for every series, shared between threads.
+def each_on_threads(
+    function: Callable[[Item], Answer],
+    items: Sequence[Item],
+    on_progress: Callable[[float], None] | None = None,
+) -> list[Answer]:
+    """The function of each item, in their order, with the items shared between threads.
 
-    >>> squares = [0] * 5
-    >>> each_series(5, lambda i: squares.__setitem__(i, i * i))
-    >>> squares
+    >>> each_on_threads(lambda item: item * item, range(5))
     [0, 1, 4, 9, 16]
     """
-    pending = iter(range(n_series))
+    answers: dict[int, Answer] = {}
+    pending = iter(enumerate(items))
 
     def work() -> Iterator[None]:
-        for i in pending:
-            work_on(i)
+        for which, item in pending:
+            answers[which] = function(item)
             yield
 
-    run_on_threads(work, n_tasks=n_series)
+    run_on_threads(work, n_tasks=len(items), on_progress=on_progress)
+    return [answers[which] for which in range(len(items))]
 
 
 def now_and_then(on_progress: Callable[[float], None] | None) -> Callable[[float], None]:

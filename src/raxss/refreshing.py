@@ -4,8 +4,8 @@
                    -> their mean and deviation (d,) -> learner.heads
 
 Asked for after every epoch, and before the first: a function of the weights as they stand, so a run that was
-stopped goes on with the same supports. What prediction retrieves later with the finished network (predicting.py)
-is the same, in float64. Next: training.py asks for it.
+stopped goes on with the same supports. Prediction (predicting.py) retrieves the same way with the finished
+network, in float64. Next: training.py asks for it.
 """
 
 from __future__ import annotations

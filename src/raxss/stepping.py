@@ -131,8 +131,9 @@ def take_step(
 ) -> Tensor:  # ()
     """The body of Alg. 1's loop for one batch; returns its loss, which a GPU may still be computing.
 
-    Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor theta, so it was done before the first
-    epoch and lies in ``pool.influence``; with ``batch_support`` it is done here, among the batch's windows.
+    Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor, in the space of the signal, theta, so it was done
+    before the first epoch and lies in ``pool.influence``; support in feature space is put there epoch by epoch
+    (refreshing.py). With ``batch_support`` it is done here, among the batch's windows.
     """
     batch = pool.take(indices)
     with mixed_precision(pool.device, autocast):

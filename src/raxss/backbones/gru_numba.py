@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from raxss.backbones import selective_scan_numba
-from raxss.compiled import each_series
+from raxss.compiled import each_on_threads
 
 
 def suits(cells: nn.Module, tokens: Tensor) -> bool:
@@ -83,7 +83,7 @@ class States(torch.autograd.Function):
         found = np.empty((batch, n_tokens, width), np.float32)
         gates = np.empty((batch, n_tokens if keeps else 0, 4 * width), np.float32)
         turned = weight.T.copy()  # (width, 3 * width)
-        each_series(batch, lambda i: forward_one(of_tokens[i], turned, bias, found[i], gates[i]))
+        each_on_threads(lambda i: forward_one(of_tokens[i], turned, bias, found[i], gates[i]), range(batch))
         result = torch.from_numpy(found)
         ctx.save_for_backward(inputs[1], result, torch.from_numpy(gates))
         return result
@@ -103,7 +103,7 @@ class States(torch.autograd.Function):
         def of_one(i: int) -> None:
             backward_one(rows, known[i], kept[i], grad_states[i], of_tokens[i], of_states[i])
 
-        each_series(batch, of_one)
+        each_on_threads(of_one, range(batch))
         before = functional.pad(found.detach()[:, :-1], (0, 0, 1, 0))  # the state that each step began with
         of_states = torch.from_numpy(of_states).flatten(0, 1)
         return None, torch.from_numpy(of_tokens), of_states.T @ before.flatten(0, 1), of_states.sum(dim=0)

@@ -12,7 +12,7 @@ Next: patchtst_kernels.py has the loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
-from raxss.compiled import run_on_threads
+from raxss.compiled import each_on_threads
 
 if TYPE_CHECKING:
     from raxss.backbones.patchtst import EncoderLayer, PatchTST
@@ -273,15 +273,9 @@ def _share(n_windows: int, kernel: Callable[..., None], *arguments: Any) -> None
     """``kernel(first, last, *arguments)`` for every chunk of windows, on as many threads as torch uses."""
     from raxss.backbones.patchtst_kernels import CHUNK
 
-    firsts = range(0, n_windows, CHUNK)
-    pending = iter(firsts)
-
-    def work() -> Iterator[None]:
-        for first in pending:
-            kernel(first, min(first + CHUNK, n_windows), *arguments)
-            yield
-
-    run_on_threads(work, n_tasks=len(firsts))
+    each_on_threads(
+        lambda first: kernel(first, min(first + CHUNK, n_windows), *arguments), range(0, n_windows, CHUNK)
+    )
 
 
 # Batch normalisation

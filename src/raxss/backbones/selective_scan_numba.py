@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from raxss.compiled import each_series
+from raxss.compiled import each_on_threads
 
 
 def suits(*inputs: Tensor) -> bool:
@@ -77,7 +77,9 @@ class Scan(torch.autograd.Function):
         batch, length, width = x.shape
         states = np.empty((batch, -(-length // CHUNK) if keeps else 0, A.shape[1], width), np.float32)
         y, turned = np.empty_like(x), A.T.copy()
-        each_series(batch, lambda i: forward_one(x[i], delta[i], turned, B[i], C[i], D, y[i], states[i]))
+        each_on_threads(
+            lambda i: forward_one(x[i], delta[i], turned, B[i], C[i], D, y[i], states[i]), range(batch)
+        )
         ctx.save_for_backward(*inputs, torch.from_numpy(states))
         return torch.from_numpy(y)
 
@@ -100,6 +102,6 @@ class Scan(torch.autograd.Function):
                 grad_x[i], grad_delta[i], grad_A[i], grad_B[i], grad_C[i], grad_D[i],
             )  # fmt: skip
 
-        each_series(batch, of_one)
+        each_on_threads(of_one, range(batch))
         gradients = (grad_x, grad_delta, grad_A.sum(0).T.copy(), grad_B, grad_C, grad_D.sum(0))
         return (None, *map(torch.from_numpy, gradients))

@@ -8,12 +8,12 @@ Never holds the whole window-by-window matrix. Next: diagonal.py, the fast path 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.compiled import now_and_then, run_on_threads
+from raxss.compiled import each_on_threads, now_and_then
 from raxss.retrieval.kernels import select_rows
 from raxss.retrieval.search import Search
 
@@ -60,23 +60,19 @@ def _select(
     neighbors: NDArray[np.int64],
 ) -> None:
     """Fill the lists of some queries, a few rows at a time on every thread."""
-    places = range(0, len(queries), _ROWS_AT_ONCE)
-    pending = iter(places)
 
-    def work() -> Iterator[None]:
-        for row in pending:
-            some = slice(row, row + _ROWS_AT_ONCE)
-            which = slice(queries[some][0], queries[some][-1] + 1)
-            select_rows(
-                block[some],
-                queries[some],
-                bank,
-                search.gap,
-                search.farthest,
-                search.spread_gap,
-                similarity[which],
-                neighbors[which],
-            )
-            yield
+    def from_row(row: int) -> None:
+        some = slice(row, row + _ROWS_AT_ONCE)
+        which = slice(queries[some][0], queries[some][-1] + 1)
+        select_rows(
+            block[some],
+            queries[some],
+            bank,
+            search.gap,
+            search.farthest,
+            search.spread_gap,
+            similarity[which],
+            neighbors[which],
+        )
 
-    run_on_threads(work, n_tasks=len(places))
+    each_on_threads(from_row, range(0, len(queries), _ROWS_AT_ONCE))

@@ -10,7 +10,7 @@ has a row of factors: what entered and what left since the window before it. Nex
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raxss.compiled import compiled, run_on_threads
+from raxss.compiled import compiled, each_on_threads
 from raxss.retrieval.diagonal import fresh_starts
 from raxss.retrieval.search import Search, sliding_means
 
@@ -239,27 +239,23 @@ def _in_a_row(
     samples = torch.empty((n_variates, n_places * stride), dtype=torch.float64, pin_memory=pinned)
     means = torch.empty_like(samples, pin_memory=pinned)
     norms = torch.empty((4, n_places), dtype=torch.float64, pin_memory=pinned)
-    fresh: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(searches)
-    pending = iter(range(len(searches)))
 
-    def fill() -> Iterator[None]:
-        for which in pending:
-            search, origin, end = searches[which], int(origins[which]), int(ends[which])
-            n_samples = search.samples.shape[1]
-            some = samples.numpy()[:, origin * stride : end * stride]
-            some[:, :n_samples] = search.samples
-            some[:, n_samples:] = 0.0
-            some = means.numpy()[:, origin * stride : end * stride]
-            n_means = n_samples - length + 1 if search.centred else 0
-            for variate, one in enumerate(search.samples if search.centred else ()):
-                some[variate, :n_means] = sliding_means(one, length)
-            some[:, n_means:] = 0.0
-            skipped = search.flat | search.nonfinite
-            place_norms(search.norms, search.flat, skipped, search.bank, norms.numpy()[:, origin:end])
-            fresh[which] = np.flatnonzero(fresh_starts(search.norms, skipped))
-            yield
+    def fill(which: int) -> NDArray[np.int64]:
+        search, origin, end = searches[which], int(origins[which]), int(ends[which])
+        n_samples = search.samples.shape[1]
+        some = samples.numpy()[:, origin * stride : end * stride]
+        some[:, :n_samples] = search.samples
+        some[:, n_samples:] = 0.0
+        some = means.numpy()[:, origin * stride : end * stride]
+        n_means = n_samples - length + 1 if search.centred else 0
+        for variate, one in enumerate(search.samples if search.centred else ()):
+            some[variate, :n_means] = sliding_means(one, length)
+        some[:, n_means:] = 0.0
+        skipped = search.flat | search.nonfinite
+        place_norms(search.norms, search.flat, skipped, search.bank, norms.numpy()[:, origin:end])
+        return np.flatnonzero(fresh_starts(search.norms, skipped))
 
-    run_on_threads(fill, n_tasks=len(searches))
+    fresh = each_on_threads(fill, range(len(searches)))
     return (samples, means, norms), fresh
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from raxss.compiled import now_and_then, run_on_threads
+from raxss.compiled import each_on_threads, now_and_then
 from raxss.errors import DataError
 from raxss.recordings.series import Series
 from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
@@ -27,8 +27,6 @@ from raxss.retrieval.result import Retrieval
 _SAMPLES_AT_ONCE = 2**24  # that are laid out together for a GPU: about 1 GB of host memory
 
 Task = tuple[ArrayLike | Series, dict[str, Any]]  # a series and the settings of its search
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 
 def retrieve_many(
@@ -135,24 +133,6 @@ def _on_device(tasks: list[Task], device: str, tell: Callable[[float], None]) ->
         )
         tell(len(found) / len(tasks))
     return found
-
-
-def each_on_threads(
-    function: Callable[[Item], Answer],
-    items: Sequence[Item],
-    on_progress: Callable[[float], None] | None = None,
-) -> list[Answer]:
-    """The function of each item, in their order, with the items shared between threads."""
-    answers: dict[int, Answer] = {}
-    pending = iter(enumerate(items))
-
-    def work() -> Iterator[None]:
-        for which, item in pending:
-            answers[which] = function(item)
-            yield
-
-    run_on_threads(work, n_tasks=len(items), on_progress=on_progress)
-    return [answers[which] for which in range(len(items))]
 
 
 def _tell_part(tell: Callable[[float], None], begin: float, part: float, share: float) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raxss.compiled import compiled, run_on_threads
+from raxss.compiled import compiled, each_on_threads
 from raxss.memory import free_on_gpu
 from raxss.retrieval.cuda_layout import SHAPES, Layout, Shape, depth_of, lay_out_on, shared_bytes
 from raxss.retrieval.cuda_plan import Tables, plan
@@ -96,18 +96,15 @@ def _nearest(
     keys = _to_host(walk(layout)).numpy()
     shapes = [(search.n_windows, search.n_neighbors) for search in searches]
     found = [(np.empty(shape), np.empty(shape, np.int64)) for shape in shapes]
-    pending = iter(range(len(searches)))
 
-    def read() -> Iterator[None]:
-        for which in pending:
-            search, origin = searches[which], int(layout.origins[which])
-            read_keys(keys[origin : origin + search.n_windows], *found[which])
-            if search.flat.any():
-                queries = np.flatnonzero(search.flat)
-                first_eligible(queries, search.bank, search.gap, *found[which], search.farthest)
-            yield
+    def read(which: int) -> None:
+        search, origin = searches[which], int(layout.origins[which])
+        read_keys(keys[origin : origin + search.n_windows], *found[which])
+        if search.flat.any():
+            queries = np.flatnonzero(search.flat)
+            first_eligible(queries, search.bank, search.gap, *found[which], search.farthest)
 
-    run_on_threads(read, n_tasks=len(searches))
+    each_on_threads(read, range(len(searches)))
     return found
 
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from raxss.compiled import each_series
+from raxss.compiled import each_on_threads
 from raxss.errors import ConfigError, VariateMismatchError
 
 LENGTHS = (7, 9, 11)
@@ -148,7 +148,7 @@ def _by_loops(samples: NDArray[np.float32], kernels: Kernels) -> NDArray[np.floa
         between_zeros[:, margin : margin + length] = samples[i]
         features_of_one(between_zeros, length, margin, kernels, features[i])
 
-    each_series(n_series, of_one)
+    each_on_threads(of_one, range(n_series))
     return features
 
 
