@@ -37,6 +37,7 @@ from raxss.fitting import (
     fitted_calibration,
     fitted_temperature,
     fresh_learner,
+    show_windows,
     run_fingerprint,
     support_in_batch,
     validation_split,
@@ -346,6 +347,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shape = self.n_variates_, self.window_length_, len(self.classes_)
         learner = fresh_learner(config, *shape, seed=self.seed_).to(device)
         self.backbone_ = learner.backbone
+        show_windows(self.backbone_, pool, seed=self.seed_)
         logger.info("training %s on %d windows of %d series", describe(self.backbone_), len(pool), len(kept))
         trained = train(
             learner,

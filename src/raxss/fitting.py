@@ -41,6 +41,8 @@ from raxss.training import fit_temperature
 
 logger = logging.getLogger("raxss")
 
+WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
+
 
 def drawn_seed(random_state: Any) -> int:
     """The seed itself, or one drawn from a generator or, for None, from numpy's.
@@ -83,6 +85,14 @@ def fresh_learner(
         learned=config.learns_temperature_by_gradient,
         heads=heads,
     )
+
+
+def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
+    """Let a network that asks for it (``look_at``) see some training windows before it learns from any."""
+    look_at = getattr(backbone, "look_at", None)
+    if callable(look_at):
+        drawn = np.random.default_rng(seed).permutation(len(pool))[:WINDOWS_TO_LOOK_AT]
+        look_at(pool.gather(torch.from_numpy(drawn).to(pool.starts.device)))
 
 
 def _fresh_heads(

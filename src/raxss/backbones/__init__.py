@@ -6,10 +6,12 @@ One file per network. Any torch module that maps these shapes serves as well: se
 how to register one. Next: aggregation.py makes one decision of many windows.
 """
 
+from raxss.backbones.committee import Committee
 from raxss.backbones.convnet import ConvNet
 from raxss.backbones.dlinear import DLinear
 from raxss.backbones.mamba import Mamba
 from raxss.backbones.moderntcn import ModernTCN
+from raxss.backbones.multiview import MultiView
 from raxss.backbones.patchtst import PatchTST
 from raxss.backbones.protocol import (
     BACKBONES,
@@ -29,12 +31,14 @@ from raxss.backbones.timesnet import TimesNet
 __all__ = [
     "BACKBONES",
     "Backbone",
+    "Committee",
     "ConvNet",
     "DLinear",
     "GRU",
     "LSTM",
     "Mamba",
     "ModernTCN",
+    "MultiView",
     "PatchTST",
     "RevIN",
     "TimesNet",

@@ -75,16 +75,7 @@ class ConvNet(nn.Module):
         check_at_most(width=width)
         self.keeps_places = window_length <= ROW_LENGTH
         self.revin = RevIN(n_variates) if revin else nn.Identity()
-        layers: list[nn.Module] = []
-        channels, length = n_variates, window_length
-        for units, kernel, stride in LAYERS:
-            if self.keeps_places or length // stride < SHORTEST_MAP:
-                stride = 1
-            # no bias: the normalisation that follows has its own
-            convolution = nn.Conv1d(channels, width * units, kernel, stride, padding=kernel // 2, bias=False)
-            layers += [convolution, SteadyBatchNorm(width * units), nn.ReLU()]
-            channels, length = width * units, (length - 1) // stride + 1
-        self.layers = nn.Sequential(*layers)
+        self.layers, channels, length = convolutions(n_variates, window_length, width)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(channels * (length if self.keeps_places else 2), n_outputs)
 
@@ -103,6 +94,27 @@ class ConvNet(nn.Module):
         """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
         logits: Tensor = self.head(self.dropout(features))
         return logits
+
+
+def convolutions(n_channels: int, length: int, width: int) -> tuple[nn.Sequential, int, int]:
+    """Seven convolutions for windows of this shape, and the channels and length of the maps that they give.
+
+    Strides are left out for rows of features, and once little is left.
+
+    >>> layers, n_channels, length = convolutions(1, 1024, 16)
+    >>> n_channels, length
+    (128, 16)
+    """
+    layers: list[nn.Module] = []
+    keeps_places = length <= ROW_LENGTH
+    for units, kernel, stride in LAYERS:
+        if keeps_places or length // stride < SHORTEST_MAP:
+            stride = 1
+        # no bias: the normalisation that follows has its own
+        convolution = nn.Conv1d(n_channels, width * units, kernel, stride, padding=kernel // 2, bias=False)
+        layers += [convolution, SteadyBatchNorm(width * units), nn.ReLU()]
+        n_channels, length = width * units, (length - 1) // stride + 1
+    return nn.Sequential(*layers), n_channels, length
 
 
 class SteadyBatchNorm(nn.BatchNorm1d):
