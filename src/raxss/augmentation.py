@@ -11,7 +11,7 @@ Next: config.py has the settings as a stage; stepping.py changes a batch before 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -53,14 +53,10 @@ class AugmentationConfig:
     flip: float = 0.0  # probability that the sign of all variates changes
     reverse: float = 0.0  # probability that time runs backwards
     gain: float = 0.0  # deviation of the logarithm of a factor; 0.1: mostly within a fifth
-    noise: float = (
-        0.0  # white noise: its deviation is drawn between 0 and this, in units of the scaled signal
-    )
+    noise: float = 0.0  # white, of a deviation between 0 and this, in units of the scaled signal
     stretch: float = 0.0  # time runs 1 - x to 1 + x times as fast
     mask: float = 0.0  # a stretch of up to this share of the window is hidden
-    mirror: tuple[
-        int, ...
-    ] = ()  # variates whose signs change together, in every second window: left and right
+    mirror: Sequence[int] = ()  # variates whose signs change together in every second window: left, right
     rotate: float = 0.0  # deviation in radians of a turn of the variates, three by three: axes of a sensor
     drop: float = 0.0  # probability, for each variate, that it is 0
 
