@@ -2,7 +2,8 @@
 
     samples -> similarity of every pair -> lists, support -> weights -> series probability
 
-Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET.
+Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET, and
+changes of windows that were drawn at random.
 """
 
 from __future__ import annotations
@@ -359,3 +360,54 @@ def kernel_outputs(
                     terms.append(taps[k, j] * rows[channel, place + j * dilation])
         outputs.append(math.fsum(terms))
     return outputs
+
+
+def augmented(windows: NDArray[Any], draws: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+    """Windows (batch, n_variates, length) changed one by one and sample by sample, as was drawn for each."""
+    return np.array(
+        [
+            _augmented(window.astype(np.float64), {kind: draw[k] for kind, draw in draws.items()})
+            for k, window in enumerate(windows)
+        ]
+    )
+
+
+def _augmented(window: NDArray[np.float64], draws: dict[str, Any]) -> NDArray[np.float64]:
+    n_variates, length = window.shape
+    for kind, draw in draws.items():
+        before = window.copy()
+        for v in range(n_variates):
+            for t in range(length):
+                value = before[v, t]
+                if kind == "stretch":
+                    value = _between((length - 1) / 2 + (t - (length - 1) / 2) * float(draw), before[v])
+                elif kind == "mirror":
+                    value *= draw[v]
+                elif kind == "rotate":
+                    first = v - v % 3
+                    value = math.fsum(draw[v % 3, j] * before[first + j, t] for j in range(3))
+                elif kind == "reverse":
+                    value = before[v, length - 1 - t] if draw else value
+                elif kind in ("flip", "gain"):
+                    value *= draw
+                elif kind == "mask":
+                    hidden = draw[0] <= (t + 0.5) / length < draw[1]
+                    value = math.fsum(before[v]) / length if hidden else value
+                elif kind == "drop":
+                    value = 0.0 if draw[v] else value
+                elif kind == "noise":
+                    value += draw[v, t]
+                else:
+                    raise ValueError(kind)
+                window[v, t] = value
+    return window
+
+
+def _between(place: float, samples: NDArray[np.float64]) -> float:
+    """The value at a place between two samples; beyond an end, that of the place as far before it."""
+    last = len(samples) - 1
+    while not 0 <= place <= last:
+        place = -place if place < 0 else 2 * last - place
+    low = math.floor(place)
+    high = min(low + 1, last)
+    return float(samples[low] + (place - low) * (samples[high] - samples[low]))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raxss.aggregation import GATED, WEIGHTINGS
+from raxss.augmentation import AugmentationConfig
 from raxss.calibration import METHODS
 from raxss.config import (
     ADDED_LATER,
@@ -62,6 +63,12 @@ configs = st.builds(
         smoothing=st.floats(0, 1),
     ),
     calibration=st.builds(CalibrationConfig, calibration=st.sampled_from(METHODS)),
+    augmentation=st.builds(
+        AugmentationConfig,
+        flip=st.integers(0, 1) | st.floats(0, 1),
+        gain=st.floats(0, 3),
+        mirror=st.lists(st.integers(0, 99), unique=True),
+    ),
     training=st.builds(
         TrainingConfig,
         window_loss_weight=st.floats(0.1, 10),
@@ -150,7 +157,10 @@ def test_what_is_written_holds_every_setting(tmp_path):
     Config().save(tmp_path / "settings.toml")
     lines = (tmp_path / "settings.toml").read_text().splitlines()
     written = {line.split(" = ")[0] for line in lines if " = " in line}
-    assert written == set(setting_homes())
+    changes = {
+        kind.name for kind in dataclasses.fields(AugmentationConfig)
+    }  # in one parameter of the estimator
+    assert written == set(setting_homes()) - {"augmentation"} | changes
     assert Config.from_file(tmp_path / "settings.toml") == Config()
 
 
@@ -178,8 +188,9 @@ def test_plain_parameters_find_their_stages():
 def test_every_setting_has_a_name_of_its_own():
     stages = [getattr(Config(), stage.name) for stage in dataclasses.fields(Config)]
     everything = [setting.name for stage in stages for setting in dataclasses.fields(stage)]
+    changes = [kind.name for kind in dataclasses.fields(AugmentationConfig)]
     assert len(everything) == len(set(everything))
-    assert set(everything) == set(setting_homes())
+    assert set(everything) - set(changes) | {"augmentation"} == set(setting_homes())
 
 
 def network(n_variates, window_length, n_outputs):
@@ -216,6 +227,7 @@ def test_the_hash_changes_with_every_setting():
         "weighting": "uniform",
         "temperature": "learned",
         "calibration": "isotonic",
+        "augmentation": {"flip": 0.5},
         "precision": "float32",
     }
     hashes = {Config().hash}
@@ -295,6 +307,8 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ),
         ("[aggregation]\nweighting = 'gate'", r"aggregation.weighting is 'gate'; did you mean 'gated'"),
         ("[retrieval]\nrefresh = 'epochs'", r"retrieval.refresh is 'epochs'; did you mean 'epoch'"),
+        ("[augmentation]\nflp = 0.5", r"unknown setting 'augmentation.flp'; did you mean 'flip'"),
+        ("[augmentation]\nflip = 2", r"augmentation.flip must be a number from 0 to 1, got 2"),
         ("[training]\nbatch_size = 0", r"training.batch_size must be a whole number of at least 1, got 0"),
         ("[training]\npatience = -1", r"training.patience must be a whole number of at least 0, got -1"),
         ("[training]\nlr = -1e-3", r"training.lr must be a number of at least 0, got -0\.001"),

@@ -11,6 +11,7 @@ from torch import nn
 
 from raxss import Series, step_memory, stepping
 from raxss import pool as pool_module
+from raxss.augmentation import AugmentationConfig
 from raxss.backbones import build_backbone
 from raxss.config import Config, TrainingConfig
 from raxss.errors import TrainingError
@@ -36,13 +37,13 @@ PRECISIONS = ["float32", "bfloat16"]
 CAPTURABLE = ["patchtst", "convnet", "dlinear", "moderntcn", "mamba"]
 
 
-def pool_of(rng, n_series=24, device=DEVICE, **options):
+def pool_of(rng, n_series=24, device=DEVICE, n_variates=1, **options):
     """Slow against fast oscillations in noise, of differing lengths."""
     series = []
     for index in range(n_series):
         time = np.arange(rng.integers(2000, 3000))
         wave = np.sin(time * (0.05 + 0.2 * (index % 2)) + rng.uniform(0, 6))
-        series.append(Series((wave + rng.normal(size=len(time))).astype(np.float32)))
+        series.append(Series((wave + rng.normal(size=(n_variates, len(time)))).astype(np.float32)))
     counts = [(one.n_samples - LENGTH) // STRIDE + 1 for one in series]
     return WindowPool(
         series,
@@ -56,9 +57,9 @@ def pool_of(rng, n_series=24, device=DEVICE, **options):
     )
 
 
-def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None):
+def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None, n_variates=1):
     torch.manual_seed(0)
-    network = build_backbone(backbone, n_variates=1, window_length=LENGTH, n_outputs=1)
+    network = build_backbone(backbone, n_variates=n_variates, window_length=LENGTH, n_outputs=1)
     return Learner(network, temperature=0.1, learned=learned, heads=heads and heads()).to(device)
 
 
@@ -187,6 +188,70 @@ def test_no_step_with_learned_weights_waits_for_the_device(rng, kind):
     assert loss.isfinite()
 
 
+EVERY_CHANGE = AugmentationConfig(
+    flip=0.5,
+    reverse=0.5,
+    gain=0.2,
+    noise=0.1,
+    stretch=0.2,
+    mask=0.3,
+    mirror=[0, 4, 5],
+    rotate=0.25,
+    drop=0.1,
+)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_replayed_steps_with_every_augmentation_end_bit_for_bit_where_plain_ones_end(precision, monkeypatch):
+    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    ends, replays = [], []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool = pool_of(np.random.default_rng(5), n_variates=6)
+        learner = learner_of("convnet", learned=True, n_variates=6)
+        trained = train(
+            learner, pool, None, config=config, seed=5, fingerprint="toy", augmentation=EVERY_CHANGE
+        )
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history], len(replays)))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert np.isfinite(ends[0][1]).all()
+    assert ends[0][2] == ends[1][2] > 10
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_no_step_with_every_augmentation_waits_for_the_device(rng, on_host):
+    pool = pool_of(rng, n_variates=6, on_host=on_host)
+    learner = learner_of("convnet", learned=True, n_variates=6).train()
+    config = TrainingConfig(batch_size=192, **PAPER)
+    optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=pool.starts.device)
+    step = partial(take_step, learner, pool, optimizer, config=config, augmentation=EVERY_CHANGE)
+    with reproducible(DEVICE):
+        step(indices)
+        with waiting("error"):
+            loss = step(indices)
+    assert loss.isfinite()
+
+
+def test_a_recorded_step_draws_anew_each_time_it_is_replayed(rng):
+    """The same windows and, at a rate of 0, the same weights: what differs is what was drawn."""
+    pool, learner = pool_of(rng, n_variates=6), learner_of("dlinear", n_variates=6).train()
+    config = TrainingConfig(batch_size=192, lr=0.0, weight_decay=0.0, series_loss_weight=1.0)
+    indices, losses = torch.arange(192, device=DEVICE), {}
+    for augmentation in (None, EVERY_CHANGE):
+        optimizer = adam(learner, config, DEVICE)
+        step = stepping.step_for(learner, pool, optimizer, config=config, augmentation=augmentation)
+        assert isinstance(step, stepping.ReplayedStep)
+        with reproducible(DEVICE):
+            losses[augmentation] = [float(step(indices)) for _ in range(stepping.STEPS_BEFORE_REPLAY + 8)]
+        assert step._graph is not None
+    assert len(set(losses[None])) == 1
+    assert len(set(losses[EVERY_CHANGE])) == stepping.STEPS_BEFORE_REPLAY + 8
+    assert np.isfinite(losses[EVERY_CHANGE]).all()
+
+
 @pytest.mark.parametrize("on_host", [False, True])
 def test_supports_are_refreshed_wherever_the_pool_lies(on_host):
     refresh = EpochRefresh(
@@ -309,14 +374,18 @@ def test_feature_moments_agree_with_the_cpu(rng):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("augmentation", [None, EVERY_CHANGE])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision):
-    pool, learner, batch = pool_of(rng), learner_of(), 1024
+def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision, augmentation):
+    n_variates = 1 if augmentation is None else 6
+    pool, learner, batch = pool_of(rng, n_variates=n_variates), learner_of(n_variates=n_variates), 1024
     config = TrainingConfig(batch_size=batch, precision=precision, **PAPER)
     autocast = autocast_type(config, DEVICE)
-    told = step_bytes(learner.backbone, pool, batch, autocast=autocast)
+    told = step_bytes(learner.backbone, pool, batch, augmentation=augmentation, autocast=autocast)
     optimizer = adam(learner, config, DEVICE)
-    step = partial(take_step, learner, pool, optimizer, config=config, autocast=autocast)
+    step = partial(
+        take_step, learner, pool, optimizer, config=config, augmentation=augmentation, autocast=autocast
+    )
     order = np.arange(2 * batch) % len(pool)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from raxss import RAxSSClassifier
 from raxss.backbones import BACKBONES
-from raxss.config import Config, WindowConfig
+from raxss.config import Config, WindowConfig, without_additions
 from raxss.errors import ConfigError
 from raxss.storage import json_ready
 from raxss.study.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System, find_system
@@ -224,3 +224,21 @@ def test_window_accuracy_is_asked_only_of_systems_that_score_windows():
         "conjunctive-mil",
         "recommended",
     }
+
+
+# Settings that came later -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_that_changes_no_windows_has_the_hash_from_before_it_could(name):
+    assert "augmentation" not in without_additions(SYSTEMS[name].parameters(WINDOWS, longest=500))
+
+
+def test_a_system_may_change_its_training_windows_and_a_wrong_kind_is_named():
+    mine = SYSTEMS["sss"].with_settings("mine", {"augmentation": {"flip": 0.5}})
+    assert mine.make(WINDOWS, seed=1).config.augmentation.flip == 0.5
+    assert without_additions(mine.parameters(WINDOWS))["augmentation"] == {"flip": 0.5}
+    with pytest.raises(ConfigError, match=r"system 'mine': unknown setting 'augmentation\.flp'; .*'flip'"):
+        SYSTEMS["sss"].with_settings("mine", {"augmentation": {"flp": 0.5}})
+    with pytest.raises(ConfigError, match="augmentation"):
+        SYSTEMS["attention-mil"].with_settings("mine", {"augmentation": {"flip": 0.5}})

@@ -3,8 +3,9 @@
     preset (paper, sss, recommended) or TOML -> Config -> TOML with every setting that was used
 
 One frozen dataclass a stage, composed in `Config`. Field names are unique over the stages, so that the
-estimator can have them as plain parameters. A preset is about the method; window length and stride belong
-to the data, so presets leave them at their defaults.
+estimator can have them as plain parameters; augmentation is one parameter there, a mapping of its settings.
+A preset is about the method; window length and stride belong to the data, so presets leave them at their
+defaults.
 Next: estimator.py takes these as parameters; training.py reads the stages.
 """
 
@@ -25,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from raxss.aggregation import GATED, WEIGHTINGS, Weighting
+from raxss.augmentation import AugmentationConfig
 from raxss.calibration import METHODS, Method
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
@@ -34,7 +36,12 @@ MOST_NEIGHBORS = 10_000
 BANKS = ("series", "batch", "local", "sampled")
 REFRESHES = ("never", "epoch", "batch")
 #: Settings that came later, with what stands for the time before them: so they do not change a hash.
-ADDED_LATER: Mapping[str, Any] = {"refresh": "never", "projection": 0, "smoothing": 0.0}
+ADDED_LATER: Mapping[str, Any] = {
+    "refresh": "never",
+    "projection": 0,
+    "smoothing": 0.0,
+    "augmentation": {},
+}
 PRESETS = ("paper", "sss", "recommended")
 
 
@@ -224,6 +231,7 @@ class Config:
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     aggregation: AggregationConfig = field(default_factory=AggregationConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def check_fit(self, *, validation_given: bool = False) -> None:
@@ -391,19 +399,28 @@ class Config:
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Config:
-        """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's."""
+        """Sort plain parameters (``measure="cosine"``) into their stages; numpy's scalars become Python's.
+
+        >>> Config.from_parameters({"augmentation": {"flip": 0.5}}).augmentation.flip
+        0.5
+        """
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
         for name, value in parameters.items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{nearest(name, homes)}")
-            plain = value.item() if isinstance(value, np.generic) else value  # a grid search gives these
-            stages.setdefault(homes[name], {})[name] = plain
+            if name == "augmentation":
+                stages[name] = _augmentation_table(value)
+            else:
+                stages.setdefault(homes[name], {})[name] = _plain(value)
         return cls().updated(stages)
 
     def parameters(self) -> dict[str, Any]:
         """Every setting as one flat mapping, as the estimator takes them."""
-        return {name: getattr(getattr(self, stage), name) for name, stage in setting_homes().items()}
+        homes = {name: stage for name, stage in setting_homes().items() if name != "augmentation"}
+        augmentation = {name: value for name, value in self.tables()["augmentation"].items() if value}
+        flat = {name: getattr(getattr(self, stage), name) for name, stage in homes.items()}
+        return flat | {"augmentation": augmentation}
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Every setting by stage, in plain types."""
@@ -435,8 +452,9 @@ class Config:
     def hash(self) -> str:
         """Twelve hex digits that are the same for the same settings."""
         tables = self.tables()
-        if self.calibration == CalibrationConfig():
-            del tables["calibration"]  # so that settings from before there was one keep their hash
+        for stage in ("calibration", "augmentation"):
+            if getattr(self, stage) == getattr(Config(), stage):
+                del tables[stage]  # so that settings from before there was one keep their hash
         tables = {stage: without_additions(settings) for stage, settings in tables.items()}
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -451,16 +469,31 @@ def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def setting_homes() -> dict[str, str]:
-    """Which stage each setting belongs to.
+    """Which stage each parameter of the estimator belongs to; augmentation is one parameter and a stage.
 
-    >>> setting_homes()["temperature"]
-    'aggregation'
+    >>> setting_homes()["temperature"], setting_homes()["augmentation"]
+    ('aggregation', 'augmentation')
     """
-    return {
+    homes = {
         setting.name: stage.name
         for stage in dataclasses.fields(Config)
+        if stage.name != "augmentation"
         for setting in dataclasses.fields(getattr(Config(), stage.name))
     }
+    return homes | {"augmentation": "augmentation"}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value  # a grid search gives these
+
+
+def _augmentation_table(given: object) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"augmentation must be a mapping of kinds to numbers, such as {{'flip': 0.5}}, got {given!r}. Known: "
+            f"{', '.join(one.name for one in dataclasses.fields(AugmentationConfig))}."
+        )
+    return {name: _plain(value) for name, value in given.items()}
 
 
 def _is_number(value: object) -> bool:

@@ -116,6 +116,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     calibration
         ``"none"``, or ``"isotonic"``: window posteriors are mapped to how often they are right, before they are
         added up (SSS's headline has it). Fitted on the validation part, which must have series of every class.
+    augmentation
+        Random changes of training windows that leave their class as it is, drawn anew for each window in each step:
+        a mapping of any of ``flip`` and ``reverse`` (probabilities that the sign changes, or that time runs
+        backwards), ``gain`` (deviation of the logarithm of a factor), ``noise`` (largest deviation of added white
+        noise, in units of the scaled signal), ``stretch`` (0.1: time runs .9 to 1.1 times as fast), ``mask`` (up to
+        this share of a window is hidden), ``mirror`` (variates, from 0, whose signs change together in every second
+        window), ``rotate`` (deviation in radians of a turn of the variates, three by three) and ``drop``
+        (probability that a variate is 0). Support from the signal is that of the windows as they are.
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
@@ -133,7 +141,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     verbose
         1 shows a progress bar with the time left on stderr, in fitting and predicting.
     random_state
-        Draws validation split, initial weights, dropout and the order of windows.
+        Draws validation split, initial weights, dropout, augmentation and the order of windows.
 
     Attributes
     ----------
@@ -183,6 +191,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refresh: Literal["never", "epoch", "batch"] = "never",
         projection: int = 0,
         calibration: Method = "none",
+        augmentation: Mapping[str, Any] | None = None,
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
         lr: float = 1e-3,
@@ -219,6 +228,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.refresh = refresh
         self.projection = projection
         self.calibration = calibration
+        self.augmentation = augmentation
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
         self.lr = lr
@@ -258,7 +268,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The settings as they stand, checked."""
         given = self.get_params(deep=False)
         settings = {name: given[name] for name in Config().parameters()}
-        settings["backbone_options"] = settings["backbone_options"] or {}
+        for name in ("backbone_options", "augmentation"):
+            settings[name] = {} if settings[name] is None else settings[name]
         return Config.from_parameters(settings)
 
     @property
@@ -316,6 +327,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, targets = as_classes(labels)
         self.seed_ = drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
+        config.augmentation.check_variates(self.n_variates_)
         self.window_length_ = min(config.windows.window_length, max(one.n_samples for one in series))
         if validation is None:
             fraction = config.training.validation_fraction
@@ -358,6 +370,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
+            augmentation=config.augmentation,
             batch_support=support_in_batch(config, self.window_length_, n_series=pool.n_series),
             refresh=epoch_refresh(config, self.window_length_, seed=self.seed_),
             callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from raxss.augmentation import AugmentationConfig, augment
 from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
 from raxss.memory import available_bytes, gigabytes
@@ -30,7 +31,12 @@ logger = logging.getLogger("raxss")
 
 
 def step_bytes(
-    backbone: nn.Module, pool: WindowPool, n_windows: int, *, autocast: torch.dtype | None = None
+    backbone: nn.Module,
+    pool: WindowPool,
+    n_windows: int,
+    *,
+    augmentation: AugmentationConfig | None = None,
+    autocast: torch.dtype | None = None,
 ) -> int:
     """The least memory that one step on so many windows needs.
 
@@ -38,12 +44,16 @@ def step_bytes(
     allocator tells the peak; on a CPU it is what the way forward keeps for the way back.
     """
     n_trial = min(N_TRIAL[pool.device.type], n_windows)
-    few, more = (_bytes_of_a_trial(backbone, pool, n, autocast) for n in (n_trial, 2 * n_trial))
+    few, more = (_bytes_of_a_trial(backbone, pool, n, augmentation, autocast) for n in (n_trial, 2 * n_trial))
     return (more - few) * n_windows // n_trial
 
 
 def _bytes_of_a_trial(
-    backbone: nn.Module, pool: WindowPool, n_windows: int, autocast: torch.dtype | None
+    backbone: nn.Module,
+    pool: WindowPool,
+    n_windows: int,
+    augmentation: AugmentationConfig | None,
+    autocast: torch.dtype | None,
 ) -> int:
     storages: dict[int, int] = {}
 
@@ -59,8 +69,10 @@ def _bytes_of_a_trial(
         if device.type == "cuda":
             held = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
+            # On a CPU the changes leave nothing for the way back, so there they are not asked.
+            seen = windows if augmentation is None else augment(windows, augmentation)
             with mixed_precision(device, autocast):
-                logits = backbone(windows)
+                logits = backbone(seen)
             logits.float().sum().backward()
             n_bytes = torch.cuda.max_memory_allocated(device) - held
             backbone.zero_grad(set_to_none=True)
@@ -76,13 +88,20 @@ def _bytes_of_a_trial(
     return n_bytes
 
 
-def check_step_memory(backbone: nn.Module, pool: WindowPool, config: TrainingConfig) -> None:
+def check_step_memory(
+    backbone: nn.Module,
+    pool: WindowPool,
+    config: TrainingConfig,
+    augmentation: AugmentationConfig | None = None,
+) -> None:
     """Refuse a batch that cannot fit into memory before the first epoch, and warn of one that hardly can."""
     free = available_bytes(pool.device)
     if free is None:
         return
     n_windows = min(config.batch_size, len(pool))
-    needed = step_bytes(backbone, pool, n_windows, autocast=autocast_type(config, pool.device))
+    needed = step_bytes(
+        backbone, pool, n_windows, augmentation=augmentation, autocast=autocast_type(config, pool.device)
+    )
     if PEAK_OF_A_STEP * needed <= free:
         return
     told = (

@@ -2,7 +2,8 @@
 
     a batch of windows -> logits -> weights, series probabilities (Eqs. 2-3) -> loss -> theta, tau
 
-`take_step` is the body of Alg. 1's loop. On a GPU it is recorded once and replayed.
+`take_step` is the body of Alg. 1's loop; where augmentation is asked for, windows are changed at random first. On a
+GPU it is recorded once and replayed.
 Next: training.py takes one step after the other.
 """
 
@@ -26,6 +27,7 @@ from raxss.aggregation import (
     series_probability,
     window_weights,
 )
+from raxss.augmentation import AugmentationConfig, augment
 from raxss.backbones import logits_and_features
 from raxss.config import TrainingConfig
 from raxss.feature_heads import FeatureHeads
@@ -126,6 +128,7 @@ def take_step(
     indices: Tensor,  # (batch,)
     *,
     config: TrainingConfig,
+    augmentation: AugmentationConfig | None = None,
     batch_support: BatchSupport | None = None,
     autocast: torch.dtype | None = None,
 ) -> Tensor:  # ()
@@ -133,11 +136,13 @@ def take_step(
 
     Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor, in the space of the signal, theta, so it was done
     before the first epoch and lies in ``pool.influence``; support in feature space is put there epoch by epoch
-    (refreshing.py). With ``batch_support`` it is done here, among the batch's windows.
+    (refreshing.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
+    features of what ``augmentation`` made of them, which is all that the network sees.
     """
     batch = pool.take(indices)
+    windows = batch.windows if augmentation is None else augment(batch.windows, augmentation)
     with mixed_precision(pool.device, autocast):
-        logits, features = learner.scored(batch.windows)  # Y_i <- f_theta(w) for all series at once
+        logits, features = learner.scored(windows)  # Y_i <- f_theta(w) for all series at once
     loss = batch_loss(  # Aggregate, then the loss over the series present
         logits.float(),
         batch_influence(learner.heads, batch, features, batch_support),
@@ -222,6 +227,7 @@ def step_for(
     optimizer: torch.optim.Optimizer,
     *,
     config: TrainingConfig,
+    augmentation: AugmentationConfig | None = None,
     batch_support: BatchSupport | None = None,
     autocast: torch.dtype | None = None,
 ) -> Callable[[Tensor], Tensor]:
@@ -231,7 +237,14 @@ def step_for(
     its attribute ``capturable`` tells that.
     """
     step: Callable[[Tensor], Tensor] = partial(
-        take_step, learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast
+        take_step,
+        learner,
+        pool,
+        optimizer,
+        config=config,
+        augmentation=augmentation,
+        batch_support=batch_support,
+        autocast=autocast,
     )
     on_gpu = pool.device.type == "cuda" and not pool.on_host
     if on_gpu and getattr(learner.backbone, "capturable", False):

@@ -31,6 +31,7 @@ from raxss.aggregation import (
     series_probability,
     window_weights,
 )
+from raxss.augmentation import AugmentationConfig
 from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint
 from raxss.config import TrainingConfig
 from raxss.errors import TrainingError
@@ -164,6 +165,7 @@ def train(
     fingerprint: str,
     checkpoint: Path | None = None,
     resume: bool = False,
+    augmentation: AugmentationConfig | None = None,
     batch_support: BatchSupport | None = None,
     refresh: Refresh | None = None,
     callbacks: Sequence[Callback] = (),
@@ -181,6 +183,8 @@ def train(
     resume
         Go on from that file if it is there. The result is bit for bit that of an uninterrupted run on the
         same device with the same number of threads.
+    augmentation
+        How the windows of a step are changed at random. Validation sees them as they are.
     refresh
         Writes supports that depend on the weights into the pools: before the first epoch and after every one.
     """
@@ -192,10 +196,18 @@ def train(
         logger.info("resuming after epoch %d of %d", progress.epoch, config.max_epochs)
     if progress.epoch < config.max_epochs:
         with memory_that_ends_is_told(config, device):
-            check_step_memory(learner.backbone, pool, config)
+            check_step_memory(learner.backbone, pool, config, augmentation)
         tell_lonely_windows(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
-    step = step_for(learner, pool, optimizer, config=config, batch_support=batch_support, autocast=autocast)
+    step = step_for(
+        learner,
+        pool,
+        optimizer,
+        config=config,
+        augmentation=augmentation,
+        batch_support=batch_support,
+        autocast=autocast,
+    )
     interrupted = False
 
     def refreshed() -> None:
@@ -290,7 +302,7 @@ def _one_epoch(
             callback.on_step(epoch, step)
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(epoch_seed(seed, epoch))  # dropout
+        torch.manual_seed(epoch_seed(seed, epoch))  # dropout and augmentation
         loss = train_epoch(
             step,
             learner,
@@ -328,5 +340,5 @@ def refuse_divergence(loss: float, epoch: int, config: TrainingConfig) -> None:
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """What dropout is drawn from in an epoch."""
+    """What dropout and augmentation are drawn from in an epoch."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

@@ -1,0 +1,293 @@
+"""Which changes of a training window leave its class as it is?
+
+    windows (batch, n_variates, length) -> what is drawn for each -> windows of the same shape, changed
+
+Every step draws anew for every window, on the device, and in training only: validation and prediction see
+windows as they are. So does retrieval in the signal, whose support belongs to the series. Features that a step
+itself looks at (``refresh="batch"``, a gate) are those of the changed windows.
+Next: config.py has the settings as a stage; stepping.py changes a batch before the network sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from raxss.errors import ConfigError
+
+#: The most that a number may be, and what it is.
+MEANINGS: Mapping[str, tuple[float, str]] = MappingProxyType(
+    {
+        "flip": (1.0, "the probability that a window changes sign"),
+        "reverse": (1.0, "the probability that a window runs backwards"),
+        "gain": (3.0, "the deviation of the logarithm of a window's factor"),
+        "noise": (1e6, "the largest deviation of added noise, in units of the scaled signal"),
+        "stretch": (0.9, "the share by which time is stretched or squeezed at most"),
+        "mask": (0.9, "the largest share of a window that is hidden"),
+        "rotate": (math.pi, "the deviation of an angle in radians; a degree is 0.01745"),
+        "drop": (0.9, "the probability that a variate is silent for a window"),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentationConfig:
+    """How training windows are changed at random; 0 of everything: not at all.
+
+    Examples
+    --------
+    >>> AugmentationConfig(flip=0.5, stretch=0.1).flip
+    0.5
+    >>> AugmentationConfig(rotate=15)
+    Traceback (most recent call last):
+    ...
+    raxss.errors.ConfigError: augmentation.rotate must be a number from 0 to 3.14159, got 15. It is the ...
+    """
+
+    flip: float = 0.0  # probability that the sign of all variates changes
+    reverse: float = 0.0  # probability that time runs backwards
+    gain: float = 0.0  # deviation of the logarithm of a factor; 0.1: mostly within a fifth
+    noise: float = 0.0  # white, of a deviation between 0 and this, in units of the scaled signal
+    stretch: float = 0.0  # time runs 1 - x to 1 + x times as fast
+    mask: float = 0.0  # a stretch of up to this share of the window is hidden
+    mirror: Sequence[int] = ()  # variates whose signs change together in every second window: left, right
+    rotate: float = 0.0  # deviation in radians of a turn of the variates, three by three: axes of a sensor
+    drop: float = 0.0  # probability, for each variate, that it is 0
+
+    def __post_init__(self) -> None:
+        for name, (most, meaning) in MEANINGS.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and 0 <= value <= most):
+                raise ConfigError(
+                    f"augmentation.{name} must be a number from 0 to {most:g}, got {value!r}. It is {meaning}."
+                )
+        if not _is_list_of_variates(self.mirror):
+            raise ConfigError(
+                f"augmentation.mirror must be a list of variates, numbered from 0, each once, got {self.mirror!r}. "
+                "They are those whose signs change where left and right are exchanged."
+            )
+        object.__setattr__(self, "mirror", tuple(self.mirror))  # a file gives a list
+
+    def check_variates(self, n_variates: int) -> None:
+        """Refuse changes that series with so many variates cannot bear.
+
+        >>> AugmentationConfig(mirror=[0, 4, 5]).check_variates(6)
+        """
+        absent = [variate for variate in self.mirror if variate >= n_variates]
+        if absent:
+            raise ConfigError(
+                f"augmentation.mirror names variate {absent[0]}, but the series have {n_variates}, numbered from "
+                f"0 to {n_variates - 1}. Leave it out."
+            )
+        if self.rotate > 0 and n_variates % 3:
+            raise ConfigError(
+                f"augmentation.rotate turns variates three by three, but the series have {n_variates}. Set "
+                "rotate = 0, or select variates that are the axes of sensors."
+            )
+
+
+def _is_list_of_variates(value: object) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    whole = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
+    return whole and len(set(value)) == len(value)
+
+
+def augment(
+    windows: Tensor,  # (batch, n_variates, length)
+    settings: AugmentationConfig,
+) -> Tensor:  # (batch, n_variates, length)
+    """Change each window at random, by torch's default generator; without any setting, windows and generator stay.
+
+    Notes
+    -----
+    All in float32 (bfloat16 has 8 bits), without asking the device for a number, so that a step that begins with
+    this can be recorded as a CUDA graph, and by operations that give the same bits every time.
+
+    Examples
+    --------
+    >>> windows = torch.tensor([[[1.0, 2.0, 3.0]]])
+    >>> augment(windows, AugmentationConfig(flip=1.0, reverse=1.0))
+    tensor([[[-3., -2., -1.]]])
+    >>> augment(windows, AugmentationConfig()) is windows
+    True
+    """
+    return changed(windows, drawn(windows, settings))
+
+
+def drawn(windows: Tensor, settings: AugmentationConfig) -> dict[str, Tensor]:
+    """What chance says for each of these windows, by kind of change, in the order in which they are made.
+
+    Examples
+    --------
+    >>> drawn(torch.zeros(4, 6, 100), AugmentationConfig(gain=0.1, drop=0.2))["drop"].shape
+    torch.Size([4, 6])
+    """
+    n_windows, n_variates, _ = windows.shape
+    device, draws = windows.device, dict[str, Tensor]()
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(n_windows, *shape, device=device)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(n_windows, *shape, device=device)
+
+    if settings.stretch:
+        draws["stretch"] = 1 + settings.stretch * (2 * uniform() - 1)
+    if settings.mirror:
+        signs, sign = torch.ones(n_windows, n_variates, device=device), signs_of(uniform() < 0.5)
+        for variate in settings.mirror:  # a list as an index would be copied to the device
+            signs[:, variate] = sign
+        draws["mirror"] = signs
+    if settings.rotate:
+        draws["rotate"] = rotations(normal(3), settings.rotate * normal())
+    if settings.reverse:
+        draws["reverse"] = uniform() < settings.reverse
+    if settings.flip:
+        draws["flip"] = signs_of(uniform() < settings.flip)
+    if settings.gain:
+        draws["gain"] = torch.exp(settings.gain * normal())
+    if settings.mask:
+        share = settings.mask * uniform()
+        begin = (1 - share) * uniform()
+        draws["mask"] = torch.stack([begin, begin + share], dim=1)
+    if settings.drop:
+        draws["drop"] = uniform(n_variates) < settings.drop
+    if settings.noise:
+        draws["noise"] = settings.noise * uniform(1, 1) * torch.randn_like(windows)
+    return draws
+
+
+def changed(windows: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
+    """Make the changes that were `drawn`, one after the other.
+
+    >>> changed(torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), {"flip": torch.tensor([1, -1])})[:, 0]
+    tensor([[ 1.,  2.],
+            [-3., -4.]])
+    """
+    for kind, draw in draws.items():
+        windows = CHANGES[kind](windows, draw)
+    return windows
+
+
+def signs_of(chosen: Tensor) -> Tensor:
+    """-1 where chosen, 1 elsewhere.
+
+    >>> signs_of(torch.tensor([True, False]))
+    tensor([-1.,  1.])
+    """
+    return 1 - 2 * chosen.float()
+
+
+def rotations(
+    axes: Tensor,  # (batch, 3), of any length
+    angles: Tensor,  # (batch,)
+) -> Tensor:  # (batch, 3, 3)
+    """The matrices that turn by these angles, in radians, about these axes (Rodrigues).
+
+    R = cos a · I + sin a · [u]× + (1 - cos a) · u uᵀ
+
+    >>> rotations(torch.tensor([[0.0, 0.0, 2.0]]), torch.tensor([torch.pi / 2])).round(decimals=3)[0] + 0.0
+    tensor([[ 0., -1.,  0.],
+            [ 1.,  0.,  0.],
+            [ 0.,  0.,  1.]])
+    """
+    unit = F.normalize(axes, dim=1)
+    x, y, z = unit.unbind(dim=1)
+    zero = torch.zeros_like(x)
+    across = torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=1).unflatten(1, (3, 3))
+    outer = unit[:, :, None] * unit[:, None, :]
+    cos, sin = angles.cos()[:, None, None], angles.sin()[:, None, None]
+    return cos * torch.eye(3, device=axes.device) + sin * across + (1 - cos) * outer
+
+
+# The changes: windows (batch, n_variates, length), and what was drawn for them -> windows ------------------------
+
+
+def stretched(windows: Tensor, speeds: Tensor) -> Tensor:
+    """Time runs so many times as fast about a window's middle; read between samples on a straight line.
+
+    Where it would run out of the window, it turns round at the end: as a mirror shows it.
+    """
+    n_variates, length = windows.shape[1:]
+    last = length - 1
+    from_middle = torch.arange(length, device=windows.device) - last / 2
+    places = (from_middle * speeds[:, None, None] + last / 2).abs()  # (batch, 1, length)
+    places = last - (last - places).abs()
+    before = places.floor().clamp(0, last)
+    share = places - before
+    index = before.long().expand(-1, n_variates, -1)
+    following = (index + 1).clamp(max=last)
+    return windows.gather(2, index) * (1 - share) + windows.gather(2, following) * share
+
+
+def mirrored(windows: Tensor, signs: Tensor) -> Tensor:
+    """Each variate of each window times its sign, ``(batch, n_variates)``."""
+    return windows * signs[:, :, None]
+
+
+def rotated(windows: Tensor, matrices: Tensor) -> Tensor:
+    """Variates three by three, all by the window's matrix ``(batch, 3, 3)``: sensors that share their axes.
+
+    Summed by hand: a matrix product may be taken in fewer bits on a GPU.
+    """
+    axes = windows.unflatten(1, (-1, 3)).unbind(dim=2)  # x, y, z: (batch, n_variates / 3, length)
+    columns = matrices[:, None, :, :, None].unbind(dim=3)  # (batch, 1, 3, 1)
+    turned = sum(column * axis[:, :, None] for column, axis in zip(columns, axes, strict=True))
+    assert isinstance(turned, Tensor), "there are three"
+    return turned.flatten(1, 2)
+
+
+def reversed_in_time(windows: Tensor, chosen: Tensor) -> Tensor:
+    """Backwards where ``chosen (batch,)``."""
+    return torch.where(chosen[:, None, None], windows.flip(-1), windows)
+
+
+def amplified(windows: Tensor, factors: Tensor) -> Tensor:
+    """Each window times its factor, ``(batch,)``; a sign is one too."""
+    return windows * factors[:, None, None]
+
+
+def masked(windows: Tensor, spans: Tensor) -> Tensor:
+    """Hide what lies between two shares of the window's length, ``(batch, 2)``, in all variates.
+
+    What is hidden takes the variate's mean over the window, not 0: where a window rides on a slow wave, 0 would
+    be a step that no recording has.
+    """
+    length = windows.shape[2]
+    middles = (torch.arange(length, device=windows.device) + 0.5) / length  # of samples
+    begin, end = spans[:, None, :, None].unbind(dim=2)
+    hidden = (middles >= begin) & (middles < end)  # (batch, 1, length)
+    return torch.where(hidden, windows.mean(dim=2, keepdim=True), windows)
+
+
+def silenced(windows: Tensor, chosen: Tensor) -> Tensor:
+    """0 where a variate is ``chosen (batch, n_variates)``, its level included: as if its sensor were not there."""
+    return windows.masked_fill(chosen[:, :, None], 0.0)
+
+
+def with_noise(windows: Tensor, noise: Tensor) -> Tensor:
+    """The sum of both."""
+    return windows + noise
+
+
+CHANGES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
+    {
+        "stretch": stretched,
+        "mirror": mirrored,
+        "rotate": rotated,
+        "reverse": reversed_in_time,
+        "flip": amplified,
+        "gain": amplified,
+        "mask": masked,
+        "drop": silenced,
+        "noise": with_noise,
+    }
+)

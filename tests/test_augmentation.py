@@ -1,0 +1,410 @@
+"""Random changes of training windows: each against a plain loop, what it keeps, and whom it does not touch."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.transform import Rotation
+from torch import nn
+
+import naive
+from raxss import Config, RAxSSClassifier
+from raxss.augmentation import (
+    CHANGES,
+    MEANINGS,
+    AugmentationConfig,
+    amplified,
+    augment,
+    drawn,
+    masked,
+    reversed_in_time,
+    rotated,
+    rotations,
+    stretched,
+)
+from raxss.config import TrainingConfig
+from raxss.errors import ConfigError
+from raxss.stepping import Learner, step_for
+from raxss.training import train
+from test_training import LENGTH, Watcher, toy_learner, toy_pool
+from toys import SMALL, Tiny, assert_same_bits, waves, weights_of
+
+KINDS = {
+    "flip": 0.5,
+    "reverse": 0.5,
+    "gain": 0.3,
+    "noise": 0.1,
+    "stretch": 0.3,
+    "mask": 0.4,
+    "mirror": (0, 4, 5),
+    "rotate": 0.5,
+    "drop": 0.3,
+}
+ALL = AugmentationConfig(**KINDS)
+
+
+def windows_of(rng, n_windows=12, n_variates=6, length=40):
+    samples = rng.normal(size=(n_windows, n_variates, length)) + 3 * rng.normal(
+        size=(n_windows, n_variates, 1)
+    )
+    return torch.from_numpy(samples.astype(np.float32))
+
+
+def test_every_kind_is_tried_here_and_can_be_made():
+    settings = {one.name for one in dataclasses.fields(AugmentationConfig)}
+    assert set(KINDS) == settings == set(CHANGES) == {*MEANINGS, "mirror"}
+
+
+# Against the plain loop ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [40, 41, 2, 1])
+@pytest.mark.parametrize("kind", [*KINDS, "all"])
+def test_a_change_is_what_the_plain_loop_makes_of_the_same_draws(rng, kind, length):
+    settings = ALL if kind == "all" else AugmentationConfig(**{kind: KINDS[kind]})
+    windows = windows_of(rng, length=length)
+    torch.manual_seed(3)
+    draws = drawn(windows, settings)
+    torch.manual_seed(3)
+    found = augment(windows, settings)
+    assert set(draws) == (set(KINDS) if kind == "all" else {kind})
+    expected = naive.augmented(windows.numpy(), {name: one.numpy() for name, one in draws.items()})
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
+
+
+def test_windows_that_are_given_stay_as_they_were(rng):
+    windows = windows_of(rng)
+    before = windows.clone()
+    augment(windows, ALL)
+    assert torch.equal(windows, before)
+
+
+def test_rotations_are_those_of_scipy(rng):
+    axes, angles = rng.normal(size=(50, 3)), rng.normal(size=50)
+    found = rotations(torch.from_numpy(axes), torch.from_numpy(angles)).numpy()
+    vectors = axes / np.linalg.norm(axes, axis=1, keepdims=True) * angles[:, None]
+    np.testing.assert_allclose(found, Rotation.from_rotvec(vectors).as_matrix(), atol=1e-12)
+
+
+# What each keeps ----------------------------------------------------------------------------------------------
+
+
+def test_twice_flipped_or_reversed_is_as_it_was(rng):
+    windows, chosen = windows_of(rng), torch.arange(12) % 3 == 0
+    signs = 1 - 2.0 * chosen
+    assert torch.equal(amplified(amplified(windows, signs), signs), windows)
+    assert torch.equal(reversed_in_time(reversed_in_time(windows, chosen), chosen), windows)
+    changes = (amplified(windows, signs), reversed_in_time(windows, chosen))
+    for one in changes:
+        assert torch.equal((one != windows).flatten(1).any(dim=1), chosen)
+
+
+def test_a_turn_keeps_the_length_of_every_triple_and_the_angle_between_two_sensors(rng):
+    windows = windows_of(rng).double()
+    turned = rotated(windows, drawn(windows, AugmentationConfig(rotate=1.0))["rotate"].double())
+    first, second = windows[:, :3], windows[:, 3:]
+    first_turned, second_turned = turned[:, :3], turned[:, 3:]
+    torch.testing.assert_close(first_turned.norm(dim=1), first.norm(dim=1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(second_turned.norm(dim=1), second.norm(dim=1), rtol=1e-5, atol=1e-5)
+    between = (first * second).sum(1)
+    torch.testing.assert_close((first_turned * second_turned).sum(1), between, rtol=1e-5, atol=1e-4)
+    assert not torch.allclose(turned, windows, atol=0.1)
+
+
+@pytest.mark.parametrize("speed", [0.8, 1.0, 1.15])
+def test_a_stretched_sine_has_the_frequency_that_was_drawn(speed):
+    """Zero crossings of a sine of 32 periods, counted in the middle half, which no reflection reaches."""
+    time = torch.arange(2048, dtype=torch.float64)
+    window = torch.sin(2 * math.pi * 32 * time / 2048 + 0.3)[None, None]
+    middle = stretched(window, torch.tensor([speed], dtype=torch.float64))[0, 0, 512:1536]
+    crossings = torch.nonzero(middle[1:].sign() != middle[:-1].sign())[:, 0]
+    period = 2 * float(crossings[-1] - crossings[0]) / (len(crossings) - 1)
+    assert 2048 / period == pytest.approx(32 * speed, rel=0.01)
+
+
+def test_a_stretch_by_one_is_nothing_and_ends_are_reflected():
+    ramp = torch.arange(9.0)[None, None]
+    assert torch.equal(stretched(ramp, torch.ones(1)), ramp)
+    twice = [0 + abs(4 + 2 * (place - 4)) for place in range(9)]
+    twice = [8 - abs(8 - place) for place in twice]
+    assert stretched(ramp, torch.tensor([2.0]))[0, 0].tolist() == twice == [4, 2, 0, 2, 4, 6, 8, 6, 4]
+
+
+def test_a_mask_hides_the_share_that_was_drawn_in_one_piece_at_the_level_of_the_window(rng):
+    windows = windows_of(rng, n_windows=400, length=200)
+    spans = drawn(windows, AugmentationConfig(mask=0.4))["mask"]
+    found = masked(windows, spans)
+    hidden = found != windows
+    assert torch.equal(hidden, hidden[:, :1].expand_as(hidden))  # in all variates at once
+    counts, share = hidden[:, 0].sum(dim=1), spans[:, 1] - spans[:, 0]
+    assert ((counts - 200 * share).abs() <= 1).all()
+    edges = (hidden[:, 0, 1:] != hidden[:, 0, :-1]).sum(dim=1)
+    assert edges.max() == 2  # one piece
+    assert float(share.max()) <= 0.4
+    assert float(share.mean()) == pytest.approx(0.2, abs=0.03)
+    level = windows.mean(dim=2, keepdim=True).expand_as(windows)
+    assert torch.equal(found[hidden], level[hidden])
+
+
+def test_the_shares_of_windows_that_change_are_those_asked_for():
+    torch.manual_seed(0)
+    windows = torch.randn(20_000, 2, 4)
+    settings = AugmentationConfig(
+        flip=0.2, reverse=0.7, mirror=[1], drop=0.1, gain=0.25, noise=0.3, stretch=0.2
+    )
+    draws = drawn(windows, settings)
+    assert float((draws["flip"] < 0).float().mean()) == pytest.approx(0.2, abs=0.01)
+    assert float(draws["reverse"].float().mean()) == pytest.approx(0.7, abs=0.01)
+    assert (draws["mirror"][:, 0] == 1).all()
+    assert float((draws["mirror"][:, 1] < 0).float().mean()) == pytest.approx(0.5, abs=0.01)
+    assert draws["drop"].float().mean(dim=0).tolist() == pytest.approx([0.1, 0.1], abs=0.01)
+    assert float(draws["gain"].log().std()) == pytest.approx(0.25, abs=0.01)
+    # the variance of noise whose deviation is uniform from 0 to x is x² / 3
+    assert float(draws["noise"].var()) == pytest.approx(0.3**2 / 3, rel=0.05)
+    assert float(draws["stretch"].min()) == pytest.approx(0.8, abs=0.001)
+    assert float(draws["stretch"].max()) == pytest.approx(1.2, abs=0.001)
+
+
+def test_the_angle_of_a_turn_has_the_deviation_that_was_asked_for():
+    matrices = drawn(torch.zeros(20_000, 3, 1), AugmentationConfig(rotate=0.25))["rotate"]
+    angles = Rotation.from_matrix(matrices.double().numpy()).magnitude()
+    assert np.sqrt((angles**2).mean()) == pytest.approx(0.25, abs=0.005)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_draws_differ_between_windows_and_between_steps(rng, kind):
+    same = windows_of(rng, n_windows=1).repeat(64, 1, 1)
+    settings = AugmentationConfig(**{kind: KINDS[kind]})
+    first, second = augment(same, settings), augment(same, settings)
+    assert len(torch.unique(first, dim=0)) > 1
+    assert not torch.equal(first, second)
+
+
+# Nothing asked for, nothing done ------------------------------------------------------------------------------
+
+
+def test_without_settings_nothing_is_drawn_and_the_windows_are_the_same_object(rng):
+    windows = windows_of(rng)
+    before = torch.get_rng_state()
+    assert augment(windows, AugmentationConfig()) is windows
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_training_without_augmentation_is_bit_for_bit_what_it_was_without_the_stage(rng):
+    pool, ends = toy_pool(rng), []
+    for augmentation in (None, AugmentationConfig()):
+        learner = toy_learner()
+        train(
+            learner,
+            pool,
+            None,
+            config=TrainingConfig(batch_size=32, max_epochs=2),
+            seed=1,
+            fingerprint="toy",
+            augmentation=augmentation,
+        )
+        ends.append(weights_of(learner))
+    assert_same_bits(*ends)
+
+
+# In training --------------------------------------------------------------------------------------------------
+
+
+class Listener(nn.Module):
+    """Notes what it is shown, in which mode, and under which precision."""
+
+    def __init__(self, n_variates=1):
+        super().__init__()
+        self.head, self.shown = nn.Linear(n_variates * LENGTH, 1), []
+
+    def forward(self, windows):
+        self.shown.append((self.training, windows.clone()))
+        return self.head(windows.flatten(1))
+
+
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16])
+def test_a_step_shows_the_network_changed_windows_in_full_precision(rng, autocast):
+    pool = toy_pool(rng, n_variates=6)
+    learner = Learner(Listener(6), temperature=0.1, learned=False).train()
+    optimizer, indices = torch.optim.SGD(learner.parameters(), lr=0.0), torch.arange(20)
+    step = step_for(learner, pool, optimizer, config=TrainingConfig(), augmentation=ALL, autocast=autocast)
+    torch.manual_seed(4)
+    step(indices)
+    torch.manual_seed(4)
+    ((_, shown),) = learner.backbone.shown
+    assert torch.equal(shown, augment(pool.gather(indices), ALL))
+    assert shown.dtype == torch.float32
+
+
+def test_support_within_a_batch_is_that_of_the_signal_as_it_is(rng):
+    pool, seen = toy_pool(rng), []
+
+    def support(batch, compared):
+        seen.append(batch.windows.clone())
+        return batch.influence
+
+    learner = Learner(Listener(), temperature=0.1, learned=False).train()
+    optimizer, indices = torch.optim.SGD(learner.parameters(), lr=0.0), torch.arange(20)
+    settings = AugmentationConfig(flip=1.0, noise=0.5)
+    config = TrainingConfig(series_loss_weight=1.0)
+    step_for(learner, pool, optimizer, config=config, augmentation=settings, batch_support=support)(indices)
+    assert torch.equal(seen[0], pool.gather(indices))
+    assert not torch.equal(learner.backbone.shown[0][1], seen[0])
+
+
+def test_validation_sees_windows_as_they_are(rng):
+    pools = toy_pool(rng), toy_pool(rng)
+    learner = Learner(Listener(), temperature=0.1, learned=False)
+    config = TrainingConfig(batch_size=32, max_epochs=2)
+    settings = AugmentationConfig(flip=0.5, noise=0.1)
+    train(learner, *pools, config=config, seed=1, fingerprint="toy", augmentation=settings)
+    as_they_are = {
+        tuple(one) for pool in pools for one in pool.gather(torch.arange(len(pool)))[:, 0].tolist()
+    }
+    unchanged = {True: 0, False: 0}
+    counts = {True: 0, False: 0}
+    for training, windows in learner.backbone.shown[
+        2:
+    ]:  # the first two are the trial of how much memory it takes
+        counts[training] += len(windows)
+        unchanged[training] += sum(tuple(one) in as_they_are for one in windows[:, 0].tolist())
+    assert counts == {True: 2 * len(pools[0]), False: 2 * len(pools[1])}
+    assert unchanged == {True: 0, False: counts[False]}
+
+
+def test_the_same_seed_gives_the_same_fit_and_augmentation_another(rng):
+    series = waves(rng, n_variates=6)
+    kinds = KINDS | {"mirror": [0, 4]}
+    fits = [
+        RAxSSClassifier(Tiny, augmentation=one, **SMALL).fit(series).predict_proba(series)
+        for one in (kinds, kinds, None)
+    ]
+    np.testing.assert_array_equal(fits[0], fits[1])
+    assert np.abs(fits[0] - fits[2]).max() > 1e-3
+
+
+def test_classes_that_are_told_apart_by_their_sign_cannot_be_learned_from_flipped_windows(rng):
+    bump = np.exp(-(((np.arange(64) - 32) / 6.0) ** 2))
+    series = [np.tile(bump * (1 if k % 2 else -1), 3) + 0.1 * rng.normal(size=192) for k in range(24)]
+    labels = [k % 2 for k in range(24)]
+    settings = SMALL | {"window_length": 64, "stride": 64, "max_epochs": 20, "weighting": "uniform"}
+    losses = []
+    for augmentation in (None, {"flip": 0.5}):
+        model = RAxSSClassifier(Tiny, augmentation=augmentation, batch_size=8, lr=1e-2, **settings)
+        losses.append(model.fit(series, labels).history_["train_loss"].iloc[-1])
+    assert losses[0] < 0.1
+    assert losses[1] > 0.6  # a coin's is log 2, .693
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_killed_and_resumed_with_augmentation_ends_bit_for_bit_where_it_would_have(rng, tmp_path, device):
+    pools = toy_pool(rng, device), toy_pool(rng, device)
+    one_variate = {name: value for name, value in KINDS.items() if name != "rotate"} | {"mirror": [0]}
+    arguments = {
+        "config": TrainingConfig(batch_size=32, max_epochs=4, lr=1e-2, patience=0),
+        "seed": 3,
+        "fingerprint": "toy",
+        "augmentation": AugmentationConfig(**one_variate),
+    }
+    whole = toy_learner(device=device)
+    expected = train(whole, *pools, **arguments)
+    path = tmp_path / "run.checkpoint"
+    for stop in (1, 3):
+        watcher = Watcher(stop_after_epoch=stop, error=SystemExit)
+        with pytest.raises(SystemExit):
+            train(
+                toy_learner(device=device),
+                *pools,
+                checkpoint=path,
+                resume=True,
+                callbacks=[watcher],
+                **arguments,
+            )
+    resumed = toy_learner(seed=99, device=device)
+    found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
+    assert_same_bits(weights_of(whole), weights_of(resumed))
+    losses = [[row["train_loss"] for row in one.history] for one in (found, expected)]
+    assert losses[0] == losses[1]
+
+
+def test_a_model_folder_and_its_card_tell_how_windows_were_changed(rng, tmp_path):
+    series = waves(rng, n_variates=3)
+    model = RAxSSClassifier(augmentation={"flip": 0.5, "mirror": [0, 2]}, **SMALL).fit(series)
+    again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"), device="cpu")
+    assert again.config == model.config
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "stride 8; in training changed at random by flip 0.5, mirror 0 and 2\n" in card
+    plain = RAxSSClassifier(**SMALL).fit(series).save_pretrained(tmp_path / "plain")
+    assert "at random" not in (plain / "README.md").read_text()
+
+
+# Settings -----------------------------------------------------------------------------------------------------
+
+
+def test_the_stage_is_a_section_in_a_file_and_a_mapping_in_the_estimator():
+    text = "[augmentation]\nflip = 0.5\nmirror = [0, 4, 5]"
+    config = Config.from_toml(text)
+    assert config.augmentation == AugmentationConfig(flip=0.5, mirror=[0, 4, 5])
+    assert config.parameters()["augmentation"] == {"flip": 0.5, "mirror": (0, 4, 5)}
+    assert RAxSSClassifier(augmentation={"flip": 0.5, "mirror": [0, 4, 5]}).config == config
+    assert RAxSSClassifier.from_config(config).config == config
+
+
+def test_a_file_adds_to_what_it_starts_from_and_the_estimator_replaces_it():
+    start = Config.from_toml("[augmentation]\nflip = 0.5")
+    added = Config.from_toml("[augmentation]\nnoise = 0.1", start=start)
+    assert added.parameters()["augmentation"] == {"flip": 0.5, "noise": 0.1}
+    replaced = RAxSSClassifier.from_config(start, augmentation={"noise": 0.1})
+    assert replaced.config.parameters()["augmentation"] == {"noise": 0.1}
+
+
+def test_settings_that_change_nothing_have_the_hash_from_before_there_were_any():
+    assert Config.preset("paper").hash == "d03895445e62"
+    nothing = Config.preset("paper").updated({"augmentation": {"flip": 0.0, "mirror": []}})
+    assert nothing.hash == "d03895445e62"
+    hashes = {Config(augmentation=AugmentationConfig(**{name: value})).hash for name, value in KINDS.items()}
+    assert len(hashes | {Config().hash}) == len(KINDS) + 1
+
+
+def test_numbers_of_numpy_become_plain_ones():
+    config = Config.from_parameters({"augmentation": {"flip": np.float32(0.5)}})
+    assert type(config.augmentation.flip) is float
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"flp": 0.5}, r"unknown setting 'augmentation\.flp'; did you mean 'flip'"),
+        ("flip", r"augmentation must be a mapping .* got 'flip'\. Known: flip, reverse, "),
+        ({"flip": 1.5}, r"augmentation\.flip must be a number from 0 to 1, got 1\.5.* probability"),
+        ({"reverse": -0.1}, r"augmentation\.reverse .* got -0\.1"),
+        ({"gain": math.nan}, r"augmentation\.gain .* got nan"),
+        ({"noise": math.inf}, r"augmentation\.noise .* got inf"),
+        ({"stretch": True}, r"augmentation\.stretch .* from 0 to 0\.9, got True"),
+        ({"mask": "a third"}, r"augmentation\.mask .* got 'a third'"),
+        ({"rotate": 15}, r"augmentation\.rotate .* to 3\.14159, got 15\. .*radians"),
+        ({"drop": 1.0}, r"augmentation\.drop .* to 0\.9, got 1\.0"),
+        ({"mirror": 2}, r"augmentation\.mirror must be a list of variates.* got 2\."),
+        ({"mirror": [0, 0]}, r"augmentation\.mirror .* got \[0, 0\]"),
+        ({"mirror": [-1]}, r"augmentation\.mirror .* got \[-1\]"),
+        ({"mirror": [True]}, r"augmentation\.mirror .* got \[True\]"),
+    ],
+)
+def test_a_kind_that_is_wrong_is_named_with_its_value(given, message):
+    with pytest.raises(ConfigError, match=message):
+        _ = RAxSSClassifier(augmentation=given).config
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"mirror": [0, 4]}, r"mirror names variate 4, but the series have 4, numbered from 0 to 3"),
+        ({"rotate": 0.1}, r"rotate turns variates three by three, but the series have 4\."),
+    ],
+)
+def test_variates_that_are_not_there_are_refused_before_training(rng, given, message):
+    with pytest.raises(ConfigError, match=message):
+        RAxSSClassifier(augmentation=given, **SMALL).fit(waves(rng, n_variates=4))
