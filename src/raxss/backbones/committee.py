@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.backbones.protocol import build_backbone, features_of, logits_and_features, register_backbone
+from raxss.backbones.protocol import build_backbone, features_of, register_backbone
 from raxss.backbones.sizes import check_at_most
 from raxss.errors import ConfigError
 
@@ -59,7 +59,9 @@ class Committee(nn.Module):
         super().__init__()
         own: Sequence[Mapping[str, Any]] = [{}] * members if isinstance(members, int) else members
         if not own:
-            raise ConfigError(f"members is {members!r}; a committee has at least one. Give a number, or a list.")
+            raise ConfigError(
+                f"members is {members!r}; a committee has at least one. Give a number, or a list."
+            )
         if of == "committee":
             raise ConfigError("a committee cannot be made of committees. Set of to another backbone.")
         check_at_most(n_blocks=len(own))

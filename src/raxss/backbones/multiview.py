@@ -91,7 +91,9 @@ class MultiView(nn.Module):
         if "textures" in views and window_length >= SHORTEST_FOR_SHARES:
             made["textures"] = Textures(n_channels, window_length, n_dilations, n_cuts, d_textures, dropout)
         if not made:
-            raise ConfigError(f"views {list(views)} leave nothing to read a window of {window_length} samples with.")
+            raise ConfigError(
+                f"views {list(views)} leave nothing to read a window of {window_length} samples with."
+            )
         self.views = nn.ModuleDict(made)
         self.dropout = nn.Dropout(dropout)
         self.d = sum(view.d for view in made.values())  # type: ignore[misc]
@@ -99,7 +101,9 @@ class MultiView(nn.Module):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
-        with torch.autocast(windows.device.type, enabled=False):  # differences need more than bfloat16's 8 bits
+        with torch.autocast(
+            windows.device.type, enabled=False
+        ):  # differences need more than bfloat16's 8 bits
             windows = windows.float()
             channels = with_derivatives(windows, self.derivatives)
         found = [
@@ -160,7 +164,9 @@ class Rhythms(nn.Module):
     recordings look alike; frequencies are the channels of three convolutions over time.
     """
 
-    def __init__(self, n_variates: int, length: int, n_bands: int = 32, width: int = 64, kernel: int = 5) -> None:
+    def __init__(
+        self, n_variates: int, length: int, n_bands: int = 32, width: int = 64, kernel: int = 5
+    ) -> None:
         super().__init__()
         self.frame = 2 ** int(math.log2(length // 4))
         self.hop = max(self.frame // 8, 1)
@@ -269,6 +275,8 @@ def log_bands(n_frequencies: int, n_most: int) -> Tensor:
     """
     octaves = torch.log2(torch.arange(1, n_frequencies + 1, dtype=torch.float64))
     width = math.log2(n_frequencies + 1) / n_most
-    band = torch.unique((octaves / width).long(), return_inverse=True)[1]  # bands without a frequency are left out
+    band = torch.unique((octaves / width).long(), return_inverse=True)[
+        1
+    ]  # bands without a frequency are left out
     member = torch.nn.functional.one_hot(band).double()
     return (member / member.sum(dim=0)).float()

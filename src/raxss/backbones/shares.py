@@ -131,7 +131,9 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
     >>> bool(abs(half - 0.5) < 0.02)
     True
     """
-    ranks = torch.arange(1, len(rows) * N_KERNELS * n_cuts + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2 % 1
+    ranks = (
+        torch.arange(1, len(rows) * N_KERNELS * n_cuts + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2 % 1
+    )
     ranks = ranks.view(len(rows), N_KERNELS, n_cuts).to(x.device)
     found = []
     every = max(x.shape[0] * x.shape[2] // N_SAID, 1)
