@@ -36,7 +36,7 @@ from raxss.errors import DataError, LabelError, SignalError
 from raxss.metrics import score
 from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
-from raxss.recordings.series import SeriesCollection
+from raxss.recordings.series import Series, SeriesCollection
 from raxss.splits import PARTS, Split, weak_parts
 from raxss.stepping import reproducible
 from raxss.storage import canonical_hash, json_ready, sha256_of, write_json
@@ -130,6 +130,7 @@ def cell_of(
             system.kind,
             json_ready(without_additions(settings)),
             *([system.revision] if system.revision else []),
+            *(["learns from all"] if system.learns_from_all else []),
         ],
         "seed": seed,
         "n_threads": study.n_threads,
@@ -215,7 +216,7 @@ def run_cell(cell: Cell) -> CellResult:
         clock.lap("fit")
         labels = collection[cell.split.validation].labels
         figures: dict[str, float] = {}
-        if "validation" not in weak:
+        if "validation" not in weak and len(validation):
             figures = score(
                 labels,
                 validation,
@@ -247,6 +248,14 @@ def _load_extensions(cell: Cell) -> None:
 def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
     """The final model, and its probabilities of the validation series. The test part is not in sight here."""
     train, validation = collection[cell.split.train], collection[cell.split.validation]
+    if cell.system.learns_from_all and not cell.trial:
+        return _learned(cell, SeriesCollection([*train, *validation]), validation=[]), np.zeros((0, 0))
+    model = _learned(cell, train, validation)
+    return model, _probabilities(cell, model, validation)
+
+
+def _learned(cell: Cell, train: SeriesCollection, validation: Sequence[Series]) -> Any:
+    """The system of a cell, fitted."""
     model = cell.system.make(
         cell.view.windows,
         seed=cell.seed,
@@ -265,7 +274,7 @@ def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.f
             f"system {cell.system.name!r} learned the classes {found}, but the data has "
             f"{list(cell.view.classes)}. Each needs a training series."
         )
-    return model, _probabilities(cell, model, validation)
+    return model
 
 
 def _probabilities(cell: Cell, model: Any, series: SeriesCollection) -> NDArray[np.float64]:

@@ -71,6 +71,8 @@ class System:
         Estimator parameters that differ from it.
     revision
         Raised where the same settings came to give other numbers, so that results from before are made anew.
+    learns_from_all
+        Whether nothing of it is chosen or fitted on the validation part, so that it learns from that part too.
 
     Examples
     --------
@@ -88,6 +90,7 @@ class System:
     preset: str = "paper"
     settings: Mapping[str, Any] = field(default_factory=dict)
     revision: int = 0
+    learns_from_all: bool = False
 
     @property
     def is_network(self) -> bool:
@@ -118,7 +121,17 @@ class System:
                 raise ConfigError(f"system {name!r} has no setting {setting!r}{nearest(setting, known)}")
         self._check_values(name, settings)
         description = self.description if name == self.name else f"{self.name} with {_told(settings)}"
-        return replace(self, name=name, description=description, settings={**self.settings, **settings})
+        changed = replace(self, name=name, description=description, settings={**self.settings, **settings})
+        return replace(changed, learns_from_all=self.learns_from_all and not changed._asks_validation())
+
+    def _asks_validation(self) -> bool:
+        """Whether these settings stop by the validation part, or fit something on it."""
+        settings = self._start() | dict(self.settings)
+        return (
+            settings.get("patience", 0) > 0
+            or settings.get("calibration", "none") != "none"
+            or settings.get("temperature") == "learned"
+        )
 
     def _check_values(self, name: str, settings: Mapping[str, Any]) -> None:
         """Before anything runs, as far as RAxSS has settings of these names; the rest is for the estimator."""
@@ -381,6 +394,7 @@ _ALL = (
         name="features-forest",
         description="hand-made features without scale, and a random forest",
         kind="forest",
+        learns_from_all=True,
     ),
     System(name="all-positive", description="says the positive class of every series", kind="trivial"),
     System(
@@ -388,6 +402,7 @@ _ALL = (
         description="what our measurements favour",
         kind="windows",
         preset="recommended",
+        learns_from_all=True,
     ),
 )
 
