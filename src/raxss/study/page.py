@@ -188,6 +188,10 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         "shares": _shares(tests),
         "baseline": _baseline(tests),
         "table": _main_table(summary),
+        "variants": [
+            (one["system"], one["about"]) for one in summary[summary["base"] != ""].to_dict("records")
+        ],
+        "headline": TITLES[summary["headline"].iloc[0]].removesuffix(" %"),
         "incomplete": ", ".join(summary.loc[summary["n_seeds"] < told["n_seeds"], "system"]),
         "without_auc": bool(done["auc"].isna().any()),
         "plot": Markdown(plot_name(name)) if plot_name(name) in plots else None,
