@@ -30,7 +30,22 @@ TITLES = {
 PERCENT = frozenset({"accuracy", "balanced_accuracy", "window_accuracy"})
 #: Columns that are read from the left.
 TEXTS = frozenset(
-    {"dataset", "system", "chosen", "error", "weights", "from", "kind", "level", "what", "pooling"}
+    {
+        "dataset",
+        "system",
+        "chosen",
+        "error",
+        "weights",
+        "from",
+        "kind",
+        "level",
+        "what",
+        "pooling",
+        "folder",
+        "device",
+        "versions",
+        "figure",
+    }
 )
 
 
@@ -71,7 +86,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
-    """Rows under a header; numbers stand at the right, `TEXTS` at the left.
+    """Rows under a header, which is Markdown already; numbers stand at the right, `TEXTS` at the left.
 
     Examples
     --------
@@ -81,7 +96,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
     | a\\|b | 0.5 |
     """
     lines = [list(header), ["---" if one in TEXTS else "---:" for one in header]]
-    lines += [[plain(one) or " " for one in row] for row in rows]
+    lines += [[one if isinstance(one, Markdown) else plain(one) or " " for one in row] for row in rows]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
 
 

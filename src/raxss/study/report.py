@@ -359,7 +359,7 @@ def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes 
     ax.set_yticks(range(len(summary)), [" ".join(name.split()) for name in summary["system"]])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)  # names are not formulas
-    ax.set(ylim=(len(summary) - 0.5, -0.5), xlabel=TITLES[metric])
+    ax.set(ylim=(len(summary) - 0.5, -0.5), xlabel=TITLES[metric].removesuffix(" %"))
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="#eeeeee", lw=0.8)
     ax.set_axisbelow(True)
