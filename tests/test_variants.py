@@ -1,5 +1,6 @@
 """Variants: systems of a study's own that differ from another one in some settings."""
 
+import dataclasses
 import textwrap
 from pathlib import Path
 
@@ -184,3 +185,26 @@ def test_the_studies_of_variants_share_data_and_fits_with_the_main_ones(name):
     ]
     assert len(learned) == 9
     assert all(parameters(varied, one)["batch_size"] >= 5 * n_training for one in learned)
+
+
+@pytest.mark.slow
+def test_every_variant_of_the_issued_studies_trains(tmp_path):
+    """The systems of the file on a toy, one epoch each: none refuses to be fitted."""
+    issued = Study.read(STUDIES / "variants-bonn.toml")
+    toy = study_of('[dataset]\ndata = "synthetic"\n[windows]\nwindow_length = 128\nstride = 128').datasets
+    settings = {name: dict(given) for name, given in issued.settings.items()}
+    for given in settings.values():
+        if "max_epochs" in given or given.get("base") is None:
+            given["max_epochs"] = 1
+    settings["windows-short"]["window_length"], settings["windows-long"]["window_length"] = 64, 256
+    small = dataclasses.replace(
+        issued,
+        datasets=toy,
+        seeds=(1,),
+        settings=settings,
+        training={**issued.training, "max_epochs": 1},
+        text="",
+    )
+    outcome = run_table(small, tmp_path, work=Work(device="cpu"))
+    assert [one["message"] for one in outcome.errors] == []
+    assert [one.system for one in outcome.results] == list(issued.compared())
