@@ -320,6 +320,16 @@ def test_a_table_of_an_earlier_raxss_is_refused_by_name(tmp_path):
         write_overview(tmp_path)
 
 
+def test_a_study_whose_files_lie_elsewhere_is_told_and_its_results_are_shown(tmp_path, caplog):
+    write_study(tmp_path, "mine", {"sss": 1.0}, asked=["sss", "gru"])
+    copy = tmp_path / "mine" / "study.toml"
+    copy.write_text('extensions = ["network.py"]\n' + copy.read_text())
+    page = overview(tmp_path)["README.md"].decode()
+    assert "'network.py' is not there" in caplog.text
+    assert "Nothing: all 3 fits" in page  # that gru was asked for is not known
+    assert "A study: mine: its study, or a file that it names, is not beside it" in page
+
+
 def test_a_place_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DataError, match="no folder 'nowhere'"):
         write_overview(tmp_path / "nowhere")

@@ -10,6 +10,7 @@ Next: overview.py makes one page of it.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from raxss.errors import DataError
+from raxss.errors import ConfigError, DataError
 from raxss.study.report import read_table
 from raxss.study.study import ALL, Study
 from raxss.study.systems import SYSTEMS
 from raxss.study.table import STUDY_FILE
 from raxss.study.views import slug
 
+logger = logging.getLogger("raxss")
 Kind = Literal["main", "changed", "shuffled", "variants"]
 Frame = pd.DataFrame
 #: Columns that this page needs and that tables have not always had.
@@ -154,7 +156,7 @@ def gather(results: Path) -> tuple[list[Folder], list[Quote]]:
 def read_folder(place: Path) -> Folder:
     """Read what `raxss table` wrote."""
     tables = {name: _table(place, name) for name in NEEDED}
-    study = Study.read(place / STUDY_FILE) if (place / STUDY_FILE).is_file() else None
+    study = _study(place)
     cells = tables["results"]
     done = cells[cells["error"] == ""]
     systems = _systems(study, cells)
@@ -197,6 +199,16 @@ def _table(place: Path, name: str) -> Frame:
             "again: raxss table writes its tables anew and keeps what is done."
         )
     return table
+
+
+def _study(place: Path) -> Study | None:
+    """The copy of the study; None where there is none, or where it names files that do not lie beside it."""
+    try:
+        return Study.read(place / STUDY_FILE)
+    except ConfigError as error:
+        if (place / STUDY_FILE).is_file():
+            logger.warning("%s What %r lacks is therefore not known.", error, place.name)
+        return None
 
 
 def _systems(study: Study | None, cells: Frame) -> tuple[str, ...]:

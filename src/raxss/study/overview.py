@@ -364,7 +364,15 @@ def _commands(folders: Sequence[Folder], results: str) -> list[tuple[str, str, M
         device = " --device cuda" if on_gpu else ""
         command = f"raxss table {place}/study.toml --root data --out {place}{seeds}{device}"
         found.append(
-            (one.name, one.title, Markdown(f"`{command}`" if one.has_study else "its study is not beside it"))
+            (
+                one.name,
+                one.title,
+                Markdown(
+                    f"`{command}`"
+                    if one.has_study
+                    else "its study, or a file that it names, is not beside it"
+                ),
+            )
         )
     return found
 
