@@ -61,7 +61,7 @@ def model(manifest, tmp_path):
 
 
 def test_every_command_has_help():
-    for command in ((), ("demo",), ("fit",), ("predict",), ("explain",)):
+    for command in ((), ("demo",), ("fit",), ("predict",), ("explain",), ("rerun",), ("results",)):
         assert "--help" in raxss(*command, "--help")
 
 

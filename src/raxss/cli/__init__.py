@@ -13,7 +13,20 @@ import warnings
 import typer
 
 from raxss import __version__
-from raxss.cli import audit_split, check, datasets, demo, explain, fit, predict, prepare, split, table
+from raxss.cli import (
+    audit_split,
+    check,
+    datasets,
+    demo,
+    explain,
+    fit,
+    predict,
+    prepare,
+    rerun,
+    results,
+    split,
+    table,
+)
 from raxss.errors import RAxSSError
 
 app = typer.Typer(
@@ -32,6 +45,8 @@ app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("table")(table.table)
+app.command("rerun")(rerun.rerun)
+app.command("results")(results.results)
 app.add_typer(datasets.app, name="datasets")
 
 

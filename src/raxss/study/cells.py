@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +394,8 @@ def _facts(cell: Cell, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
+        "scipy": version("scipy"),
+        "scikit-learn": version("scikit-learn"),
         "raxss": __version__,
         "source": source_digest(),
         "warnings": sorted(set(told)),

@@ -23,6 +23,7 @@ from raxss.preparation import Preparation
 from raxss.splits import LEVELS, Balance
 from raxss.study.reading import fields_of, is_number, names_in, refuse_unknown, section, whole
 
+HEADLINES = ("auc", "f1", "accuracy")
 KINDS = ("single", "folds", "leave-one-out", "per-centre")
 SHUFFLED = "labels shuffled"  # in the name of every such dataset, and so in every row of every table
 
@@ -129,6 +130,8 @@ class StudyDataset:
         Least and largest share of its length that each series is cut to; None: it stays whole.
     shuffled
         Whether labels are dealt out anew at random.
+    headline
+        The figure by which systems are put in order.
     """
 
     name: str
@@ -139,6 +142,7 @@ class StudyDataset:
     f1_classes: tuple[str, ...] = ()
     crop: tuple[float, float] | None = None
     shuffled: bool = False
+    headline: Literal["auc", "f1", "accuracy"] = "auc"
     preparation: Preparation = field(default_factory=Preparation)
     windows: WindowConfig = field(default_factory=WindowConfig)
     split: SplitPlan = field(default_factory=SplitPlan)
@@ -176,7 +180,7 @@ def datasets_in(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
 
 def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDataset:
     stages = ("preparation", "windows", "split")
-    about = ("data", "source", "name", "classes", "positive", "f1_classes", "crop", "shuffled")
+    about = ("data", "source", "name", "classes", "positive", "f1_classes", "crop", "shuffled", "headline")
     refuse_unknown("[dataset]", given, (*about, *stages))
     sources = _sources(given.get("source", []))
     data = given.get("data")
@@ -206,6 +210,8 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
     shuffled = given.get("shuffled", False)
     if not isinstance(shuffled, bool):
         raise ConfigError(f"dataset.shuffled is {shuffled!r}; needed is true or false.")
+    headline = given.get("headline", HEADLINES[0])
+    one_of("dataset.headline", headline, HEADLINES)
     name = str(given.get("name", Path(data).stem if data else " and ".join(one.centre for one in sources)))
     return StudyDataset(
         name=f"{name}, {SHUFFLED}" if shuffled and SHUFFLED not in name else name,
@@ -216,6 +222,7 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
         f1_classes=_f1_classes(given.get("f1_classes", []), classes),
         crop=_crop(given.get("crop")),
         shuffled=shuffled,
+        headline=headline,
         preparation=_preparation(merged["preparation"]),
         windows=WindowConfig(**merged["windows"]),
         split=SplitPlan(**merged["split"]),

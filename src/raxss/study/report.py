@@ -29,7 +29,9 @@ from matplotlib.figure import Figure
 from raxss.errors import DataError
 from raxss.metrics import METRICS, weighted_scores
 from raxss.storage import without_formula, write_bytes
-from raxss.study.page import SHOWN, TITLES, in_words, make_page, plot_name
+from raxss.study.dataset import HEADLINES
+from raxss.study.markdown import TITLES
+from raxss.study.page import SHOWN, in_words, make_page, plot_name
 from raxss.study.result import CellResult
 from raxss.study.statistics import (
     CHANCE,
@@ -40,6 +42,7 @@ from raxss.study.statistics import (
     REFERENCES,
     STEP,
     CriticalDifference,
+    Resampled,
     critical_difference,
     differences,
     differences_from_chance,
@@ -47,6 +50,7 @@ from raxss.study.statistics import (
     plot_critical_difference,
     resampled,
 )
+from raxss.study.systems import System
 
 CELL = ("dataset", "system", "seed")
 FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
@@ -69,6 +73,8 @@ def write_report(
     out: Path | str,
     study_name: str,
     references: Sequence[str] = REFERENCES,
+    headlines: Mapping[str, str] | None = None,
+    variants: Mapping[str, System] | None = None,
     n_resamples: int = N_RESAMPLES,
 ) -> list[Path]:
     """Write the tables, plots and page of a study; each file appears whole.
@@ -82,6 +88,10 @@ def write_report(
         One for each cell that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
     references
         Systems that all others are compared with, as far as they are there.
+    headlines
+        Dataset -> the figure by which its systems are put in order; AUC where it is not told.
+    variants
+        Systems that differ from another one in some settings; each is compared with its base.
 
     Returns
     -------
@@ -98,9 +108,15 @@ def write_report(
     ['results.csv', 'summary.csv', 'pooled.csv', 'comparisons.csv', 'auc-toy.png', 'README.md']
     """
     texts = {
-        name: table.map(without_formula).to_csv(index=False, float_format="%.10g", lineterminator="\n")
+        name: csv_text(table)
         for name, table in tables_of(
-            results, facts=facts, errors=errors, references=references, n_resamples=n_resamples
+            results,
+            facts=facts,
+            errors=errors,
+            references=references,
+            headlines=headlines,
+            variants=variants,
+            n_resamples=n_resamples,
         ).items()
     }
     tables = {name: read_table(text) for name, text in texts.items()}
@@ -123,10 +139,12 @@ def tables_of(
     facts: Mapping[Any, Mapping[str, Any]],
     errors: Sequence[Mapping[str, Any]],
     references: Sequence[str] = REFERENCES,
+    headlines: Mapping[str, str] | None = None,
+    variants: Mapping[str, System] | None = None,
     n_resamples: int = N_RESAMPLES,
 ) -> dict[str, Frame]:
     """``results``, ``summary``, ``pooled`` and ``comparisons``, as `write_report` writes them."""
-    rows, usable = [], []
+    rows, usable, variants = [], [], variants or {}
     for one in results:
         try:
             rows.append(_row(one, _facts_of(one, facts)))
@@ -136,19 +154,33 @@ def tables_of(
     cells = pd.DataFrame([*rows, *map(_failed_row, errors)], columns=_row_columns())
     cells = _in_order(cells, cells)
     draws = resampled(usable, n_resamples=n_resamples)
-    compared = differences(draws, references)
+    compared, bases = _compared(draws, references, variants)
     shuffled = {one.dataset for one in usable if one.changes.get("shuffled")}
     if shuffled:
         by_chance = differences_from_chance([one for one in draws if one.dataset in shuffled])
         compared = by_chance if compared.empty else pd.concat([compared, by_chance], ignore_index=True)
     compared["metric"] = pd.Categorical(compared["metric"], COMPARED)
-    compared["reference"] = pd.Categorical(compared["reference"], [*references, CHANCE])
+    compared["reference"] = pd.Categorical(compared["reference"], [*references, *bases, CHANCE])
     return {
         "results": cells,
-        "summary": _summary(cells, intervals(draws)),
+        "summary": _summary(cells, intervals(draws), headlines or {}, variants),
         "pooled": _in_order(_pooled(usable, n_resamples), cells),
         "comparisons": _in_order(compared, cells, between=["metric", "reference"]),
     }
+
+
+def _compared(
+    draws: Sequence[Resampled], references: Sequence[str], variants: Mapping[str, System]
+) -> tuple[Frame, list[str]]:
+    """Differences from the references, and of variants from bases that are none; and these bases."""
+    tables = [differences(draws, references)]
+    bases = [one.base for one in variants.values() if one.base is not None and one.base not in references]
+    bases = list(dict.fromkeys(bases))
+    for base in bases:
+        family = {base, *(name for name, one in variants.items() if one.base == base)}
+        tables.append(differences([one for one in draws if one.system in family], [base]))
+    found = [one for one in tables if not one.empty]
+    return pd.concat(found, ignore_index=True) if found else tables[0], bases
 
 
 def _row_columns() -> list[str]:
@@ -216,7 +248,9 @@ def _in_order(table: Frame, cells: Frame, between: Iterable[str] = ()) -> Frame:
     return table.sort_values(keys, kind="stable").reset_index(drop=True)
 
 
-def _summary(cells: Frame, means: Frame) -> Frame:
+def _summary(
+    cells: Frame, means: Frame, headlines: Mapping[str, str], variants: Mapping[str, System]
+) -> Frame:
     """Mean over a seed's folds, then mean and deviation (n - 1) over seeds."""
     done = cells[cells["error"].isna()]
     rows = []
@@ -230,10 +264,13 @@ def _summary(cells: Frame, means: Frame) -> Frame:
                 row |= {f"{name}_{side}": known.loc[name, side] for side in ("low", "high")}
         row |= {"seconds_mean": by_seed["seconds"].mean(), "n_parameters": own["n_parameters"].max()}
         row |= {"seconds_of_choice": own["seconds_of_choice"].max()}  # made once, told of each seed
-        rows.append(row | {"choice": "; ".join(dict.fromkeys(one for one in own["choice"] if one))})
+        row |= {"choice": "; ".join(dict.fromkeys(one for one in own["choice"] if one))}
+        row |= {"headline": headlines.get(str(dataset), HEADLINES[0])}
+        variant = variants.get(str(system))
+        rows.append(row | ({"base": variant.base, "about": variant.description} if variant else {}))
     figures = [f"{name}_{side}" for name in FIGURES for side in ("mean", "sd", "low", "high")
                if side in ("mean", "sd") or name in COMPARED]  # fmt: skip
-    about = ["n_parameters", "seconds_mean", "seconds_of_choice", "choice"]
+    about = ["n_parameters", "seconds_mean", "seconds_of_choice", "choice", "headline", "base", "about"]
     return pd.DataFrame(rows, columns=["dataset", "system", "n_seeds", *figures, *about])
 
 
@@ -269,6 +306,15 @@ def _pooled(results: Sequence[CellResult], n_resamples: int) -> Frame:
                if one == name or name in COMPARED]  # fmt: skip
     counts = ["n_predictions", "n_series", "n_groups", "each_once"]
     return pd.DataFrame(rows, columns=["dataset", "system", *columns, *counts])
+
+
+def csv_text(table: Frame) -> str:
+    """A table as its file has it: no cell that a spreadsheet would run.
+
+    >>> csv_text(pd.DataFrame({"system": ["=1+1"], "auc": [1 / 3]}))
+    "system,auc\\n'=1+1,0.3333333333\\n"
+    """
+    return table.map(without_formula).to_csv(index=False, float_format="%.10g", lineterminator="\n")
 
 
 def read_table(text: str) -> Frame:
@@ -313,7 +359,7 @@ def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes 
     ax.set_yticks(range(len(summary)), [" ".join(name.split()) for name in summary["system"]])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)  # names are not formulas
-    ax.set(ylim=(len(summary) - 0.5, -0.5), xlabel=TITLES[metric])
+    ax.set(ylim=(len(summary) - 0.5, -0.5), xlabel=TITLES[metric].removesuffix(" %"))
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="#eeeeee", lw=0.8)
     ax.set_axisbelow(True)
@@ -327,13 +373,14 @@ def _plots(tables: Mapping[str, Frame], ranks: CriticalDifference | None) -> dic
         for dataset, summary in tables["summary"].groupby("dataset", sort=False):
             if summary["auc_mean"].notna().any():
                 cells = tables["results"][tables["results"]["dataset"] == dataset]
-                found[plot_name(str(dataset))] = _png(plot_systems(cells, summary))
+                found[plot_name(str(dataset))] = png(plot_systems(cells, summary))
         if ranks is not None:
-            found["plots/critical-difference.png"] = _png(plot_critical_difference(ranks))
+            found["plots/critical-difference.png"] = png(plot_critical_difference(ranks))
     return found
 
 
-def _png(ax: Axes) -> bytes:
+def png(ax: Axes) -> bytes:
+    """The figure that a plot is in, as a file's content; the same plot gives the same bytes."""
     buffer = io.BytesIO()
     figure = ax.get_figure()
     assert isinstance(figure, Figure)

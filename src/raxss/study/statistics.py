@@ -26,7 +26,7 @@ from raxss.errors import DataError, listed
 from raxss.metrics import draw_counts, weighted_scores
 from raxss.study.result import CellResult
 
-REFERENCES = ("sss", "raxss-pearson")
+REFERENCES = ("sss", "raxss-pearson", "recommended")
 CHANCE = "chance"  # in the place of a reference: what every AUC should be where labels were shuffled
 COMPARED = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier")
 DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm", "n_seeds",

@@ -49,11 +49,13 @@ class Study:
     training
         Settings of `TrainingConfig` for all networks: epochs, batches, learning rates.
     settings
-        By system: settings of its own; one with ``base`` is a new system.
+        By system: settings of its own; one with ``base`` is a new system, a variant of that one.
     extensions
         Python files to import before a fit.
     folder
         What paths count from.
+    text
+        Of the file that it was read from, to be kept beside results.
 
     Examples
     --------
@@ -86,6 +88,7 @@ class Study:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     extensions: tuple[Path, ...] = ()
     folder: Path = Path()
+    text: str = field(default="", repr=False, compare=False)
 
     @classmethod
     def read(cls, path: Path | str) -> Study:
@@ -119,6 +122,7 @@ class Study:
             settings={one: dict(section(own, one)) for one in own},
             extensions=_extensions(tables.get("extensions", []), folder),
             folder=folder,
+            text=text,
         )
         for system in study.settings:
             if not FILE_NAME.fullmatch(system):
@@ -136,21 +140,34 @@ class Study:
         What nobody knows is refused, also in settings of systems that are not compared here.
         """
         own: dict[str, System] = {}
-        for name, given in self.settings.items():
-            settings = dict(given)
-            base = settings.pop("base", name)
-            if not isinstance(base, str):
-                raise ConfigError(f"system {name!r} has base = {base!r}; needed is the name of a system.")
-            own[name] = find_system(base, own).with_settings(name, settings)
-            backbone = settings.get("backbone")
-            if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
-                raise ConfigError(
-                    f"system {name!r} has the backbone {backbone!r}, which there is not"
-                    f"{nearest(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
-                    "extensions."
-                )
+        for name in self.settings:
+            self._add_system(name, own)
         wanted = self.systems if self.systems != (ALL,) else tuple(dict.fromkeys([*SYSTEMS, *own]))
         return {name: find_system(name, own) for name in wanted}
+
+    def _add_system(self, name: str, own: dict[str, System], above: tuple[str, ...] = ()) -> None:
+        """Put a system with settings of its own beside those that it builds on, in whichever order they stand."""
+        if name in own:
+            return
+        if name in above:
+            raise ConfigError(
+                f"systems build on each other in a circle: {' on '.join([*above, name])}. Give one of them another "
+                "base."
+            )
+        settings = dict(self.settings[name])
+        base = settings.pop("base", name)
+        if not isinstance(base, str):
+            raise ConfigError(f"system {name!r} has base = {base!r}; needed is the name of a system.")
+        if base != name and base in self.settings:
+            self._add_system(base, own, (*above, name))
+        own[name] = find_system(base, own).with_settings(name, settings)
+        backbone = settings.get("backbone")
+        if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
+            raise ConfigError(
+                f"system {name!r} has the backbone {backbone!r}, which there is not"
+                f"{nearest(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
+                "extensions."
+            )
 
     def narrowed(self, *, only: Iterable[str] = (), seeds: Iterable[int] = ()) -> tuple[list[str], list[int]]:
         """Some of the study's systems and seeds, in its order; all of them where none are named."""

@@ -3,7 +3,7 @@
     name -> System -> an estimator: fit(series, validation=series), predict_proba(series) -> (n_series, C)
 
 Every row of the table is one entry here: what it is called, what kind of estimator it is, and how its settings
-differ from the paper's. A study adds rows of its own with `System.with_settings`: ``base = "sss"``,
+differ from the paper's. A study adds variants with `System.with_settings`: ``base = "sss"``,
 ``backbone = "timesnet"``. Next: cells.py fits each on each split; baselines/ holds those that are not RAxSS.
 """
 
@@ -73,12 +73,16 @@ class System:
         Raised where the same settings came to give other numbers, so that results from before are made anew.
     learns_from_all
         Whether nothing of it is chosen or fitted on the validation part, so that it learns from that part too.
+    base
+        Of a variant: the system that it is compared with.
 
     Examples
     --------
     >>> SYSTEMS["patchtst"].choices_for(4097)
     [{'window_length': 1000}, {'window_length': 3000}, {'window_length': 5000}]
     >>> mine = SYSTEMS["sss"].with_settings("sss-conv", {"backbone": "convnet"})
+    >>> mine.base, mine.description
+    ('sss', "sss with backbone = 'convnet'")
     >>> model = mine.make(WindowConfig(window_length=256, stride=32), seed=1, training={"max_epochs": 2})
     >>> model.backbone, model.weighting, model.max_epochs
     ('convnet', 'uniform', 2)
@@ -91,6 +95,7 @@ class System:
     settings: Mapping[str, Any] = field(default_factory=dict)
     revision: int = 0
     learns_from_all: bool = False
+    base: str | None = None
 
     @property
     def is_network(self) -> bool:
@@ -108,7 +113,11 @@ class System:
         return self.kind == "windows" or self.settings.get("pooling") == "conjunctive"
 
     def with_settings(self, name: str, settings: Mapping[str, Any]) -> System:
-        """The same system under another name, or its own, with other estimator parameters."""
+        """The same system under another name, or its own, with other estimator parameters.
+
+        A table, such as ``backbone_options``, is merged with that of the base key by key; an empty one empties it,
+        and another backbone begins without options.
+        """
         known = [one for one in _parameters_of(self.kind) if one not in BY_THE_STUDY]
         if self.kind == "fixed":
             known.remove("stride")  # one window a series is what makes it that
@@ -119,25 +128,44 @@ class System:
                 )
             if setting not in known:
                 raise ConfigError(f"system {name!r} has no setting {setting!r}{nearest(setting, known)}")
-        self._check_values(name, settings)
-        description = self.description if name == self.name else f"{self.name} with {_told(settings)}"
-        changed = replace(self, name=name, description=description, settings={**self.settings, **settings})
+        merged = self._merged(settings)
+        self._check_values(name, merged)
+        if name == self.name:
+            changed = replace(self, settings=merged)
+        else:
+            told = f"{self.name} with {_told(settings)}"
+            changed = replace(self, name=name, description=told, settings=merged, base=self.name)
         return replace(changed, learns_from_all=self.learns_from_all and not changed._asks_validation())
+
+    def _merged(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """This system's settings and others that win over them, tables key by key."""
+        before = self._start() | dict(self.settings)
+        merged = {**self.settings, **settings}
+        another = settings.get("backbone", before.get("backbone")) != before.get("backbone")
+        if another and before.get("backbone_options"):
+            before["backbone_options"] = {}  # they were those of another network
+            merged["backbone_options"] = settings.get("backbone_options", {})
+        for setting, value in settings.items():
+            if isinstance(value, Mapping) and value and isinstance(before.get(setting), Mapping):
+                merged[setting] = {**before[setting], **value}
+        return merged
 
     def _asks_validation(self) -> bool:
         """Whether these settings stop by the validation part, or fit something on it."""
-        settings = self._start() | dict(self.settings)
-        return (
-            settings.get("patience", 0) > 0
-            or settings.get("calibration", "none") != "none"
-            or settings.get("temperature") == "learned"
-        )
+        if not self.is_network:
+            return False
+        homes, settings = setting_homes(), self._start() | dict(self.settings)
+        config = Config.from_parameters({one: value for one, value in settings.items() if one in homes})
+        calibrated = config.calibration.calibration != "none"
+        return config.training.patience > 0 or calibrated or config.fits_temperature_on_validation
 
     def _check_values(self, name: str, settings: Mapping[str, Any]) -> None:
         """Before anything runs, as far as RAxSS has settings of these names; the rest is for the estimator."""
         homes, every = setting_homes(), self._start() | {**self.settings, **settings}
         try:
-            Config.from_parameters({one: value for one, value in every.items() if one in homes})
+            config = Config.from_parameters({one: value for one, value in every.items() if one in homes})
+            if self.kind in ("windows", "fixed"):
+                config.check_fit(validation_given=True)
         except ConfigError as error:
             raise ConfigError(f"system {name!r}: {error}") from error
 

@@ -2,6 +2,7 @@
 
     Study, DIR -> data -> trials, by which choices are made -> cells -> results.csv, README.md, plots
 
+    DIR/study.toml  a copy of the study's file
     DIR/data/       prepared series; can be removed, and are then made again
     DIR/splits/     who was in which part, by dataset and seed
     DIR/choices/    trials, and what was chosen
@@ -31,7 +32,7 @@ from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import OutputError
 from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
-from raxss.storage import lock, make_folder, named_output, write_json
+from raxss.storage import lock, make_folder, named_output, write_json, write_text
 from raxss.study.board import Board
 from raxss.study.cells import Cell, cell_of, done, run_cell
 from raxss.study.result import CellResult
@@ -39,6 +40,7 @@ from raxss.study.study import Study, load_extensions
 from raxss.study.systems import System
 from raxss.study.views import View, slug, views_of
 
+STUDY_FILE = "study.toml"
 Choice = dict[str, Any]
 logger = logging.getLogger("raxss")
 
@@ -123,6 +125,8 @@ def run_table(
     check_engine(work.engine, work.address)  # before hours of preparation, not after
     with _opened(study, out, work, root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
+        if study.text:
+            write_text(Path(out) / STUDY_FILE, study.text)
         try:
             table.run("trials", table.trials(names))
             table.write_choices(names)
@@ -299,7 +303,13 @@ class _Table:
         files: list[Path] = []
         if results or errors:
             files = write_report(
-                results, facts=facts, errors=errors, out=self._out, study_name=self._study.name
+                results,
+                facts=facts,
+                errors=errors,
+                out=self._out,
+                study_name=self._study.name,
+                headlines={one.name: one.headline for one in self._views},
+                variants={name: one for name, one in self._systems.items() if one.base is not None},
             )
         return Outcome(results, errors, self._n_run, self._n_failed, n_missing, files)
 

@@ -55,6 +55,8 @@ class View:
         By seed; indices into the prepared collection.
     classes, positive, f1_classes, changes
         As in `raxss.study.result.CellResult`.
+    headline
+        As in `raxss.study.dataset.StudyDataset`.
     longest
         Samples of the longest of its series.
     """
@@ -69,6 +71,7 @@ class View:
     longest: int
     f1_classes: tuple[str, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
+    headline: str = "auc"
 
 
 def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> list[View]:
@@ -211,6 +214,7 @@ def _views(
                 longest=max(series[int(one)].n_samples for one in np.unique(np.concatenate(parts))),
                 f1_classes=f1_classes,
                 changes=told_changes(dataset, seeds[0]),
+                headline=dataset.headline,
             )
         )
     return views

@@ -1,0 +1,60 @@
+"""``raxss rerun DIR SYSTEM SEED``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raxss.cli.fit import Root
+
+if TYPE_CHECKING:
+    from raxss.study.rerun import Rerun
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What raxss table wrote.")]
+System = Annotated[str, typer.Argument(help="One of its systems: sss.")]
+Seed = Annotated[int, typer.Argument(help="One of its seeds: 69421.")]
+Dataset = Annotated[str | None, typer.Option(help="Of several; all of them otherwise.")]
+StudyFile = Annotated[Path | None, typer.Option(help="The study's file instead of the copy in DIR.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+def rerun(
+    folder: Folder,
+    system: System,
+    seed: Seed,
+    dataset: Dataset = None,
+    study: StudyFile = None,
+    root: Root = None,
+    device: Device = "auto",
+) -> None:
+    """Fit one cell of a table again, and say whether its figure comes out.
+
+    Exit code 1 where it is further off than seeds are from each other. DIR is only read. The extensions that a
+    study names are Python files, which are run.
+    """
+    from raxss.study.rerun import rerun as repeated
+
+    found = repeated(folder, system, seed, dataset=dataset, study=study, root=root, device=device)
+    for one in found:
+        tell(one)
+    if not all(one.holds for one in found):
+        raise typer.Exit(1)
+
+
+def tell(again: Rerun) -> None:
+    """Both figures side by side, the verdict, and what differs."""
+    from raxss.cli import printable
+
+    print(printable(f"{again.dataset}, {again.system}, seed {again.seed}"))
+    print(f"  {'':10}{'committed':>14}{'now':>14}")
+    for name, (old, new) in again.figures.items():
+        print(f"  {name:10}{old:14.10f}{new:14.10f}")
+    print(f"  {again.verdict()}.")
+    for name, (then, now) in again.elsewhere.items():
+        print(printable(f"  {name}: {then} then, {now} now"))
+    for name, (then, today) in again.settings.items():
+        print(
+            printable(f"  the study would set {name} = {today!r} today; this fit has the committed {then!r}")
+        )
