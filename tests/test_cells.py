@@ -397,7 +397,7 @@ def test_only_systems_that_may_use_an_extension_depend_on_it(data):
 
 @pytest.fixture(scope="module")
 def ran(data):
-    one = cell(data, "recommended", out="ran")
+    one = cell(data, "sss", out="ran")
     return one, run_cell(one)
 
 
@@ -425,7 +425,7 @@ def test_the_numbers_are_those_of_the_estimator_by_hand(data, ran):
     collection = read_prepared(data)
     train, validation, test = one.split.parts(collection)
     model = RAxSSClassifier.from_preset(
-        "recommended", window_length=40, stride=20, max_epochs=1, random_state=1, device="cpu"
+        "sss", window_length=40, stride=20, max_epochs=1, random_state=1, device="cpu"
     )
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -440,9 +440,38 @@ def test_the_numbers_are_those_of_the_estimator_by_hand(data, ran):
     assert result.n_parameters == sum(one.numel() for one in model.backbone_.parameters())
 
 
+def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data):
+    from raxss import RAxSSClassifier
+
+    one = cell(data, "recommended", out="all")
+    result = run_cell(one)
+    train, validation, test = one.split.parts(read_prepared(data))
+    settings = {"window_length": 40, "stride": 20, "max_epochs": 1, "random_state": 1, "device": "cpu"}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        both, fewer = (
+            RAxSSClassifier.from_preset("recommended", **settings).fit(part, validation=[]).predict_proba(test)
+            for part in ([*train, *validation], train)
+        )
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(result.probabilities, both)
+    assert not np.array_equal(result.probabilities, fewer)
+    assert result.validation == {}  # it has learned from them
+
+
+@pytest.mark.parametrize("setting", ["patience = 3", 'calibration = "isotonic"', 'temperature = "learned"'])
+def test_a_variant_that_asks_the_validation_part_does_not_learn_from_it(data, setting):
+    text = f'[system.other]\nbase = "recommended"\n{setting}\n[system.same]\nbase = "recommended"\nlr = 0.1'
+    other, same = (cell(data, name, text=text) for name in ("other", "same"))
+    assert same.system.learns_from_all(same.settings)
+    assert not other.system.learns_from_all(other.settings)
+
+
 def test_a_second_run_writes_the_same_bytes(data, ran):
     one, _ = ran
-    again = cell(data, "recommended", out="again")
+    again = cell(data, "sss", out="again")
     run_cell(again)
     assert again.place != one.place
     assert again.place.read_bytes() == one.place.read_bytes()

@@ -5,6 +5,8 @@ import functools
 import os
 import subprocess
 import sys
+import tomllib
+from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from raxss.config import (
     ADDED_LATER,
     PRESETS,
     REFRESHES,
+    SIGNALS,
     AggregationConfig,
     BackboneConfig,
     CalibrationConfig,
@@ -118,10 +121,39 @@ def test_sss_is_the_paper_with_uniform_weights():
 
 def test_the_recommended_preset_is_what_was_decided():
     config = Config.preset("recommended")
-    assert config.backbone.backbone == "convnet"
+    assert config.backbone.backbone == "multiview"
     assert (config.training.window_loss_weight, config.training.series_loss_weight) == (1.0, 0.0)
-    assert (config.aggregation.weighting, config.aggregation.temperature) == ("support", 0.1)
+    assert (config.aggregation.weighting, config.aggregation.temperature) == ("support", 0.5)
+    assert config.retrieval.space == "features"
     assert config.retrieval.samples_of("exclusion", 1024) == 512
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
+    plain, own = Config.preset("recommended").tables(), Config.preset("recommended", signal=signal).tables()
+    named = tomllib.loads((resources.files("raxss") / "presets" / f"signal-{signal}.toml").read_text("utf-8"))
+    changed = {
+        (stage, name)
+        for stage in own
+        for name in own[stage]
+        if own[stage][name] != plain[stage].get(name)
+    }
+    assert changed == {(stage, name) for stage in named for name in named[stage]}
+    assert not {"retrieval", "aggregation", "windows"} & set(named)  # the method is one
+
+
+def test_a_kind_of_signal_can_be_named_in_a_settings_file():
+    read = Config.from_toml('preset = "recommended"\nsignal = "ecg"')
+    assert read == Config.preset("recommended", signal="ecg")
+
+
+def test_a_kind_of_signal_that_nobody_knows_or_another_preset_is_refused():
+    with pytest.raises(ConfigError, match=r"signal.*'ekg'.*ecg"):
+        Config.preset("recommended", signal="ekg")
+    with pytest.raises(ConfigError, match="signal = 'eeg' goes with the preset 'recommended'"):
+        Config.preset("paper", signal="eeg")
+    with pytest.raises(ConfigError, match="unknown section 'signal'"):
+        Config.from_toml('signal = "eeg"')
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -238,7 +270,7 @@ def test_the_hash_changes_with_every_setting():
 
 
 def test_settings_have_the_hash_from_before_there_were_others():
-    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "134bca7f8317"}
+    hashes = {"paper": "d03895445e62", "sss": "a0bbeffc38fc", "recommended": "6c99b9a5c82c"}
     assert {name: Config.preset(name).hash for name in PRESETS} == hashes
 
 

@@ -43,6 +43,7 @@ ADDED_LATER: Mapping[str, Any] = {
     "augmentation": {},
 }
 PRESETS = ("paper", "sss", "recommended")
+SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,11 +349,30 @@ class Config:
         return self.aggregation.temperature == "learned" and not self.learns_temperature_by_gradient
 
     @classmethod
-    def preset(cls, name: str) -> Config:
-        """One of the named methods: `paper`, `sss`, `recommended`."""
+    def preset(cls, name: str, *, signal: str | None = None) -> Config:
+        """One of the named methods: `paper`, `sss`, `recommended`.
+
+        Parameters
+        ----------
+        signal
+            ``"eeg"``, ``"ecg"`` or ``"motion"``: which views of a window `recommended` takes, and how it changes
+            training windows, for signals of this kind.
+
+        >>> Config.preset("recommended", signal="eeg").backbone.backbone_options
+        {'views': ['textures']}
+        """
         if name not in PRESETS:
             raise ConfigError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
-        return cls.from_toml((resources.files("raxss") / "presets" / f"{name}.toml").read_text("utf-8"))
+        found = cls.from_toml(_preset_text(name))
+        if signal is None:
+            return found
+        one_of("signal", signal, SIGNALS)
+        if name != "recommended":
+            raise ConfigError(
+                f"signal = {signal!r} goes with the preset 'recommended'; {name!r} is one method for all signals. "
+                "Leave signal out."
+            )
+        return cls.from_toml(_preset_text(f"signal-{signal}"), start=found)
 
     @classmethod
     def from_file(cls, path: Path | str, *, start: Config | None = None) -> Config:
@@ -372,14 +392,15 @@ class Config:
     def from_toml(cls, text: str, *, start: Config | None = None) -> Config:
         """Read settings; what is not mentioned is as in ``start``, what is not known is refused.
 
-        A line ``preset = "paper"`` at the top starts from that preset. Without either, from the defaults.
+        A line ``preset = "paper"`` at the top starts from that preset, with ``signal = "ecg"`` from its settings
+        for such signals. Without either, from the defaults.
         """
         try:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"the settings are not valid TOML: {error}.") from error
         if "preset" in tables:
-            start = cls.preset(tables.pop("preset"))
+            start = cls.preset(tables.pop("preset"), signal=tables.pop("signal", None))
         return (start or cls()).updated(tables)
 
     def updated(self, tables: Mapping[str, Any]) -> Config:
@@ -466,6 +487,10 @@ def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'measure': 'cosine', 'projection': 8}
     """
     return {name: value for name, value in settings.items() if ADDED_LATER.get(name, object()) != value}
+
+
+def _preset_text(name: str) -> str:
+    return (resources.files("raxss") / "presets" / f"{name}.toml").read_text("utf-8")
 
 
 def setting_homes() -> dict[str, str]:

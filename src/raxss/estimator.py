@@ -255,13 +255,20 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return cls(**(config.parameters() | parameters))
 
     @classmethod
-    def from_preset(cls, name: str, **parameters: Any) -> Self:
+    def from_preset(cls, name: str, *, signal: str | None = None, **parameters: Any) -> Self:
         """An unfitted estimator with the settings of `paper`, `sss` or `recommended`.
+
+        Parameters
+        ----------
+        signal
+            ``"eeg"``, ``"ecg"`` or ``"motion"``, for what `recommended` does otherwise with such signals.
+        **parameters
+            Any parameter of the estimator, on top.
 
         >>> RAxSSClassifier.from_preset("paper").backbone
         'patchtst'
         """
-        return cls.from_config(Config.preset(name), **parameters)
+        return cls.from_config(Config.preset(name, signal=signal), **parameters)
 
     @property
     def config(self) -> Config:

@@ -42,7 +42,9 @@ def demo(
     from raxss.storage import whole_folder, write_json
 
     began = time.perf_counter()
-    settings = settings_from(preset, None, window_length=WINDOW_LENGTH, stride=STRIDE, max_epochs=max_epochs)
+    signal = "ecg" if preset == "recommended" else None
+    shape = {"window_length": WINDOW_LENGTH, "stride": STRIDE, "max_epochs": max_epochs}
+    settings = settings_from(preset, None, signal=signal, **shape)
     with whole_folder(out, overwrite=overwrite) as folder:
         sample = load_sample()
         kept, held = hold_out(sample.labels, groups=sample.groups, fraction=0.2, seed=seed)

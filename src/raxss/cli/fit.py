@@ -30,6 +30,9 @@ SplitFile = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="Model folder to write.")]
 Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
+Signal = Annotated[
+    str | None, typer.Option(help="eeg, ecg or motion: what recommended does otherwise with such signals.")
+]
 Settings = Annotated[
     Path | None, typer.Option("--config", help="TOML file with settings, on top of the preset.")
 ]
@@ -48,6 +51,7 @@ def fit(
     data: Data,
     out: Out,
     preset: Preset = "recommended",
+    signal: Signal = None,
     config: Settings = None,
     window_length: WindowLength = None,
     stride: Stride = None,
@@ -69,7 +73,7 @@ def fit(
     from raxss.storage import check_writable, refuse_existing
 
     settings = settings_from(
-        preset, config, window_length=window_length, stride=stride, max_epochs=max_epochs
+        preset, config, signal=signal, window_length=window_length, stride=stride, max_epochs=max_epochs
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
     unfinished = resume and was_interrupted(out)
@@ -110,11 +114,13 @@ def was_interrupted(folder: Path) -> bool:
         return False
 
 
-def settings_from(preset: str, config: Path | None, **overrides: int | None) -> Config:
+def settings_from(
+    preset: str, config: Path | None, *, signal: str | None = None, **overrides: int | None
+) -> Config:
     """Preset, then the TOML file, then single options; later ones win."""
     from raxss.config import Config, setting_homes
 
-    settings = Config.preset(preset)
+    settings = Config.preset(preset, signal=signal)
     if config is not None:
         settings = Config.from_file(config, start=settings)
     homes = setting_homes()

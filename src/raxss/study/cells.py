@@ -131,7 +131,7 @@ def cell_of(
             system.kind,
             json_ready(without_additions(settings)),
             *([system.revision] if system.revision else []),
-            *(["learns from all"] if system.learns_from_all else []),
+            *(["learns from all"] if system.learns_from_all(settings) else []),
         ],
         "seed": seed,
         "n_threads": study.n_threads,
@@ -249,7 +249,7 @@ def _load_extensions(cell: Cell) -> None:
 def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
     """The final model, and its probabilities of the validation series. The test part is not in sight here."""
     train, validation = collection[cell.split.train], collection[cell.split.validation]
-    if cell.system.learns_from_all and not cell.trial:
+    if cell.system.learns_from_all(cell.settings) and not cell.trial:
         return _learned(cell, SeriesCollection([*train, *validation]), validation=[]), np.zeros((0, 0))
     model = _learned(cell, train, validation)
     return model, _probabilities(cell, model, validation)

@@ -71,8 +71,6 @@ class System:
         Estimator parameters that differ from it.
     revision
         Raised where the same settings came to give other numbers, so that results from before are made anew.
-    learns_from_all
-        Whether nothing of it is chosen or fitted on the validation part, so that it learns from that part too.
     base
         Of a variant: the system that it is compared with.
 
@@ -94,7 +92,6 @@ class System:
     preset: str = "paper"
     settings: Mapping[str, Any] = field(default_factory=dict)
     revision: int = 0
-    learns_from_all: bool = False
     base: str | None = None
 
     @property
@@ -111,6 +108,25 @@ class System:
     def scores_windows(self) -> bool:
         """Whether it gives each of many windows a probability, so that window accuracy means something."""
         return self.kind == "windows" or self.settings.get("pooling") == "conjunctive"
+
+    def learns_from_all(self, parameters: Mapping[str, Any]) -> bool:
+        """Whether nothing of it is chosen, stopped or fitted by the validation part: so it learns from that too.
+
+        Parameters
+        ----------
+        parameters
+            As resolved, from `parameters`.
+
+        >>> windows = WindowConfig()
+        >>> [name for name, one in SYSTEMS.items() if one.learns_from_all(one.parameters(windows))]
+        ['features-forest', 'recommended']
+        """
+        if not self.is_network:
+            return self.kind == "forest"
+        homes = setting_homes()
+        config = Config.from_parameters({one: value for one, value in parameters.items() if one in homes})
+        calibrated = config.calibration.calibration != "none"
+        return not (config.training.patience > 0 or calibrated or config.fits_temperature_on_validation)
 
     def with_settings(self, name: str, settings: Mapping[str, Any]) -> System:
         """The same system under another name, or its own, with other estimator parameters.
@@ -131,11 +147,9 @@ class System:
         merged = self._merged(settings)
         self._check_values(name, merged)
         if name == self.name:
-            changed = replace(self, settings=merged)
-        else:
-            told = f"{self.name} with {_told(settings)}"
-            changed = replace(self, name=name, description=told, settings=merged, base=self.name)
-        return replace(changed, learns_from_all=self.learns_from_all and not changed._asks_validation())
+            return replace(self, settings=merged)
+        told = f"{self.name} with {_told(settings)}"
+        return replace(self, name=name, description=told, settings=merged, base=self.name)
 
     def _merged(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """This system's settings and others that win over them, tables key by key."""
@@ -149,15 +163,6 @@ class System:
             if isinstance(value, Mapping) and value and isinstance(before.get(setting), Mapping):
                 merged[setting] = {**before[setting], **value}
         return merged
-
-    def _asks_validation(self) -> bool:
-        """Whether these settings stop by the validation part, or fit something on it."""
-        if not self.is_network:
-            return False
-        homes, settings = setting_homes(), self._start() | dict(self.settings)
-        config = Config.from_parameters({one: value for one, value in settings.items() if one in homes})
-        calibrated = config.calibration.calibration != "none"
-        return config.training.patience > 0 or calibrated or config.fits_temperature_on_validation
 
     def _check_values(self, name: str, settings: Mapping[str, Any]) -> None:
         """Before anything runs, as far as RAxSS has settings of these names; the rest is for the estimator."""
@@ -422,7 +427,6 @@ _ALL = (
         name="features-forest",
         description="hand-made features without scale, and a random forest",
         kind="forest",
-        learns_from_all=True,
     ),
     System(name="all-positive", description="says the positive class of every series", kind="trivial"),
     System(
@@ -430,7 +434,6 @@ _ALL = (
         description="what our measurements favour",
         kind="windows",
         preset="recommended",
-        learns_from_all=True,
     ),
 )
 
