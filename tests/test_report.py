@@ -15,7 +15,8 @@ from sklearn.metrics import f1_score
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
 from raxss.study.board import Board
-from raxss.study.page import make_page, plain
+from raxss.study.markdown import plain
+from raxss.study.page import make_page
 from raxss.study.report import plot_systems, read_table, tables_of, write_report
 from raxss.study.result import CellResult
 from raxss.study.statistics import COMPARED, paired_bootstrap

@@ -2,38 +2,23 @@
 
     results, summary, pooled, comparisons: tables as their files have them -> README.md
 
-The words are in report.md.j2. Names come from anywhere: all that is put into the page is escaped, except what is
-Markdown already.
+The words are in report.md.j2, what makes text and numbers safe to show is in markdown.py.
 """
 
 from __future__ import annotations
 
-import html
 import json
-import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
-import jinja2
 import numpy as np
 import pandas as pd
 
 from raxss.metrics import METRICS
+from raxss.study.markdown import TITLES, Markdown, difference, number, p_text, render, table, with_interval
 from raxss.study.statistics import CHANCE, FEWEST_GROUPS, REFERENCES, CriticalDifference
 from raxss.study.views import slug
 
-TITLES = {
-    "f1": "F1",
-    "auc": "AUC",
-    "accuracy": "accuracy %",
-    "average_precision": "average precision",
-    "balanced_accuracy": "balanced accuracy %",
-    "brier": "Brier",
-    "ece": "ECE",
-    "window_accuracy": "window accuracy %",
-}
-PERCENT = frozenset({"accuracy", "balanced_accuracy", "window_accuracy"})
 SHOWN = ("f1", "auc", "accuracy")  # of which differences are on the page; the others are in the file
 BALANCES = {
     "none": "no, classes have their natural shares",
@@ -41,33 +26,10 @@ BALANCES = {
     "before_split": "before the split, so the test part does not have the natural shares",
     "sss_nih_quarter": "before the split, as SSS does, a quarter of NIH kept; the test part has other shares",
 }
-TEXTS = frozenset({"dataset", "system", "chosen", "error"})  # columns that are read from the left
 FEW_GROUPS = 20  # below this a bootstrap is rough
 TOO_RARE = 0.01  # a p below this, where there is nothing to find, is worth a look
 
 Frame = pd.DataFrame
-
-
-class Markdown(str):
-    """Text that is Markdown already; everything else is escaped where the page is put together."""
-
-    __slots__ = ()
-
-
-def plain(text: object) -> str:
-    r"""Any text as one line of Markdown that means just that text, in a table too.
-
-    Examples
-    --------
-    >>> print(plain("a|b <i>\n*c*"))
-    a\|b &lt;i&gt; \*c\*
-    """
-    line = " ".join("".join(one if one.isprintable() else " " for one in str(text)).split())
-    special = r"[\\`*\[\]|~#$]|\b_+|_+\b"  # an underscore within a word means nothing
-    line = re.sub(
-        special, lambda one: "".join(f"\\{sign}" for sign in one[0]), html.escape(line, quote=False)
-    )
-    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", line)  # else the item of a list
 
 
 def plot_name(dataset: str) -> str:
@@ -125,15 +87,6 @@ def make_page(
     ranks, unranked
         Of the systems that have all blocks; the names of those that have not.
     """
-    environment = jinja2.Environment(
-        autoescape=False,  # it is no HTML; what is no Markdown yet is escaped by finalize
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    template = environment.from_string((resources.files("raxss.study") / "report.md.j2").read_text("utf-8"))
     cells = tables["results"]
     failed = cells[cells["error"] != ""]
     done = cells[cells["error"] == ""]
@@ -142,14 +95,15 @@ def make_page(
         _dataset(name, {key: one[one["dataset"] == name] for key, one in tables.items()}, plots)
         for name in names
     ]
-    page = template.render(
+    return render(
+        "report.md.j2",
         study=study_name,
         datasets=datasets,
         failed=_failures(failed),
         n_failed=len(failed),
         n_done=len(done),
         ranks=ranks,
-        p_friedman="" if ranks is None else _p(ranks.p_friedman),
+        p_friedman="" if ranks is None else p_text(ranks.p_friedman),
         unranked=", ".join(unranked),
         few_groups=FEW_GROUPS,
         fewest_groups=FEWEST_GROUPS,
@@ -157,7 +111,6 @@ def make_page(
         threads=" or ".join(str(int(one)) for one in sorted(done["n_threads"].dropna().unique())),
         n_warned=int((done["n_warnings"] > 0).sum()),
     )
-    return re.sub(r"\n{3,}", "\n\n", page)
 
 
 def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> dict[str, Any]:
@@ -224,7 +177,7 @@ def _main_table(summary: Frame) -> Markdown:
         about = [_count(one["n_parameters"]), _seconds(one["seconds_mean"])]
         about += [_seconds(one["seconds_of_choice"])] if timed else []
         rows.append([one["system"], *figures, *choice, *about])
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def _difference_table(compared: Frame) -> Markdown:
@@ -232,24 +185,24 @@ def _difference_table(compared: Frame) -> Markdown:
     rows = []
     for system, own in compared.groupby("system", sort=False):
         by_metric = {one["metric"]: one for one in own.to_dict("records")}
-        pairs = [(_difference(by_metric[name], name), _p(by_metric[name]["p_holm"])) for name in SHOWN]
+        pairs = [(difference(by_metric[name], name), p_text(by_metric[name]["p_holm"])) for name in SHOWN]
         rows.append([system, *(text for pair in pairs for text in pair)])
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def _chance_table(by_chance: Frame) -> Markdown:
     rows = [
-        [one["system"], _difference(one, "auc"), _p(one["p_holm"])] for one in by_chance.to_dict("records")
+        [one["system"], difference(one, "auc"), p_text(one["p_holm"])] for one in by_chance.to_dict("records")
     ]
-    return _table(["system", "AUC − 0.5", "p"], rows)
+    return table(["system", "AUC − 0.5", "p"], rows)
 
 
 def _pooled_table(pooled: Frame) -> Markdown:
     rows = []
     for one in pooled.to_dict("records"):
-        figures = [_with_interval(one[name], one[f"{name}_low"], one[f"{name}_high"], name) for name in SHOWN]
+        figures = [with_interval(one[name], one[f"{name}_low"], one[f"{name}_high"], name) for name in SHOWN]
         rows.append([one["system"], *figures, _count(one["n_predictions"]), _count(one["n_series"])])
-    return _table(["system", *(TITLES[name] for name in SHOWN), "predictions", "series"], rows)
+    return table(["system", *(TITLES[name] for name in SHOWN), "predictions", "series"], rows)
 
 
 def _failures(failed: Frame) -> Markdown:
@@ -257,13 +210,7 @@ def _failures(failed: Frame) -> Markdown:
         [one["dataset"], one["system"], _count(one["seed"]).replace(" ", ""), one["error"]]
         for one in failed.to_dict("records")
     ]
-    return _table(["dataset", "system", "seed", "error"], rows)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
-    lines = [list(header), ["---" if one in TEXTS else "---:" for one in header]]
-    lines += [[plain(one) or " " for one in row] for row in rows]
-    return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+    return table(["dataset", "system", "seed", "error"], rows)
 
 
 def _shares(tests: Frame) -> str:
@@ -292,30 +239,10 @@ def _baseline(tests: Frame) -> str:
 # Numbers ------------------------------------------------------------------------------------------------------
 
 
-def _number(value: float, name: str, sign: str = "") -> str:
-    text = f"{100 * value:{sign}.1f}" if name in PERCENT else f"{value:{sign}.3f}"
-    return text.replace("-", "−")
-
-
 def _mean(mean: float, deviation: float, name: str) -> str:
     if np.isnan(mean):
         return "–"
-    return _number(mean, name) + ("" if np.isnan(deviation) else f" ± {_number(deviation, name)}")
-
-
-def _with_interval(value: float, low: float, high: float, name: str, sign: str = "") -> str:
-    if np.isnan(value):
-        return "–"
-    between = "" if np.isnan(low) else f" ({_number(low, name, sign)} to {_number(high, name, sign)})"
-    return _number(value, name, sign) + between
-
-
-def _difference(row: Mapping[Any, Any], name: str) -> str:
-    return _with_interval(row["difference"], row["low"], row["high"], name, "+")
-
-
-def _p(value: float) -> str:
-    return "–" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+    return number(mean, name) + ("" if np.isnan(deviation) else f" ± {number(deviation, name)}")
 
 
 def _count(value: float) -> str:

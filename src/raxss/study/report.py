@@ -29,7 +29,8 @@ from matplotlib.figure import Figure
 from raxss.errors import DataError
 from raxss.metrics import METRICS, weighted_scores
 from raxss.storage import without_formula, write_bytes
-from raxss.study.page import SHOWN, TITLES, in_words, make_page, plot_name
+from raxss.study.markdown import TITLES
+from raxss.study.page import SHOWN, in_words, make_page, plot_name
 from raxss.study.result import CellResult
 from raxss.study.statistics import (
     CHANCE,
@@ -98,7 +99,7 @@ def write_report(
     ['results.csv', 'summary.csv', 'pooled.csv', 'comparisons.csv', 'auc-toy.png', 'README.md']
     """
     texts = {
-        name: table.map(without_formula).to_csv(index=False, float_format="%.10g", lineterminator="\n")
+        name: csv_text(table)
         for name, table in tables_of(
             results, facts=facts, errors=errors, references=references, n_resamples=n_resamples
         ).items()
@@ -271,6 +272,15 @@ def _pooled(results: Sequence[CellResult], n_resamples: int) -> Frame:
     return pd.DataFrame(rows, columns=["dataset", "system", *columns, *counts])
 
 
+def csv_text(table: Frame) -> str:
+    """A table as its file has it: no cell that a spreadsheet would run.
+
+    >>> csv_text(pd.DataFrame({"system": ["=1+1"], "auc": [1 / 3]}))
+    "system,auc\\n'=1+1,0.3333333333\\n"
+    """
+    return table.map(without_formula).to_csv(index=False, float_format="%.10g", lineterminator="\n")
+
+
 def read_table(text: str) -> Frame:
     """A table as its file has it; a system called ``nan``, ``007`` or ``-x`` keeps its name.
 
@@ -327,13 +337,14 @@ def _plots(tables: Mapping[str, Frame], ranks: CriticalDifference | None) -> dic
         for dataset, summary in tables["summary"].groupby("dataset", sort=False):
             if summary["auc_mean"].notna().any():
                 cells = tables["results"][tables["results"]["dataset"] == dataset]
-                found[plot_name(str(dataset))] = _png(plot_systems(cells, summary))
+                found[plot_name(str(dataset))] = png(plot_systems(cells, summary))
         if ranks is not None:
-            found["plots/critical-difference.png"] = _png(plot_critical_difference(ranks))
+            found["plots/critical-difference.png"] = png(plot_critical_difference(ranks))
     return found
 
 
-def _png(ax: Axes) -> bytes:
+def png(ax: Axes) -> bytes:
+    """The figure that a plot is in, as a file's content; the same plot gives the same bytes."""
     buffer = io.BytesIO()
     figure = ax.get_figure()
     assert isinstance(figure, Figure)
