@@ -13,7 +13,7 @@ import warnings
 import typer
 
 from raxss import __version__
-from raxss.cli import audit_split, check, datasets, demo, explain, fit, predict, prepare, split, table
+from raxss.cli import audit_split, check, datasets, demo, explain, fit, predict, prepare, probe, split, table
 from raxss.errors import RAxSSError
 
 app = typer.Typer(
@@ -32,6 +32,8 @@ app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("table")(table.table)
+app.command("reweigh")(probe.reweigh)
+app.command("robustness")(probe.robustness)
 app.add_typer(datasets.app, name="datasets")
 
 

@@ -1,9 +1,10 @@
 """How does one system, with one seed on one split, get its numbers, and are they there already?
 
     View, System, seed, choice -> Cell -> run_cell -> CellResult, a file named after all that decides it
+    the same with a Probe                          -> Probed, likewise
 
 The test part is opened once, by a model that is final, and without its labels. A trial is a cell that never opens
-it: it scores the validation part, by which a system's choice is made.
+it: it scores the validation part, by which a system's choice is made. A cell with a probe asks its model more.
 Next: table.py runs them all; report.py makes the table.
 """
 
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -40,11 +41,13 @@ from raxss.recordings.series import SeriesCollection
 from raxss.splits import PARTS, Split, weak_parts
 from raxss.stepping import reproducible
 from raxss.storage import canonical_hash, json_ready, sha256_of, write_json
+from raxss.study.probe import Answer, Asked, Probe, Probed
 from raxss.study.result import CellResult
 from raxss.study.study import BUILT_IN, Study, load_extensions
 from raxss.study.systems import System
 from raxss.study.views import View, bootstrap_groups, slug
 
+Kept = TypeVar("Kept", CellResult, Probed)
 logger = logging.getLogger("raxss")
 
 
@@ -64,6 +67,8 @@ class Cell:
         The file that its result goes to.
     trial
         Whether only the validation part is scored.
+    probe
+        What else is asked of the fitted model; None: nothing.
     """
 
     view: View
@@ -78,6 +83,7 @@ class Cell:
     extensions: tuple[tuple[Path, str], ...] = ()  # files, and the digests that the hash was made of
     place: Path
     trial: bool = False
+    probe: Probe | None = None
 
     @property
     def split(self) -> Split:
@@ -111,6 +117,7 @@ def cell_of(
     device: str = "cpu",
     choice: Mapping[str, Any] | None = None,
     trial: bool = False,
+    probe: Probe | None = None,
 ) -> Cell:
     """The cell of one system and seed; trials lie in ``choices``, results in ``cells``."""
     choice = dict(choice or {})
@@ -137,6 +144,7 @@ def cell_of(
         "extensions": [digest for _, digest in extensions] if foreign else [],
         "trial": trial,
         **({"f1_classes": list(view.f1_classes)} if view.f1_classes else {}),  # choices are made by F1
+        **({"probe": json_ready(probe.decides())} if probe is not None else {}),
     }
     digest = canonical_hash(decides)[:12]
     told = "".join(f"-{value}" for value in choice.values()) if trial else ""
@@ -154,6 +162,7 @@ def cell_of(
         extensions=extensions,
         place=folder / f"{slug(system.name)}-{seed}{told}-{digest}.json",
         trial=trial,
+        probe=probe,
     )
 
 
@@ -169,10 +178,24 @@ def _compatible(version: str) -> str:
 
 def done(cell: Cell) -> CellResult | None:
     """The result of an earlier run, if it is there and whole."""
+    return _kept(cell, CellResult)
+
+
+def answered(cell: Cell) -> Probed | None:
+    """The same of a cell with a probe."""
+    return _kept(cell, Probed)
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether there is nothing left to do for a cell, with a probe or without."""
+    return (done(cell) if cell.probe is None else answered(cell)) is not None
+
+
+def _kept(cell: Cell, kind: type[Kept]) -> Kept | None:
     if not cell.place.exists():
         return None
     try:
-        result = CellResult.read(cell.place)
+        result = kind.read(cell.place)
     except DataError as error:
         logger.warning("%s It is computed again.", error)
         return None
@@ -182,8 +205,8 @@ def done(cell: Cell) -> CellResult | None:
 # Running one --------------------------------------------------------------------------------------------------
 
 
-def run_cell(cell: Cell) -> CellResult:
-    """Fit on training and validation, score the test part once, and write the result.
+def run_cell(cell: Cell) -> CellResult | Probed:
+    """Fit on training and validation, score the test part once, ask what the probe asks, and write the result.
 
     The same cell gives the same bytes. What a reader should know of time, place and warnings lies beside it.
     """
@@ -224,8 +247,13 @@ def run_cell(cell: Cell) -> CellResult:
                 f1_classes=cell.view.f1_classes,
             )
         clock.lap("validation")
-        result = _result(cell, collection, model, figures)
+        tested = _result(cell, collection, model, figures)
         clock.lap("test")
+        result: CellResult | Probed = tested
+        if cell.probe is not None:
+            judges = collection[[] if "validation" in weak else cell.split.validation]
+            result = Probed(result=tested, answers=_answers(cell, cell.probe, collection, judges, model))
+            clock.lap("probe")
     # Facts first: a result that is there has its facts.
     write_json(cell.facts_place, _facts(cell, clock, [str(one.message) for one in told]))
     result.write(cell.place)
@@ -308,6 +336,21 @@ def _result(cell: Cell, collection: SeriesCollection, model: Any, figures: Mappi
         validation=dict(figures),
         n_parameters=n_parameters(network) if isinstance(network, torch.nn.Module) else None,
     )
+
+
+def _answers(
+    cell: Cell, probe: Probe, collection: SeriesCollection, validation: SeriesCollection, model: Any
+) -> tuple[Answer, ...]:
+    """Ask a model that is final, about test series without their labels."""
+    asked = Asked(
+        model=model,
+        test=SeriesCollection(replace(one, label=None) for one in collection[cell.split.test]),
+        validation=validation,
+        positive=cell.view.positive,
+        f1_classes=cell.view.f1_classes,
+        window_length=cell.view.windows.window_length,
+    )
+    return tuple(probe.ask(asked))
 
 
 def _told(split: Split) -> dict[str, Any]:

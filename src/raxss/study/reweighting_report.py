@@ -1,0 +1,482 @@
+"""Do the weights of windows carry information, and do they help?
+
+    Probed results of every setting -> answers.csv          a row for each fit and setting
+                                    -> comparisons.csv      weights against uniform ones, with their twins
+                                    -> without-weights.csv  other ways to add windows up
+                                    -> chosen.csv           what validation chose in each seed, and what it gave
+    these alone                     -> plots/*.png, README.md
+
+A weighting that carries information does worse when it is inverted; one whose inverted twin does as well explains
+nothing, however good its score. The words of the page follow from the numbers by the rules in `verdict`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raxss.study.answers import (
+    about,
+    answers_table,
+    by_dataset,
+    by_system,
+    devices_in,
+    failures,
+    headline,
+    told,
+    write_all,
+)
+from raxss.study.markdown import TITLES, Markdown, difference, number, p_text, render, table
+from raxss.study.probe import Answer, Probed
+from raxss.study.report import csv_text, png, read_table
+from raxss.study.reweighting import TWINS
+from raxss.study.statistics import FAINT, INK, N_RESAMPLES, STEP, Resampled, holm, resampled
+from raxss.study.statistics import difference as difference_of
+from raxss.study.views import slug
+
+SETTING = ("space", "exclusion", "weighting", "temperature", "pooling", "smoothing")
+AS_FITTED, CHOSEN = "as fitted", "chosen on validation"
+SPOKEN = 0.1  # the temperature that the page speaks of, or the nearest to it; the paper's is not known
+PLACES = {"signal": "the signal", "features": "the network's features"}
+WARM = "#c2572b"  # inverted
+
+Frame = pd.DataFrame
+Question = Mapping[str, Any]
+
+
+def write_reweighting(
+    probed: Sequence[Probed],
+    *,
+    facts: Sequence[Mapping[str, Any]],
+    errors: Sequence[Mapping[str, Any]],
+    out: Path | str,
+    study_name: str,
+    n_resamples: int = N_RESAMPLES,
+) -> list[Path]:
+    """Write tables, plots and page; each file appears whole, the page last.
+
+    Parameters
+    ----------
+    probed
+        Fits that were asked by `raxss.study.reweighting.Reweighting`.
+    facts, errors
+        What was noted beside the results, and of those that failed.
+    """
+    tables = tables_of(probed, n_resamples=n_resamples)
+    shown = {name: _read_back(one) for name, one in tables.items()}
+    blocks = [
+        _dataset(dataset, own, {name: _of(one, dataset=dataset) for name, one in shown.items()})
+        for dataset, own in by_dataset(probed)
+    ]
+    page = render(
+        "reweighting.md.j2",
+        study=study_name,
+        n_done=len(probed),
+        datasets=[one for one, _ in blocks],
+        failed=failures(errors),
+        n_failed=len(errors),
+        devices=devices_in(facts),
+    )
+    plots = {name: content for _, some in blocks for name, content in some.items()}
+    return write_all(out, tables, plots, page)
+
+
+# Tables -------------------------------------------------------------------------------------------------------
+
+
+def tables_of(probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> dict[str, Frame]:
+    """``answers``, ``comparisons``, ``without-weights`` and ``chosen``, as `write_reweighting` writes them."""
+    compared: list[dict[str, Any]] = []
+    without: list[dict[str, Any]] = []
+    chosen: list[dict[str, Any]] = []
+    for dataset, of_dataset in by_dataset(probed):
+        for system, own in by_system(of_dataset):
+            metric = headline(own[0].result)
+            where = {"dataset": dataset, "system": system, "metric": metric}
+            picks = [pick(one, metric) for one in own]
+            draws = _draws(own, picks, metric, n_resamples)
+            questions = [one.question for one in own[0].answers]
+            compared += [where | row for row in _weighted_rows(questions, draws, metric)]
+            without += [where | row for row in _unweighted_rows(questions, draws, metric)]
+            chosen += [where | _chosen_row(*one, draws, metric) for one in zip(own, picks, strict=True)]
+    return {
+        "answers": answers_table(probed),
+        "comparisons": pd.DataFrame(compared),
+        "without-weights": pd.DataFrame(without),
+        "chosen": pd.DataFrame(chosen),
+    }
+
+
+def pick(probed: Probed, metric: str) -> int:
+    """The place of the setting that the validation part chose: by the figure, ties by Brier, then the simplest.
+
+    Twins are not among what is chosen from. Equal weights are simpler than others, so they win ties; where nothing
+    could be judged, they are chosen.
+    """
+
+    def rank(place: int) -> tuple[float, float, bool, int]:
+        answer = probed.answers[place]
+        figures = answer.validation
+        plain = answer.question["weighting"] == "uniform"
+        return figures.get(metric, -np.inf), -figures.get("brier", np.inf), plain, -place
+
+    open_to = [
+        place
+        for place, one in enumerate(probed.answers)
+        if one.question["weighting"] == "uniform" or one.question["weighting"] in TWINS
+    ]
+    return max(open_to, key=rank)
+
+
+def name_of(question: Question) -> str:
+    """One setting as a name, as `resampled` needs it."""
+    return json.dumps([question[name] for name in SETTING])
+
+
+def _draws(
+    own: Sequence[Probed], picks: Sequence[int], metric: str, n_resamples: int
+) -> dict[str, Resampled]:
+    """By setting, the figure in the same draws of groups; also of what was fitted, and of what was chosen."""
+    results = [
+        one.answer_as_result(place, name_of(answer.question))
+        for one in own
+        for place, answer in enumerate(one.answers)
+    ]
+    results += [replace(one.result, system=AS_FITTED) for one in own]
+    results += [one.answer_as_result(place, CHOSEN) for one, place in zip(own, picks, strict=True)]
+    found = resampled(results, n_resamples=n_resamples, metrics=[metric])
+    return {one.system: one for one in found}
+
+
+def _weighted_rows(
+    questions: Sequence[Question], draws: Mapping[str, Resampled], metric: str
+) -> list[dict[str, Any]]:
+    """Each weighting against equal weights in the same block, beside what its twins do there."""
+    rows = []
+    for one in questions:
+        if one["weighting"] not in TWINS:
+            continue
+        _, inverse, shuffled = (
+            draws[name_of({**one, "weighting": twin})] for twin in TWINS[one["weighting"]]
+        )
+        own = draws[name_of(one)]
+        uniform = draws[name_of({**one, "weighting": "uniform", "temperature": None})]
+        compared = {
+            "": difference_of(own, uniform, metric),
+            "inverted_": difference_of(inverse, uniform, metric),
+            "shuffled_": difference_of(shuffled, uniform, metric),
+            "over_inverted_": difference_of(own, inverse, metric),
+            "over_shuffled_": difference_of(own, shuffled, metric),
+        }
+        row: dict[str, Any] = told(one) | {"value": _value(own, metric)}
+        for part, found in compared.items():
+            row |= {f"{part}{name}": found[name] for name in ("difference", "low", "high", "p")}
+        rows.append(row | {name: compared[""][name] for name in ("n_seeds", "n_groups")})
+    for part in ("", "inverted_", "shuffled_", "over_inverted_", "over_shuffled_"):
+        corrected = holm([row[f"{part}p"] for row in rows])
+        for row, p in zip(rows, corrected, strict=True):
+            row[f"{part}p_holm"] = float(p)
+    return rows
+
+
+def _unweighted_rows(
+    questions: Sequence[Question], draws: Mapping[str, Resampled], metric: str
+) -> list[dict[str, Any]]:
+    """What does without weights, what was fitted and what was chosen, against the plain mean."""
+    alone = [one for one in questions if one["weighting"] == "uniform"]
+    plain = _plain(questions)
+    others = [one for one in alone if one["smoothing"] > 0 or one["pooling"] != "mean"]
+    # A window that speaks for itself has no neighbours: the same in every space and with every exclusion.
+    others = [one for one in others if one["smoothing"] > 0 or _home(one) == _home(plain)]
+    named: list[tuple[str, str, Question]] = [(AS_FITTED, AS_FITTED, {}), (CHOSEN, CHOSEN, {})]
+    named += [("uniform weights", name_of(one), told(one)) for one in others]
+    rows: list[dict[str, Any]] = []
+    for what, name, setting in named:
+        found = difference_of(draws[name], draws[name_of(plain)], metric)
+        kept = ("difference", "low", "high", "p", "n_seeds", "n_groups")
+        rows.append(
+            {"what": what, **{one: setting.get(one) for one in SETTING}, "value": _value(draws[name], metric)}
+            | {one: found[one] for one in kept}
+        )
+    corrected = holm([row["p"] for row in rows])
+    rows = [row | {"p_holm": float(p)} for row, p in zip(rows, corrected, strict=True)]
+    reference = {"what": "uniform weights", **told(plain)}
+    return [reference | {"value": _value(draws[name_of(plain)], metric)}, *rows]
+
+
+def _home(question: Question) -> tuple[Any, Any]:
+    return question["space"], question["exclusion"]
+
+
+def _chosen_row(probed: Probed, place: int, draws: Mapping[str, Resampled], metric: str) -> dict[str, Any]:
+    """What one seed's validation part chose, what it gave there, and on test beside the plain mean."""
+    answer: Answer = probed.answers[place]
+    seed, fold = probed.result.seed, probed.result.fold
+    plain = _plain([one.question for one in probed.answers])
+    figures = {
+        "validation": answer.validation.get(metric),
+        "test": float(draws[CHOSEN].figures[seed, fold or ""][metric][0]),
+        "test_uniform": float(draws[name_of(plain)].figures[seed, fold or ""][metric][0]),
+    }
+    return {"seed": seed, "fold": fold, **told(answer.question), **figures}
+
+
+def _plain(questions: Sequence[Question]) -> Question:
+    """Equal weights of windows that speak for themselves, added up as probabilities: SSS's mean."""
+    return next(
+        one
+        for one in questions
+        if one["weighting"] == "uniform" and one["pooling"] == "mean" and one["smoothing"] == 0
+    )
+
+
+def _value(draws: Resampled, metric: str) -> float:
+    """Mean over seeds of the test part as it is."""
+    by_seed: dict[int, list[float]] = {}
+    for (seed, _), figures in draws.figures.items():
+        by_seed.setdefault(seed, []).append(float(figures[metric][0]))
+    return float(np.nanmean([np.nanmean(one) for one in by_seed.values()]))
+
+
+def _read_back(one: Frame) -> Frame:
+    """As its file has it: the page says no more than the tables do."""
+    found = read_table(csv_text(one))
+    for name in found:
+        known = name in ("temperature", "smoothing", "value", "validation") or str(name).endswith(
+            "difference"
+        )
+        if known or str(name).endswith(("_p", "_p_holm")):
+            found[name] = pd.to_numeric(found[name])
+    return found
+
+
+def _of(frame: Frame, **wanted: Any) -> Frame:
+    for name, value in wanted.items():
+        if name in frame:
+            frame = frame[frame[name] == value]
+    return frame
+
+
+# Words --------------------------------------------------------------------------------------------------------
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """What one row of ``comparisons`` says: whether weights carry information, and whether they help.
+
+    By 95 % intervals: of the difference from the inverted twin, and of the difference from equal weights.
+
+    Examples
+    --------
+    >>> twin = {"over_inverted_difference": 0.02, "over_inverted_low": 0.01, "over_inverted_high": 0.03}
+    >>> verdict({**twin, "low": -0.01, "high": 0.01})
+    'they carry information, and cannot be told from uniform ones by the score'
+    >>> twin = {"over_inverted_difference": -0.001, "over_inverted_low": -0.01, "over_inverted_high": 0.01}
+    >>> verdict({**twin, "low": -0.01, "high": 0.01})
+    'they explain nothing: inverted, they do as well'
+    """
+    low, high = row["over_inverted_low"], row["over_inverted_high"]
+    if np.isnan(low):
+        return "there are too few groups to say whether they carry information"
+    if high < 0:
+        return "they mislead: inverted, they do better"
+    if low <= 0 and row["over_inverted_difference"] <= 0:
+        return "they explain nothing: inverted, they do as well"
+    if low <= 0:
+        return "that they carry information is not shown: what they have over the inverted may be chance"
+    if row["low"] > 0:
+        return "they carry information, and do better than uniform ones"
+    if row["high"] < 0:
+        return "they carry information, and yet do worse than uniform ones"
+    return "they carry information, and cannot be told from uniform ones by the score"
+
+
+def sentences(compared: Frame, metric: str) -> list[str]:
+    """In plain words, what the rows of one dataset and system say."""
+    said = []
+    for (weighting, space, exclusion), rows in _blocks(compared):
+        distances = (np.log(rows["temperature"]) - np.log(SPOKEN)).abs()
+        row = rows.loc[distances.idxmin()].to_dict()
+        gated = " with the gate" if weighting == "gated" else ""
+        said.append(
+            f"Weights from {PLACES.get(space, space)}{gated}, {_exclusion(exclusion)}, at temperature "
+            f"{row['temperature']:g} differ from uniform ones by {difference(row, metric)}, inverted by "
+            f"{_part(row, 'inverted_', metric)}, shuffled by {_part(row, 'shuffled_', metric)}: {verdict(row)}."
+        )
+    better = (compared["p_holm"] < 0.05) & (compared["difference"] > 0)
+    worse = (compared["p_holm"] < 0.05) & (compared["difference"] < 0)
+    informed = (compared["over_inverted_p_holm"] < 0.05) & (compared["over_inverted_difference"] > 0)
+    said.append(
+        f"Of all {len(compared)} settings, corrected for their number (Holm, 5 %): {int(better.sum())} do better "
+        f"than uniform weights, {int(worse.sum())} do worse; {int(informed.sum())} do better than their inverted "
+        "twins."
+    )
+    return said
+
+
+def chosen_sentence(without: Frame, metric: str) -> str:
+    """What the setting that validation chose gives on test."""
+    row = without[without["what"] == CHOSEN].iloc[0].to_dict()
+    helps = "this cannot be told from no difference"
+    if np.isnan(row["low"]):
+        helps = "there are too few groups for an interval"
+    elif row["low"] > 0:
+        helps = "choosing pays"
+    elif row["high"] < 0:
+        helps = "choosing does harm"
+    return (
+        "The setting that each seed's validation part chooses differs from the plain mean by "
+        f"{difference(row, metric)}: {helps}."
+    )
+
+
+def _plain_rows(compared: Frame) -> Frame:
+    """The rows that the page shows: windows speak for themselves and are added up as probabilities."""
+    return compared[(compared["pooling"] == "mean") & (compared["smoothing"] == compared["smoothing"].min())]
+
+
+def _blocks(compared: Frame) -> list[tuple[tuple[str, str, str], Frame]]:
+    """Those rows by weighting, space and exclusion: all temperatures together."""
+    grouped = _plain_rows(compared).groupby(["weighting", "space", "exclusion"], sort=False)
+    return [((str(key[0]), str(key[1]), str(key[2])), rows) for key, rows in grouped]
+
+
+def _exclusion(value: str) -> str:
+    """As in the tables: samples, or windows with a point in it."""
+    if value == "0":
+        return "no exclusion"
+    return f"exclusion {value} windows" if "." in value else f"exclusion {value} samples"
+
+
+def _part(row: Mapping[Any, Any], part: str, metric: str) -> str:
+    found = {name: row[f"{part}{name}"] for name in ("difference", "low", "high")}
+    return difference(found, metric)
+
+
+# Page ---------------------------------------------------------------------------------------------------------
+
+
+def _dataset(
+    name: str, probed: Sequence[Probed], tables: Mapping[str, Frame]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What the page says about one dataset, and its plots."""
+    metric = headline(probed[0].result)
+    systems, plots = [], {}
+    for system, _ in by_system(probed):
+        own = {key: _of(one, system=system) for key, one in tables.items()}
+        place = f"plots/{slug(name)}-{slug(system)}.png"
+        with matplotlib.style.context("default"):  # not the reader's style: same results, same bytes
+            plots[place] = png(plot_twins(own["comparisons"], metric))
+        systems.append(
+            {
+                "name": system,
+                "sentences": [
+                    *sentences(own["comparisons"], metric),
+                    chosen_sentence(own["without-weights"], metric),
+                ],
+                "plot": Markdown(place),
+                "table": _main_table(own["comparisons"], metric),
+                "without": _without_table(own["without-weights"], metric),
+                "chosen": _chosen_table(own["chosen"], metric),
+            }
+        )
+    return {"name": name, "metric": TITLES[metric], "systems": systems, **about(probed)}, plots
+
+
+def _main_table(compared: Frame, metric: str) -> Markdown:
+    header = ["weights", "from", "exclusion", "τ", TITLES[metric], "difference", "p", "inverted", "shuffled",
+              "over inverted", "p "]  # fmt: skip
+    rows = []
+    for one in _plain_rows(compared).to_dict("records"):
+        rows.append(
+            [one["weighting"], one["space"], one["exclusion"], f"{one['temperature']:g}",
+             number(one["value"], metric), difference(one, metric), p_text(one["p_holm"]),
+             _part(one, "inverted_", metric), _part(one, "shuffled_", metric),
+             _part(one, "over_inverted_", metric), p_text(one["over_inverted_p_holm"])]
+        )  # fmt: skip
+    return table(header, rows)
+
+
+def _without_table(without: Frame, metric: str) -> Markdown:
+    rows = []
+    for one in without.to_dict("records"):
+        smoothed = not np.isnan(one["smoothing"]) and one["smoothing"] > 0
+        if smoothed and one["pooling"] != "mean":
+            continue  # in the file
+        by = f"{one['smoothing']:g} in {one['space']}, {_exclusion(one['exclusion'])}" if smoothed else "–"
+        shown = difference(one, metric)
+        rows.append(
+            [
+                one["what"],
+                one["pooling"] or "–",
+                by,
+                number(one["value"], metric),
+                shown,
+                p_text(one["p_holm"]),
+            ]
+        )
+    return table(["what", "pooling", "smoothing", TITLES[metric], "difference", "p"], rows)
+
+
+def _chosen_table(chosen: Frame, metric: str) -> Markdown:
+    rows = []
+    for one in chosen.to_dict("records"):
+        weighted = one["weighting"] != "uniform"
+        near = weighted or one["smoothing"] > 0
+        rows.append(
+            [int(one["seed"]), one["weighting"], one["space"] if near else "–", one["exclusion"] if near else "–",
+             f"{one['temperature']:g}" if weighted else "–", one["pooling"], f"{one['smoothing']:g}",
+             "–" if np.isnan(one["validation"]) else number(one["validation"], metric)]
+        )  # fmt: skip
+    header = [
+        "seed",
+        "weights",
+        "from",
+        "exclusion",
+        "τ",
+        "pooling",
+        "smoothing",
+        f"{TITLES[metric]}, validation",
+    ]
+    return table(header, rows)
+
+
+def plot_twins(compared: Frame, metric: str) -> Axes:
+    """By temperature, the difference from equal weights: of weights with their interval, inverted and shuffled.
+
+    Parameters
+    ----------
+    compared
+        Rows of ``comparisons`` of one dataset and system.
+    """
+    blocks = _blocks(compared)
+    size = 2.9 * len(blocks) + 0.6, 3.0
+    panels = Figure(figsize=size, layout="constrained").subplots(1, len(blocks), sharey=True, squeeze=False)[
+        0
+    ]
+    for ax, ((weighting, space, exclusion), rows) in zip(panels, blocks, strict=True):
+        scale = 100.0 if metric == "accuracy" else 1.0
+        x = rows["temperature"]
+        ax.axhline(0, color=FAINT, lw=0.8)
+        ax.fill_between(x, scale * rows["low"], scale * rows["high"], color=STEP, alpha=0.18, lw=0)
+        ax.plot(x, scale * rows["difference"], "o-", color=STEP, ms=4, label=weighting)
+        ax.plot(x, scale * rows["inverted_difference"], "s--", color=WARM, ms=4, label="inverted")
+        ax.plot(x, scale * rows["shuffled_difference"], "^:", color=INK, ms=4, label="shuffled")
+        ax.set_xscale("log")
+        ax.set_xticks(x, [f"{one:g}" for one in x])
+        ax.minorticks_off()
+        ax.set_title(f"{weighting}, {space}, {_exclusion(exclusion)}", fontsize=8.5)
+        ax.set_xlabel("temperature")
+        ax.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(f"{TITLES[metric]}, difference from uniform")
+    panels[0].legend(frameon=False, fontsize=8)
+    first: Axes = panels[0]
+    return first
