@@ -50,8 +50,13 @@ STUDY = """
     max_epochs = 1
     batch_size = 256
 
+    [system.recommended]
+    backbone = "convnet"
+    backbone_options = { width = 2 }
+
     [system.sss]
     backbone = "convnet"
+    backbone_options = { width = 3 }
 """
 
 
@@ -408,9 +413,7 @@ def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, 
 
 
 def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
-    text = textwrap.dedent(STUDY).replace(
-        'backbone = "convnet"', 'backbone = "convnet"\nbackbone_options = { widht = 3 }'
-    )
+    text = textwrap.dedent(STUDY).replace("width = 3", "widht = 3")
     (tmp_path / "study.toml").write_text(text)
     told = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
     assert told.exit_code == 1
