@@ -145,7 +145,7 @@ def stretches(
     --------
     >>> found = stretches(1000, share=0.35, rate=100.0, generator=np.random.default_rng(0))
     >>> found[0], sum(last - first for first, last in found)
-    ((46, 177), 350)
+    ((353, 488), 350)
     """
     n_left = round(share * n_samples)
     lengths: list[int] = []

@@ -28,7 +28,7 @@ from raxss.study.answers import (
     headline,
     write_all,
 )
-from raxss.study.markdown import TITLES, Markdown, difference, number, p_text, render, table
+from raxss.study.markdown import PERCENT, TITLES, Markdown, difference, number, p_text, render, table
 from raxss.study.probe import Probed
 from raxss.study.report import csv_text, png, read_table
 from raxss.study.reweighting_tables import CHOSEN, tables_of
@@ -275,8 +275,8 @@ def plot_twins(compared: Frame, metric: str) -> Axes:
     panels = Figure(figsize=size, layout="constrained").subplots(1, len(blocks), sharey=True, squeeze=False)[
         0
     ]
+    scale = 100.0 if metric in PERCENT else 1.0
     for ax, ((weighting, space, exclusion), rows) in zip(panels, blocks, strict=True):
-        scale = 100.0 if metric == "accuracy" else 1.0
         x = rows["temperature"]
         ax.axhline(0, color=FAINT, lw=0.8)
         ax.fill_between(x, scale * rows["low"], scale * rows["high"], color=STEP, alpha=0.18, lw=0)
@@ -289,7 +289,19 @@ def plot_twins(compared: Frame, metric: str) -> Axes:
         ax.set_title(f"{weighting}, {space}, {_exclusion(exclusion)}", fontsize=8.5)
         ax.set_xlabel("temperature")
         ax.spines[["top", "right"]].set_visible(False)
+    _tell_small_from_large(panels[0], scale)
     panels[0].set_ylabel(f"{TITLES[metric]}, difference from uniform")
     panels[0].legend(frameon=False, fontsize=8)
     first: Axes = panels[0]
     return first
+
+
+def _tell_small_from_large(ax: Axes, scale: float) -> None:
+    """An axis on which a thousandth shows beside an inverted twin that loses half: logarithmic away from 0."""
+    bottom, top = ax.get_ylim()
+    ax.set_yscale("symlog", linthresh=0.02 * scale)
+    steps = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.5]) * scale
+    ticks = [float(one) for one in (*-steps[::-1], 0.0, *steps) if bottom <= one <= top]
+    ax.set_yticks(ticks, [f"{one:g}".replace("-", "−") for one in ticks])
+    ax.minorticks_off()
+    ax.set_ylim(1.1 * bottom, 1.1 * top)  # room for the marks at the ends
