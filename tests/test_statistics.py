@@ -13,10 +13,12 @@ from raxss.study.result import CellResult
 from raxss.study.statistics import (
     COMPARED,
     critical_difference,
+    difference,
     differences,
     differences_from_chance,
     holm,
     intervals,
+    mean_over_systems,
     paired_bootstrap,
     plot_critical_difference,
     resampled,
@@ -222,6 +224,24 @@ def test_the_interval_of_a_mean_over_seeds_is_that_of_its_draws(rng):
         assert found.loc[metric, ["low", "high"]].tolist() == pytest.approx(
             list(np.percentile(stacked, [2.5, 97.5]))
         )
+
+
+def test_a_mean_over_systems_differs_by_the_mean_of_their_differences_in_every_draw(rng):
+    cells = [noisy(rng, name, strength, seed=seed) for seed in (1, 2) for name, strength in
+             (("sss", 0.5), ("a", 0.7), ("b", 1.0))]  # fmt: skip
+    cells.append(noisy(rng, "a", 0.7, seed=3))  # which the others have not
+    draws = {one.system: one for one in resampled(cells, n_resamples=200, metrics=["auc"])}
+    assert set(draws["a"].figures[1, ""]) == {"auc"}
+    both = mean_over_systems([draws["a"], draws["b"]], "mean")
+    assert set(both.figures) == {(1, ""), (2, "")}
+    apart = [
+        differences(list(draws.values()), ["sss"], ["auc"]).set_index("system").loc[name] for name in "ab"
+    ]
+    found = difference(both, draws["sss"], "auc")
+    assert found["difference"] == pytest.approx(np.mean([one["difference"] for one in apart]))
+    by_hand = np.mean([[draws[name].figures[seed, ""]["auc"] - draws["sss"].figures[seed, ""]["auc"]
+                        for name in "ab"] for seed in (1, 2)], axis=(0, 1))  # fmt: skip
+    assert (found["low"], found["high"]) == pytest.approx(tuple(np.percentile(by_hand[1:], [2.5, 97.5])))
 
 
 def test_results_of_other_series_are_refused_by_name():

@@ -183,18 +183,25 @@ class Predictor:
     def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
         """One pass of the network over each series: everything that weights can be made of afterwards."""
         scorer = Scorer(self.backbone, self.device)
+        launched: deque[tuple[Series, Series, Scores]] = deque()
         for one in series:
             scaled = self.scaling.apply(one)
             windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-            scores = scorer.launch(windows, with_features=with_features)
-            told: NDArray[np.float64] = posteriors_of(scores.logits().double()).numpy()
-            gate = None
-            if scores.features is not None:
-                self._standardise(scores.features)
-                if self.heads is not None and self.heads.gate is not None:
-                    gate = self._gate(scores.features)
-            posteriors = told if self.calibration is None else self.calibration(told)
-            yield WindowScores(one, scaled, posteriors, scores.features, gate)
+            launched.append((one, scaled, scorer.launch(windows, with_features=with_features)))
+            while len(launched) > SERIES_AHEAD[self.device.type]:
+                yield self._scored(*launched.popleft())
+        while launched:
+            yield self._scored(*launched.popleft())
+
+    def _scored(self, series: Series, scaled: Series, scores: Scores) -> WindowScores:
+        told: NDArray[np.float64] = posteriors_of(scores.logits().double()).numpy()
+        gate = None
+        if scores.features is not None:
+            self._standardise(scores.features)
+            if self.heads is not None and self.heads.gate is not None:
+                gate = self._gate(scores.features)
+        posteriors = told if self.calibration is None else self.calibration(told)
+        return WindowScores(series, scaled, posteriors, scores.features, gate)
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""

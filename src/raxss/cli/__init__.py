@@ -22,6 +22,7 @@ from raxss.cli import (
     fit,
     predict,
     prepare,
+    probe,
     rerun,
     results,
     split,
@@ -47,6 +48,8 @@ app.command("explain")(explain.explain)
 app.command("table")(table.table)
 app.command("rerun")(rerun.rerun)
 app.command("results")(results.results)
+app.command("reweigh")(probe.reweigh)
+app.command("robustness")(probe.robustness)
 app.add_typer(datasets.app, name="datasets")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,24 +42,50 @@ def table(
     Each fit leaves a file of its own; after a kill, Ctrl-C or an error the same command goes on with what is
     missing. The extensions that a study names are Python files, which are run.
     """
+    from raxss.study.table import list_table, run_table
+
+    carry_out(
+        run_table, list_table, study, out, engine=engine, workers=workers, address=address, device=device,
+        only=only, seeds=seeds, root=root, dry_run=dry_run,
+    )  # fmt: skip
+
+
+def carry_out(
+    run: Callable[..., Outcome],
+    list_all: Callable[..., list[tuple[str, str]]],
+    study: Path,
+    out: Path,
+    *,
+    engine: str,
+    workers: int,
+    address: str | None,
+    device: str,
+    only: str | None,
+    seeds: str | None,
+    root: Path | None,
+    dry_run: bool,
+    page: str = "README.md",
+    figures: str = "results.csv",
+) -> None:
+    """What all commands do with a study: read it, run or list its fits, and say what there is."""
     from raxss.errors import one_of
     from raxss.study.study import Study
-    from raxss.study.table import Work, list_table, run_table
+    from raxss.study.table import Work
 
     one_of("--engine", engine, ("local", "ray"))
     read = Study.read(study)
     work = Work(engine=engine, n_workers=workers, address=address, device=device)
     some = {"only": names_from(only), "seeds": numbers_from(seeds), "root": root}
     if dry_run:
-        for told, state in list_table(read, out, work=work, **some):  # type: ignore[arg-type]
+        for told, state in list_all(read, out, work=work, **some):
             print(f"{state:>20}  {told}")
         return
     try:
-        outcome = run_table(read, out, work=work, **some)  # type: ignore[arg-type]
+        outcome = run(read, out, work=work, **some)
     except KeyboardInterrupt:
         print(f"Stopped. What is done is kept in {out}; the same command goes on.", file=sys.stderr)
         raise typer.Exit(130) from None
-    tell(outcome, out)
+    tell(outcome, out / page, out / figures)
 
 
 def names_from(text: str | None) -> list[str]:
@@ -76,7 +103,7 @@ def numbers_from(text: str | None) -> list[int]:
         raise ConfigError(f"--seeds is {text!r}; whole numbers are needed, such as 69421,69422.") from None
 
 
-def tell(outcome: Outcome, out: Path) -> None:
+def tell(outcome: Outcome, page: Path, figures: Path) -> None:
     """What there is now, what failed, and where to read on; exit code 1 if anything of this run failed."""
     from raxss.cli import printable
 
@@ -86,6 +113,6 @@ def tell(outcome: Outcome, out: Path) -> None:
         why = f"{error.get('type')}: {error.get('message')}"
         print(f"raxss: failed: {printable(where)}: {printable(why)}", file=sys.stderr)
     if outcome.files:
-        print(f"The table is in {out / 'README.md'}, its figures in {out / 'results.csv'}.")
+        print(f"The table is in {page}, its figures in {figures}.")
     if outcome.n_failed:
         raise typer.Exit(1)

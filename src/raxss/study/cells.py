@@ -1,9 +1,10 @@
 """How does one system, with one seed on one split, get its numbers, and are they there already?
 
     View, System, seed, choice -> Cell -> run_cell -> CellResult, a file named after all that decides it
+    the same with a Probe                          -> Probed, likewise
 
 The test part is opened once, by a model that is final, and without its labels. A trial is a cell that never opens
-it: it scores the validation part, by which a system's choice is made.
+it: it scores the validation part, by which a system's choice is made. A cell with a probe asks its model more.
 Next: table.py runs them all; report.py makes the table.
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -41,11 +42,13 @@ from raxss.recordings.series import Series, SeriesCollection
 from raxss.splits import PARTS, Split, weak_parts
 from raxss.stepping import reproducible
 from raxss.storage import canonical_hash, json_ready, sha256_of, write_json
+from raxss.study.probe import Answer, Asked, Probe, Probed
 from raxss.study.result import CellResult
 from raxss.study.study import BUILT_IN, Study, load_extensions
 from raxss.study.systems import System
 from raxss.study.views import View, bootstrap_groups, slug
 
+Kept = TypeVar("Kept", CellResult, Probed)
 logger = logging.getLogger("raxss")
 
 
@@ -65,6 +68,8 @@ class Cell:
         The file that its result goes to.
     trial
         Whether only the validation part is scored.
+    probe
+        What else is asked of the fitted model; None: nothing.
     """
 
     view: View
@@ -79,6 +84,7 @@ class Cell:
     extensions: tuple[tuple[Path, str], ...] = ()  # files, and the digests that the hash was made of
     place: Path
     trial: bool = False
+    probe: Probe | None = None
 
     @property
     def split(self) -> Split:
@@ -112,6 +118,7 @@ def cell_of(
     device: str = "cpu",
     choice: Mapping[str, Any] | None = None,
     trial: bool = False,
+    probe: Probe | None = None,
 ) -> Cell:
     """The cell of one system and seed; trials lie in ``choices``, results in ``cells``."""
     choice = dict(choice or {})
@@ -131,7 +138,7 @@ def cell_of(
             system.kind,
             json_ready(without_additions(settings)),
             *([system.revision] if system.revision else []),
-            *(["learns from all"] if system.learns_from_all(settings) else []),
+            *(["learns from all"] if probe is None and system.learns_from_all(settings) else []),
         ],
         "seed": seed,
         "n_threads": study.n_threads,
@@ -139,6 +146,7 @@ def cell_of(
         "extensions": [digest for _, digest in extensions] if foreign else [],
         "trial": trial,
         **({"f1_classes": list(view.f1_classes)} if view.f1_classes else {}),  # choices are made by F1
+        **({"probe": json_ready(probe.decides())} if probe is not None else {}),
     }
     digest = canonical_hash(decides)[:12]
     told = "".join(f"-{value}" for value in choice.values()) if trial else ""
@@ -156,6 +164,7 @@ def cell_of(
         extensions=extensions,
         place=folder / f"{slug(system.name)}-{seed}{told}-{digest}.json",
         trial=trial,
+        probe=probe,
     )
 
 
@@ -171,10 +180,24 @@ def _compatible(version: str) -> str:
 
 def done(cell: Cell) -> CellResult | None:
     """The result of an earlier run, if it is there and whole."""
+    return _kept(cell, CellResult)
+
+
+def answered(cell: Cell) -> Probed | None:
+    """The same of a cell with a probe."""
+    return _kept(cell, Probed)
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether there is nothing left to do for a cell, with a probe or without."""
+    return (done(cell) if cell.probe is None else answered(cell)) is not None
+
+
+def _kept(cell: Cell, kind: type[Kept]) -> Kept | None:
     if not cell.place.exists():
         return None
     try:
-        result = CellResult.read(cell.place)
+        result = kind.read(cell.place)
     except DataError as error:
         logger.warning("%s It is computed again.", error)
         return None
@@ -184,8 +207,8 @@ def done(cell: Cell) -> CellResult | None:
 # Running one --------------------------------------------------------------------------------------------------
 
 
-def run_cell(cell: Cell) -> CellResult:
-    """Fit on training and validation, score the test part once, and write the result.
+def run_cell(cell: Cell) -> CellResult | Probed:
+    """Fit on training and validation, score the test part once, ask what the probe asks, and write the result.
 
     The same cell gives the same bytes. What a reader should know of time, place and warnings lies beside it.
     """
@@ -226,8 +249,13 @@ def run_cell(cell: Cell) -> CellResult:
                 f1_classes=cell.view.f1_classes,
             )
         clock.lap("validation")
-        result = _result(cell, collection, model, figures)
+        tested = _result(cell, collection, model, figures)
         clock.lap("test")
+        result: CellResult | Probed = tested
+        if cell.probe is not None:
+            judges = collection[[] if "validation" in weak else cell.split.validation]
+            result = Probed(result=tested, answers=_answers(cell, cell.probe, collection, judges, model))
+            clock.lap("probe")
     # Facts first: a result that is there has its facts.
     write_json(cell.facts_place, _facts(cell, clock, [str(one.message) for one in told]))
     result.write(cell.place)
@@ -249,7 +277,8 @@ def _load_extensions(cell: Cell) -> None:
 def _fitted(cell: Cell, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
     """The final model, and its probabilities of the validation series. The test part is not in sight here."""
     train, validation = collection[cell.split.train], collection[cell.split.validation]
-    if cell.system.learns_from_all(cell.settings) and not cell.trial:
+    judged = cell.trial or cell.probe is not None  # by validation series, which it must not have learned from
+    if cell.system.learns_from_all(cell.settings) and not judged:
         return _learned(cell, SeriesCollection([*train, *validation]), validation=[]), np.zeros((0, 0))
     model = _learned(cell, train, validation)
     return model, _probabilities(cell, model, validation)
@@ -318,6 +347,21 @@ def _result(cell: Cell, collection: SeriesCollection, model: Any, figures: Mappi
         validation=dict(figures),
         n_parameters=n_parameters(network) if isinstance(network, torch.nn.Module) else None,
     )
+
+
+def _answers(
+    cell: Cell, probe: Probe, collection: SeriesCollection, validation: SeriesCollection, model: Any
+) -> tuple[Answer, ...]:
+    """Ask a model that is final, about test series without their labels."""
+    asked = Asked(
+        model=model,
+        test=SeriesCollection(replace(one, label=None) for one in collection[cell.split.test]),
+        validation=validation,
+        positive=cell.view.positive,
+        f1_classes=cell.view.f1_classes,
+        window_length=cell.view.windows.window_length,
+    )
+    return tuple(probe.ask(asked))
 
 
 def _told(split: Split) -> dict[str, Any]:

@@ -150,8 +150,8 @@ def tables_of(
             rows.append(_row(one, _facts_of(one, facts)))
             usable.append(one)
         except DataError as error:  # a table with a hole is better than none
-            rows.append(_failed_row({**_key(one), "type": type(error).__name__, "message": str(error)}))
-    cells = pd.DataFrame([*rows, *map(_failed_row, errors)], columns=_row_columns())
+            rows.append(failed_row({**_key(one), "type": type(error).__name__, "message": str(error)}))
+    cells = pd.DataFrame([*rows, *map(failed_row, errors)], columns=_row_columns())
     cells = _in_order(cells, cells)
     draws = resampled(usable, n_resamples=n_resamples)
     compared, bases = _compared(draws, references, variants)
@@ -233,7 +233,8 @@ def _facts_of(result: CellResult, facts: Mapping[Any, Mapping[str, Any]]) -> Map
     return facts.get((*key, result.fold), facts.get(key, {}))
 
 
-def _failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
+def failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
+    """An error as a row of ``results``, its message in one line and without folders."""
     told = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
     told = FOLDERS.sub("", " ".join(told.split()))
     return {name: error.get(name) for name in (*CELL, "fold", "config_hash")} | {"error": told[:600]}

@@ -262,6 +262,7 @@ def _again(
     pinned = replace(system, settings={**system.settings, **kept})
     cell = cell_of(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
     new = run_cell(cell)
+    assert isinstance(new, CellResult), "it asks nothing more"
     if (new.names, new.labels, new.classes) != (old.names, old.labels, old.classes):
         raise DataError(
             f"{old.dataset}, {old.system}, seed {old.seed} was tested on {len(old.names)} series, and now on "

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,30 +92,58 @@ class CellResult:
     validation: dict[str, float] = field(default_factory=dict)
     n_parameters: int | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept; what was added later than the format only where it says something."""
+        content = json_ready(dataclasses.asdict(self))
+        return {name: value for name, value in content.items() if value or name not in ADDED}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> CellResult:
+        """Read `to_json`."""
+        known = dict(content)
+        for name in ("classes", "names", "labels", "groups", "f1_classes"):
+            known[name] = tuple(known.get(name, ()) if name in ADDED else known[name])
+        known["probabilities"] = np.array(known["probabilities"], dtype=np.float64)
+        return cls(**known)
+
     def write(self, path: Path | str) -> None:
         """As JSON, with a seal over its content."""
-        content = json_ready({"format": FORMAT, **dataclasses.asdict(self)})
-        content = {name: value for name, value in content.items() if value or name not in ADDED}
-        write_json(path, {**content, "seal": canonical_hash(content)})
+        write_json(path, sealed({"format": FORMAT, **self.to_json()}))
 
     @classmethod
     def read(cls, path: Path | str) -> CellResult:
         """Read what `write` wrote; refuse a file that was cut short or changed."""
-        path = Path(path)
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            sealed = content.pop("seal")
-            if content["format"] != FORMAT:
-                raise ValueError(f"its format is {content['format']!r}, needed is {FORMAT!r}")
-            if sealed != canonical_hash(content):
-                raise ValueError("its content does not fit its seal")
-            del content["format"]
-            for name in ("classes", "names", "labels", "groups", "f1_classes"):
-                content[name] = tuple(content.get(name, ()) if name in ADDED else content[name])
-            content["probabilities"] = np.array(content["probabilities"], dtype=np.float64)
-            return cls(**content)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{path.name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
-                "Remove it and run the study again: what is missing is computed anew."
-            ) from error
+        with damage_told(path):
+            return cls.from_json(unsealed(path, FORMAT))
+
+
+# Files that say when they are not whole -----------------------------------------------------------------------
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """Content of JSON with a hash of it."""
+    return {**content, "seal": canonical_hash(content)}
+
+
+def unsealed(path: Path | str, expected: str) -> dict[str, Any]:
+    """The content of a sealed file of this format, or an error for `damage_told`."""
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    seal = content.pop("seal")
+    if content["format"] != expected:
+        raise ValueError(f"its format is {content['format']!r}, needed is {expected!r}")
+    if seal != canonical_hash(content):
+        raise ValueError("its content does not fit its seal")
+    del content["format"]
+    return dict(content)
+
+
+@contextmanager
+def damage_told(path: Path | str) -> Iterator[None]:
+    """Whatever goes wrong in reading a result means that the file is not what was written."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{Path(path).name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
+            "Remove it and run the study again: what is missing is computed anew."
+        ) from error

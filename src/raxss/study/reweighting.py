@@ -5,27 +5,31 @@
 
 A weighting that explains anything does worse when it is inverted or shuffled, so both twins stand beside it; and
 three ways to do without it: equal weights, a mean of log-odds, the surest tenth of the windows.
-Next: results are compared by metrics.py and study/statistics.py.
+`Reweighting` asks all of this of every fit of a study.
+Next: reweighting_report.py compares the answers.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from raxss.aggregation import Weighting, influence, smooth_posteriors
+from raxss.aggregation import GATED, Weighting, aggregate, influence, smooth_posteriors
 from raxss.errors import ConfigError, SignalError, nearest, one_of
 from raxss.estimator import RAxSSClassifier
 from raxss.feature_heads import heads_in_use
 from raxss.predicting import Predictor, WindowScores, retrieval_settings
 from raxss.retrieval import Retrieval
 from raxss.retrieval.many import retrieve_many
+from raxss.storage import json_ready
+from raxss.study.probe import Answer, Asked
+from raxss.windows import windows_of
 
 #: Each weighting with its inverted and its shuffled twin.
 TWINS: dict[str, tuple[Weighting, ...]] = {
@@ -130,6 +134,32 @@ def reweigh(
     (18, 3)
     """
     cross = cross or Cross()
+    rows = cross.rows()
+    series = model.known_series(X)
+    probabilities = reweighted(model, series, cross, positive=positive).transpose(1, 0, 2)
+    probabilities = probabilities.reshape(len(series) * len(rows), -1)
+    table = pd.concat([rows] * len(series), ignore_index=True)
+    table.insert(0, "series", np.repeat([one.name for one in series], len(rows)))
+    table.insert(1, "label", np.repeat(np.array([one.label for one in series], dtype=object), len(rows)))
+    return table.assign(
+        **{f"probability_{name}": probabilities[:, c] for c, name in enumerate(model.classes_)}
+    )
+
+
+def reweighted(
+    model: RAxSSClassifier, X: Any, cross: Cross, *, positive: Any = None
+) -> NDArray[np.float64]:  # (n_settings, n_series, C)
+    """The probabilities of `reweigh` alone, settings in the order of ``cross.rows()``.
+
+    Examples
+    --------
+    >>> from raxss.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
+    >>> reweighted(model, series[:3], cross).shape, len(cross.rows())
+    ((9, 3, 2), 9)
+    """
     predictor = model.predictor()
     gated = "gated" in cross.weightings
     heads_in_use(model.heads_, projection=0, weighting="gated" if gated else "support")  # or an error
@@ -146,14 +176,61 @@ def reweigh(
         )
         for place, one in enumerate(scores)
     ]
-    rows = cross.rows()
-    table = pd.concat([rows] * len(scores), ignore_index=True)
-    table.insert(0, "series", np.repeat([one.name for one in series], len(rows)))
-    table.insert(1, "label", np.repeat(np.array([one.label for one in series], dtype=object), len(rows)))
-    probabilities = np.concatenate(parts)
-    return table.assign(
-        **{f"probability_{name}": probabilities[:, c] for c, name in enumerate(model.classes_)}
-    )
+    return np.stack(parts, axis=1)
+
+
+def weighed(
+    model: RAxSSClassifier, X: Any, weightings: Sequence[Weighting]
+) -> NDArray[np.float64]:  # (n_weightings, n_series, C)
+    """Series probabilities under several weightings, all else as the model stands, from one pass of the network.
+
+    Examples
+    --------
+    >>> from raxss.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> own, uniform = weighed(model, series[:3], ["support", "uniform"])
+    >>> bool(np.allclose(own, model.predict_proba(series[:3])))
+    True
+    """
+    predictor = model.predictor()
+    gated = [one for one in weightings if one in GATED]
+    heads_in_use(model.heads_, projection=0, weighting=gated[0] if gated else "uniform")  # or an error
+    space, exclusion = predictor.retrieval.space, predictor.retrieval.exclusion
+    retrieves = predictor.smoothing > 0 or any(one != "uniform" for one in weightings)
+    in_features = retrieves and space == "features"
+    series = model.known_series(X)
+    scores = list(predictor.window_scores(series, with_features=in_features or bool(gated)))
+    found: Sequence[Retrieval | None] = [None] * len(scores)
+    if retrieves:
+        found = _retrieved(predictor, scores, space, exclusion)
+    told = [
+        [_added_up(predictor, one, retrieval, weighting) for weighting in weightings]
+        for one, retrieval in zip(scores, found, strict=True)
+    ]
+    return np.stack(told, axis=1)
+
+
+def _added_up(
+    predictor: Predictor, scores: WindowScores, retrieval: Retrieval | None, weighting: Weighting
+) -> NDArray[np.float64]:
+    """The probability of one series under one weighting; without neighbours, equal weights of usable windows."""
+    if retrieval is None:
+        windows = windows_of(scores.scaled, window_length=predictor.window_length, stride=predictor.stride)
+        support = np.where(windows.nonfinite, np.nan, 0.0)
+    else:
+        support = retrieval.support
+    return aggregate(
+        scores.posteriors,
+        support,
+        temperature=predictor.temperature,
+        weighting=weighting,
+        seed=predictor.seed_of(scores.series),
+        gate=scores.gate,
+        smoothing=predictor.smoothing,
+        neighbors=None if retrieval is None else retrieval.neighbors,
+        flat=None if retrieval is None else retrieval.flat,
+    ).series_probability
 
 
 def _retrieved(
@@ -235,3 +312,43 @@ def _top_tenth(said: NDArray[np.float64], positive: int) -> NDArray[np.float64]:
         sure = means[:, positive]
         return np.stack([sure, 1.0 - sure] if positive == 0 else [1.0 - sure, sure], axis=1)
     return means / means.sum(axis=1, keepdims=True)
+
+
+# As a question of a study -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reweighting:
+    """The probe of `raxss reweigh`: every setting of a cross, on the test part and on the validation part.
+
+    A model that was fitted with a gate is asked about gated weights too.
+    """
+
+    cross: Cross = field(default_factory=Cross)
+
+    def decides(self) -> dict[str, Any]:
+        """The cross."""
+        return {"reweighting": json_ready(asdict(self.cross))}
+
+    def ask(self, asked: Asked) -> list[Answer]:
+        """One answer a setting, in the order of ``cross.rows()``."""
+        cross = self.cross
+        if asked.model.weighting in GATED and "gated" not in cross.weightings:
+            cross = replace(cross, weightings=(*cross.weightings, "gated"))
+        questions = [
+            {name: None if value != value else value for name, value in one.items()}  # JSON has no NaN
+            for one in cross.rows().to_dict("records")
+        ]
+        tested = reweighted(asked.model, asked.test, cross, positive=asked.positive)
+        judged: list[dict[str, float]] = [{}] * len(questions)
+        if len(asked.validation):
+            seen = reweighted(asked.model, asked.validation, cross, positive=asked.positive)
+            judged = [asked.judged(one) for one in seen]
+        return [
+            Answer(
+                question={str(name): value for name, value in question.items()},
+                probabilities=one,
+                validation=figures,
+            )
+            for question, one, figures in zip(questions, tested, judged, strict=True)
+        ]

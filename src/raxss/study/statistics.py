@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from raxss.errors import DataError, listed
-from raxss.metrics import draw_counts, weighted_scores
+from raxss.metrics import METRICS, draw_counts, weighted_scores
 from raxss.study.result import CellResult
 
 REFERENCES = ("sss", "raxss-pearson", "recommended")
@@ -114,11 +114,16 @@ def paired_bootstrap(
 
 
 def resampled(
-    results: Sequence[CellResult], *, n_resamples: int = N_RESAMPLES, seed: int = SEED
+    results: Sequence[CellResult],
+    *,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = SEED,
+    metrics: Sequence[str] = METRICS,
 ) -> list[Resampled]:
     """Every system's figures in the same draws of groups; `paired_bootstrap` says how they are drawn.
 
     The draws depend on the groups and the seed alone, neither on the systems nor on the order of the results.
+    ``metrics`` are those that are kept: of hundreds of settings all would take a gigabyte.
     """
     found = []
     for dataset in sorted({one.dataset for one in results}):
@@ -135,7 +140,11 @@ def resampled(
         )
         for system in sorted({one.system for one in cells}):
             own = {_cell(one): one for one in cells if one.system == system}
-            figures = {key: _figures_in_draws(one, counts, places) for key, one in sorted(own.items())}
+            figures = {
+                key: {name: values for name, values in _figures_in_draws(one, counts, places).items()
+                      if name in metrics}
+                for key, one in sorted(own.items())
+            }  # fmt: skip
             groups = {key: frozenset(one.groups) for key, one in own.items()}
             found.append(Resampled(dataset=dataset, system=system, figures=figures, groups=groups))
     return found
@@ -151,7 +160,7 @@ def differences(
         for metric in metrics:
             for reference in (one for one in references if one in systems):
                 others = [name for name in sorted(systems) if name != reference]
-                family = [_difference(systems[name], systems[reference], metric) for name in others]
+                family = [difference(systems[name], systems[reference], metric) for name in others]
                 corrected = holm([one["p"] for one in family])
                 rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
     return pd.DataFrame(rows, columns=DIFFERENCES)
@@ -270,7 +279,8 @@ def _refuse_different_tests(cells: Sequence[CellResult]) -> None:
             )
 
 
-def _difference(system: Resampled, reference: Resampled, metric: str) -> dict[str, Any]:
+def difference(system: Resampled, reference: Resampled, metric: str) -> dict[str, Any]:
+    """One row of `paired_bootstrap` without its correction: two systems in the draws that both were in."""
     both = [cell for cell in system.figures if cell in reference.figures]
     n_groups = len(frozenset[str]().union(*(system.groups[cell] for cell in both)))
     facts = {
@@ -288,6 +298,23 @@ def _difference(system: Resampled, reference: Resampled, metric: str) -> dict[st
     )
     low, high = _interval(values, n_groups)
     return facts | {"difference": values[0], "low": low, "high": high, "p": _p_value(values, n_groups)}
+
+
+def mean_over_systems(draws: Sequence[Resampled], name: str) -> Resampled:
+    """As one system: the mean figures of several in every draw, in the cells that all of them have.
+
+    So that the mean of differences over levels of noise, say, has an interval: they are of the same draws.
+    """
+    cells = [one for one in draws[0].figures if all(one in other.figures for other in draws)]
+    figures = {
+        cell: {
+            metric: np.mean([one.figures[cell][metric] for one in draws], axis=0)
+            for metric in draws[0].figures[cell]
+        }
+        for cell in cells
+    }
+    groups = {cell: draws[0].groups[cell] for cell in cells}
+    return Resampled(dataset=draws[0].dataset, system=name, figures=figures, groups=groups)
 
 
 def _mean_over_seeds(values: Mapping[Cell, Floats]) -> Floats:

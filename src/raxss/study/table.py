@@ -34,7 +34,8 @@ from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
 from raxss.storage import lock, make_folder, named_output, write_json, write_text
 from raxss.study.board import Board
-from raxss.study.cells import Cell, cell_of, done, run_cell
+from raxss.study.cells import Cell, cell_of, done, is_done, run_cell
+from raxss.study.probe import Probe
 from raxss.study.result import CellResult
 from raxss.study.study import Study, load_extensions
 from raxss.study.systems import System
@@ -123,7 +124,7 @@ def run_table(
     """
     work = work or Work()
     check_engine(work.engine, work.address)  # before hours of preparation, not after
-    with _opened(study, out, work, root) as table:
+    with opened(study, out, work, root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
         if study.text:
             write_text(Path(out) / STUDY_FILE, study.text)
@@ -147,10 +148,10 @@ def list_table(
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
     """Every fit that `run_table` would do, and whether it is done; the data is prepared to know that."""
-    with _opened(study, out, work or Work(), root) as table:
+    with opened(study, out, work or Work(), root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
-        listed = [(str(cell), _state(cell)) for cell in table.trials(names)]
-        listed += [(str(cell), _state(cell)) for cell in table.cells(names, chosen)]
+        listed = [(str(cell), state_of(cell)) for cell in table.trials(names)]
+        listed += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
         waiting = [one for one in table.rows(names) if table.choice_of(*one) is None]
         return listed + [
             (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
@@ -159,18 +160,27 @@ def list_table(
         ]
 
 
-def _state(cell: Cell) -> str:
-    return "done" if done(cell) is not None else "failed before" if cell.error_place.exists() else "to do"
+def state_of(cell: Cell) -> str:
+    """How a list of what is to do calls it."""
+    return "done" if is_done(cell) else "failed before" if cell.error_place.exists() else "to do"
 
 
-class _Table:
-    """A study whose data is open, in a folder that is ours alone."""
+class Table:
+    """A study whose data is open, in a folder that is ours alone.
+
+    Attributes
+    ----------
+    out
+        The folder.
+    n_run, n_failed
+        Cells and trials of this run, so far.
+    """
 
     def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
-        self._study, self._out, self._work, self._views = study, out, work, views
+        self._study, self.out, self._work, self._views = study, out, work, views
         self._systems = study.compared()
         self._device = str(pick_device(work.device))
-        self._n_run = self._n_failed = 0
+        self.n_run = self.n_failed = 0
 
     def rows(self, names: Sequence[str] | None = None) -> list[tuple[View, System]]:
         """Every pair of a dataset and a system."""
@@ -221,7 +231,7 @@ class _Table:
                     if one
                 ],
             }
-            write_json(self._out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
+            write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
 
     # Cells
 
@@ -237,12 +247,16 @@ class _Table:
 
     def _cell(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Cell:
         return cell_of(
-            self._study, view, system, seed, self._out, device=self._device, choice=choice, trial=trial
+            self._study, view, system, seed, self.out, device=self._device, choice=choice, trial=trial
         )
+
+    def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Cell:
+        """A fit that is asked what a probe asks; it lies in a part of the folder of its own."""
+        return cell_of(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
 
     def run(self, title: str, cells: Sequence[Cell]) -> None:
         """Do what is not done; a cell that fails leaves its error, and the others go on."""
-        todo = [one for one in cells if done(one) is None]
+        todo = [one for one in cells if not is_done(one)]
         if not todo:
             return
         totals = Counter(one.system.name for one in cells)
@@ -255,7 +269,7 @@ class _Table:
             n_workers=work.n_workers,
             n_threads=self._study.n_threads,
             address=work.address,
-            shared_folder=self._out / "data",
+            shared_folder=self.out / "data",
         )
         board = Board(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
         with board, closing(running):  # whatever ends this early ends the workers
@@ -264,8 +278,8 @@ class _Table:
                 failed = isinstance(result, Failure)
                 if isinstance(result, Failure):
                     write_json(cell.error_place, _error_of(cell, result))
-                self._n_run += 1
-                self._n_failed += failed
+                self.n_run += 1
+                self.n_failed += failed
                 board.tell(cell.system.name, failed=failed)
 
     # What there is
@@ -284,7 +298,7 @@ class _Table:
                 results.append(found)
                 facts[(cell.view.name, cell.system.name, cell.seed)] = self._facts(cell)
             elif cell.error_place.exists():
-                errors.append(_read(cell.error_place))
+                errors.append(read_facts(cell.error_place))
             else:
                 n_missing += 1
         for row in self.rows():
@@ -292,38 +306,31 @@ class _Table:
                 told = [self._without_choice(*row, seed) for seed in self._study.seeds]
                 errors += [one for one in told if one is not None]
                 n_missing += sum(one is None for one in told)
-        sources = {str(one.get("source", "unknown")) for one in facts.values()}
-        if len(sources) > 1:
-            logger.warning(
-                "the results in %r come from %d states of the code; for a table from one, remove its folders cells "
-                "and choices and run the study again",
-                self._out.name,
-                len(sources),
-            )
+        tell_sources(facts.values(), self.out)
         files: list[Path] = []
         if results or errors:
             files = write_report(
                 results,
                 facts=facts,
                 errors=errors,
-                out=self._out,
+                out=self.out,
                 study_name=self._study.name,
                 headlines={one.name: one.headline for one in self._views},
                 variants={name: one for name, one in self._systems.items() if one.base is not None},
             )
-        return Outcome(results, errors, self._n_run, self._n_failed, n_missing, files)
+        return Outcome(results, errors, self.n_run, self.n_failed, n_missing, files)
 
     def _facts(self, cell: Cell) -> dict[str, Any]:
         """Of a cell, with the time that went into its choice."""
-        trials = [_read(one.facts_place) for one in self._trials_of(cell.view, cell.system)]
+        trials = [read_facts(one.facts_place) for one in self._trials_of(cell.view, cell.system)]
         seconds = sum(float(one.get("seconds", 0.0)) for one in trials)
-        return _read(cell.facts_place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
+        return read_facts(cell.facts_place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
         """The error of a cell whose choice cannot be made, because a trial failed."""
         for trial in self._trials_of(view, system):
             if done(trial) is None and trial.error_place.exists():
-                error = _read(trial.error_place)
+                error = read_facts(trial.error_place)
                 told = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
                 message = f"its trial with {told} failed: {error.get('message', '')}"
                 return {**error, "seed": seed, "fold": view.splits[seed].fold, "message": message}
@@ -352,6 +359,7 @@ def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
         "system": cell.system.name,
         "seed": cell.seed,
         "fold": cell.split.fold,
+        "split": cell.split.description,
         "config_hash": cell.config_hash,
         "type": failure.kind,
         "message": failure.message,
@@ -359,7 +367,19 @@ def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
     }
 
 
-def _read(place: Path) -> dict[str, Any]:
+def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
+    """Warn where results come from several states of the code."""
+    sources = {str(one.get("source", "unknown")) for one in facts}
+    if len(sources) > 1:
+        logger.warning(
+            "the results in %r come from %d states of the code; for a table from one, remove its folders cells "
+            "and choices and run the study again",
+            out.name,
+            len(sources),
+        )
+
+
+def read_facts(place: Path) -> dict[str, Any]:
     """Facts and errors are for readers: where they cannot be read, the table does without them."""
     try:
         found = json.loads(place.read_text("utf-8"))
@@ -369,7 +389,7 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[_Table]:
+def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[Table]:
     """The study with its data, in a folder that nobody else writes to meanwhile."""
     load_extensions(study.extensions)
     study.compared()
@@ -377,7 +397,7 @@ def _opened(study: Study, out: Path | str, work: Work, root: Path | str | None) 
     with _alone(out):
         views = views_of(study, out / "data", root=root)
         _write_splits(views, out / "splits")
-        yield _Table(study, out, work, views)
+        yield Table(study, out, work, views)
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:

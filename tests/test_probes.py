@@ -1,0 +1,441 @@
+"""Many questions of one fit: each answer against the model asked alone, and a whole study of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import f1_score, roc_auc_score
+from torch import nn
+from typer.testing import CliRunner
+
+from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.cli import app
+from raxss.errors import ConfigError, DataError
+from raxss.study.cells import answered, cell_of, is_done
+from raxss.study.probe import Answer, Asked, Probed
+from raxss.study.probing import of_windows, run_probe
+from raxss.study.result import CellResult
+from raxss.study.reweighting import Cross, Reweighting, reweigh, weighed
+from raxss.study.robustness import LEVELS, Robustness, changed, conditions_at_test, with_fewer_groups
+from raxss.study.study import Study
+from raxss.study.table import Work, run_table
+from raxss.study.views import views_of
+from toys import SMALL, waves
+
+CPU = Work(device="cpu")
+STUDY = """
+    name = "Small questions"
+    systems = ["recommended", "sss", "all-positive"]
+    seeds = [1, 2]
+
+    [dataset]
+    data = "synthetic"
+
+    [windows]
+    window_length = 128
+    stride = 128
+
+    [split]
+    kind = "folds"
+
+    [training]
+    max_epochs = 1
+    batch_size = 256
+
+    [system.recommended]
+    backbone = "convnet"
+    backbone_options = { width = 2 }
+
+    [system.sss]
+    backbone = "convnet"
+    backbone_options = { width = 3 }
+"""
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(4)
+    series = waves(rng, 24)
+    model = RAxSSClassifier(**SMALL | {"n_neighbors": 3}).fit(series[:12], validation=series[12:18])
+    return model, series[12:18], series[18:]
+
+
+def asked_of(fitted, **settings):
+    model, validation, test = fitted
+    bare = SeriesCollection(Series(one.samples, rate=one.rate, name=one.name) for one in test)
+    about = {"validation": validation, "positive": "slow", "window_length": 32}
+    return Asked(model=model, test=bare, **about | settings)
+
+
+# Weights without another fit
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+def test_several_weightings_at_once_are_what_the_model_says_with_each(fitted, space, smoothing):
+    model, _, test = fitted
+    model.set_params(space=space, smoothing=smoothing)
+    kinds = ["support", "uniform", "inverse", "shuffled", "random"]
+    told = weighed(model, test, kinds)
+    for kind, found in zip(kinds, told, strict=True):
+        assert_allclose(found, model.set_params(weighting=kind).predict_proba(test), atol=1e-12)
+    model.set_params(weighting="support", space="signal", smoothing=0.0)
+
+
+def test_a_gate_is_asked_for_only_where_it_is_used(rng):
+    series = waves(rng, 18)
+    settings = {"weighting": "gated", "series_loss_weight": 1.0, "n_neighbors": 3}
+    model = RAxSSClassifier(**SMALL | settings).fit(series[:12], validation=series[12:])
+    gated, uniform = weighed(model, series[12:], ["gated", "uniform"])
+    assert_allclose(gated, model.predict_proba(series[12:]), atol=1e-12)
+    assert_allclose(uniform, model.set_params(weighting="uniform").predict_proba(series[12:]), atol=1e-12)
+    model.set_params(weighting="gated")
+    asked = Asked(model=model, test=series[12:], validation=series[12:])
+    kinds = {one.question["weighting"] for one in Reweighting(cross=Cross(temperatures=[0.1])).ask(asked)}
+    assert {"gated", "gated-inverse", "gated-shuffled", "support", "uniform"} <= kinds
+
+
+class Level(nn.Module):
+    """Sure of the class that the mean of a window points to; learns nothing."""
+
+    def __init__(self, n_variates, window_length, n_outputs):
+        super().__init__()
+        self.scale = nn.Parameter(nn.init.constant_(nn.Linear(1, 1).weight, 10.0))
+
+    def forward(self, windows):
+        return windows.mean(dim=(1, 2))[:, None] * self.scale[0]
+
+
+@pytest.fixture(scope="module")
+def level():
+    """A model that is right about steady waves, whose mean is their class."""
+    series = SeriesCollection(
+        Series(offset + np.sin(np.arange(640) / 4), rate=100.0, label=label, name=f"{label}{k}")
+        for k in range(6)
+        for label, offset in (("up", 1.0), ("down", -1.0))
+    )
+    settings = {
+        "window_length": 32,
+        "stride": 16,
+        "scaling": "none",
+        "max_epochs": 1,
+        "lr": 1e-12,
+        "exclusion": 0,
+    }
+    return RAxSSClassifier(Level, **settings, n_neighbors=5, random_state=0, device="cpu").fit(series)
+
+
+def test_weights_save_a_series_whose_spoiled_windows_disagree(level):
+    rng = np.random.default_rng(0)
+    samples = 1.0 + np.sin(np.arange(640) / 4)
+    samples[:400] = -3 + 2 * rng.normal(size=400)  # most windows say "down", and no two of them are alike
+    own, uniform = weighed(level, [Series(samples, rate=100.0, name="spoiled")], ["support", "uniform"])
+    up = level.classes_.tolist().index("up")
+    assert uniform[0, up] < 0.45
+    assert own[0, up] > 0.9
+
+
+def test_weights_change_nothing_where_all_windows_agree(level):
+    agree = Series(1.0 + np.sin(np.arange(640) / 4), rate=100.0, name="clean")
+    own, uniform = weighed(level, [agree], ["support", "uniform"])
+    assert_allclose(own, uniform, atol=1e-3)
+
+
+def test_weights_cannot_save_a_series_whose_spoiled_windows_are_the_ones_that_agree(level):
+    """Repetition is what is rewarded: a hum outranks what it hides (method, row 19)."""
+    rng = np.random.default_rng(0)
+    samples = 2 + 2 * rng.normal(size=640)
+    samples[:300] = -1.0 + np.sin(np.arange(300) / 4)
+    own, uniform = weighed(level, [Series(samples, rate=100.0, name="hum")], ["support", "uniform"])
+    up = level.classes_.tolist().index("up")
+    assert uniform[0, up] > 0.5 > own[0, up]
+
+
+# Probes
+
+
+def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
+    model, _, test = fitted
+    conditions = (("clean", 0.0), ("mixed", 0.35), ("noise", 5.0), ("shortened", 0.5))
+    answers = Robustness(conditions=conditions).ask(asked_of(fitted))
+    assert len(answers) == 8
+    for answer in answers:
+        kind, level = answer.question["kind"], answer.question["level"]
+        spoiled = [changed(one, kind, level, window_length=32) for one in test]
+        weighting = "support" if answer.question["weights"] == "own" else "uniform"
+        expected = model.set_params(weighting=weighting).predict_proba(SeriesCollection(spoiled))
+        model.set_params(weighting="support")
+        assert_allclose(answer.probabilities, expected, atol=1e-12)
+
+
+def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
+    model, _, _ = fitted
+    model.set_params(weighting="uniform")
+    answers = Robustness().ask(asked_of(fitted))
+    model.set_params(weighting="support")
+    assert [(one.question["kind"], one.question["level"]) for one in answers] == list(conditions_at_test())
+    assert {one.question["weights"] for one in answers} == {"own"}
+
+
+def test_the_conditions_are_those_that_were_asked_for():
+    shares = (0.05, 0.1, 0.2, 0.35, 0.5)
+    for kind in ("drift", "line noise", "pops", "dropouts", "mixed"):
+        assert LEVELS[kind] == shares
+    assert (LEVELS["noise"], LEVELS["shortened"], LEVELS["training"]) == (
+        (20, 10, 5, 0),
+        (0.5, 0.25, 0.1),
+        (0.5, 0.25, 0.1),
+    )
+    with pytest.raises(ConfigError, match=r"kind of a condition is 'dirft'; did you mean 'drift'"):
+        Robustness(conditions=(("dirft", 0.1),))
+
+
+def test_every_setting_is_answered_for_test_and_judged_on_validation(fitted):
+    model, validation, test = fitted
+    cross = Cross(temperatures=(0.05, 0.5), smoothings=(0.0, 0.3))
+    answers = Reweighting(cross=cross).ask(asked_of(fitted))
+    tested, judged = (reweigh(model, part, cross, positive="slow") for part in (test, validation))
+    rows = cross.rows()
+    assert len(answers) == len(rows)
+    for place in (0, 7, len(rows) - 1):
+        answer = answers[place]
+        assert answer.question["pooling"] == rows["pooling"][place]
+        expected = tested.filter(like="probability_").to_numpy()[place :: len(rows)]
+        assert_array_equal(answer.probabilities, expected)
+        slow = judged["probability_slow"].to_numpy()[place :: len(rows)]
+        truth = validation.labels == "slow"
+        assert answer.validation["auc"] == pytest.approx(roc_auc_score(truth, slow))
+        assert answer.validation["f1"] == pytest.approx(f1_score(truth, slow > 0.5))
+
+
+def test_without_a_validation_part_nothing_is_judged(fitted):
+    none = asked_of(fitted, validation=SeriesCollection([]))
+    assert all(not one.validation for one in Reweighting(cross=Cross(temperatures=(0.1,))).ask(none))
+
+
+# Few training series
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory):
+    study = Study.from_toml(textwrap.dedent(STUDY))
+    (found,) = views_of(study, tmp_path_factory.mktemp("data"))
+    return study, found
+
+
+def test_fewer_training_groups_are_nested_stratified_and_touch_nothing_else(view):
+    _, whole = view
+    before = whole.splits[1]
+    kept = [with_fewer_groups(whole, 1, share).splits[1] for share in (0.5, 0.25, 0.1)]
+    n_train = len(before.train)
+    for split, share in zip(kept, (0.5, 0.25, 0.1), strict=True):
+        assert len(split.train) == pytest.approx(share * n_train, abs=2)
+        assert set(split.train) <= set(before.train)
+        assert_array_equal(split.test, before.test)
+        assert_array_equal(split.validation, before.validation)
+        assert set(split.dropped) == set(before.train) - set(split.train)
+        assert f"{100 * share:g} % of the training groups" in split.description
+        assert {index % 2 for index in split.train} == {0, 1}  # motif and noise in turn
+    assert set(kept[2].train) < set(kept[1].train) < set(kept[0].train)
+    with pytest.raises(ConfigError, match=r"share of training groups is 1\.0"):
+        with_fewer_groups(whole, 1, 1.0)
+
+
+def test_a_probe_changes_the_hash_and_its_absence_does_not(view, tmp_path):
+    study, whole = view
+    system = study.compared()["sss"]
+    plain, again, probed, other = (
+        cell_of(study, whole, system, 1, tmp_path, probe=probe)
+        for probe in (None, None, Reweighting(), Reweighting(cross=Cross(temperatures=[0.1])))
+    )
+    assert plain.config_hash == again.config_hash
+    assert len({plain.config_hash, probed.config_hash, other.config_hash}) == 3
+
+
+# Files
+
+
+def test_answers_are_read_back_to_the_bit_and_damage_is_noticed(tmp_path, rng):
+    result = CellResult(
+        dataset="d", system="s", seed=1, config_hash="ab", classes=("a", "b"), names=("x", "y"), labels=("a", "b"),
+        groups=("x", "y"), probabilities=rng.random((2, 2)),
+    )  # fmt: skip
+    answer = Answer(
+        question={"level": 0.1, "t": None}, probabilities=rng.random((2, 2)), validation={"auc": 1.0}
+    )
+    place = tmp_path / "one.json"
+    Probed(result=result, answers=(answer,)).write(place)
+    back = Probed.read(place)
+    assert back.answers[0].question == answer.question
+    assert_array_equal(back.answers[0].probabilities, answer.probabilities)
+    assert_array_equal(back.result.probabilities, result.probabilities)
+    place.write_text(place.read_text().replace('"level":0.1', '"level":0.2'))
+    with pytest.raises(DataError, match=r"'one\.json' cannot be read .* does not fit its seal"):
+        Probed.read(place)
+
+
+# A whole study
+
+
+def run(command, *arguments):
+    return CliRunner().invoke(app, [command, *map(str, arguments), "--device", "cpu"])
+
+
+def files_in(folder):
+    """All but what tells durations."""
+    found = sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.endswith(".facts.json"))
+    return {str(one.relative_to(folder)): one.read_bytes() for one in found}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """What the commands said, the study, and the folder; the second was asked about one seed."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "study.toml").write_text(textwrap.dedent(STUDY))
+    where = folder / "study.toml", "--out", folder / "out"
+    told = {"reweigh": run("reweigh", *where), "robustness": run("robustness", *where, "--seeds", 1)}
+    return told, folder / "study.toml", folder / "out"
+
+
+def test_a_study_is_reweighed(finished):
+    told, _, out = finished
+    assert told["reweigh"].exit_code == 0, told["reweigh"].output
+    assert "4 results, 0 failed, 0 not run yet" in told["reweigh"].output
+    answers = pd.read_csv(out / "reweighting" / "answers.csv")
+    assert set(answers["system"]) == {"recommended", "sss"}  # all-positive weighs no windows
+    setting = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
+    n_settings = len(Cross().rows())
+    assert len(answers) == 2 * 2 * n_settings
+    assert not answers.duplicated(["system", "seed", *setting]).any()
+    compared = pd.read_csv(out / "reweighting" / "comparisons.csv")
+    assert (
+        len(compared) == 2 * 2 * 2 * 5 * 2 * 2
+    )  # systems, spaces, exclusions, temperatures, poolings, smoothings
+    page = (out / "reweighting" / "README.md").read_text()
+    assert "differ from uniform ones by" in page
+    assert str(out.parent) not in page
+
+
+def test_the_difference_of_the_page_is_that_of_the_answers(finished):
+    _, _, out = finished
+    answers = pd.read_csv(out / "reweighting" / "answers.csv")
+    compared = pd.read_csv(out / "reweighting" / "comparisons.csv")
+    for row in compared.sample(12, random_state=0).to_dict("records"):
+        block = answers
+        for name in ("system", "space", "exclusion", "pooling", "smoothing"):
+            block = block[block[name] == row[name]]
+        mean = block.groupby(["weighting", "temperature"], dropna=False)["auc"].mean()
+        uniform = block[block["weighting"] == "uniform"]["auc"].mean()
+        assert row["difference"] == pytest.approx(mean["support", row["temperature"]] - uniform, abs=1e-9)
+        assert row["inverted_difference"] == pytest.approx(
+            mean["inverse", row["temperature"]] - uniform, abs=1e-9
+        )
+
+
+def test_a_study_is_spoiled(finished):
+    told, _, out = finished
+    assert told["robustness"].exit_code == 0, told["robustness"].output
+    assert "8 results, 0 failed, 8 not run yet" in told["robustness"].output  # four fits a system and seed
+    answers = pd.read_csv(out / "robustness" / "answers.csv")
+    n_conditions = len(conditions_at_test()) + 3
+    assert len(answers[answers["system"] == "recommended"]) == 2 * n_conditions  # weights
+    assert len(answers[answers["system"] == "sss"]) == n_conditions
+    compared = pd.read_csv(out / "robustness" / "comparisons.csv")
+    assert set(compared["system"]) == {"recommended"}
+    assert len(compared) == 2 * (
+        n_conditions + 8
+    )  # against uniform weights and sss; the means of eight kinds
+    assert (out / "robustness" / "plots" / "synthetic.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
+    _, study, out = finished
+    table = run_table(Study.read(study), tmp_path, work=CPU, only=["recommended"], seeds=[1])
+    (place,) = [
+        one
+        for one in (out / "reweighting" / "cells").rglob("recommended-1-*.json")
+        if one.suffixes == [".json"]
+    ]
+    assert_array_equal(Probed.read(place).result.probabilities, table.results[0].probabilities)
+
+
+def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path):
+    _, study, out = finished
+    for question in ("reweighting", "robustness"):
+        before = files_in(out / question)
+        cells = [one for one in before if one.startswith("cells")]
+        (out / question / cells[0]).unlink()
+        damaged = out / question / cells[-1]
+        damaged.write_bytes(damaged.read_bytes()[:500])
+        seeds = [1] if question == "robustness" else []
+        outcome = run_probe(question, Study.read(study), out, work=CPU, seeds=seeds)
+        assert outcome.n_run == 2
+        assert files_in(out / question) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_was_killed_goes_on_to_the_same_bytes(finished, tmp_path, workers):
+    _, study, out = finished
+    options = ["--out", tmp_path, "--device", "cpu", "--workers", workers]
+    command = [sys.executable, "-m", "raxss", "reweigh", study, *options]
+    begun = subprocess.Popen(list(map(str, command)), start_new_session=True)
+    cells = tmp_path / "reweighting" / "cells"
+    while begun.poll() is None and not list(cells.rglob("recommended-*.json")):
+        time.sleep(0.05)
+    os.killpg(begun.pid, signal.SIGKILL)
+    assert begun.wait() == -signal.SIGKILL
+    assert not (tmp_path / "reweighting" / "README.md").exists()
+    time.sleep(2)  # workers see that they are alone, and end
+    outcome = run_probe(
+        "reweighting", Study.read(study), tmp_path, work=Work(device="cpu", n_workers=workers)
+    )
+    assert 1 <= outcome.n_run <= 4
+    assert files_in(tmp_path / "reweighting") == files_in(out / "reweighting")
+
+
+def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, tmp_path):
+    _, study, _ = finished
+    outcome = run_probe("reweighting", Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[2])
+    assert (outcome.n_run, len(outcome.results), outcome.n_missing) == (1, 1, 3)
+    assert outcome.files[-1] == tmp_path / "reweighting" / "README.md"
+    listed = run("reweigh", study, "--out", tmp_path, "--dry-run").output
+    assert listed.count("to do") == 3
+    assert "done  synthetic, sss, seed 2" in listed
+
+
+def test_a_fit_that_fails_is_told_and_the_others_go_on(tmp_path):
+    text = textwrap.dedent(STUDY).replace("width = 3", "widht = 3")
+    (tmp_path / "study.toml").write_text(text)
+    told = run("reweigh", tmp_path / "study.toml", "--out", tmp_path / "out", "--seeds", "1")
+    assert told.exit_code == 1
+    assert "1 results, 1 failed, 2 not run yet" in told.output
+    page = (tmp_path / "out" / "reweighting" / "README.md").read_text()
+    assert "widht" in page
+    (error,) = (tmp_path / "out" / "reweighting").rglob("*.error.json")
+    assert json.loads(error.read_text())["system"] == "sss"
+
+
+def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
+    _, study, _ = finished
+    told = run("robustness", study, "--out", tmp_path, "--only", "all-positive")
+    assert isinstance(told.exception, ConfigError)
+    assert "'all-positive' gives windows no weights" in str(told.exception)
+    alone = Study.from_toml('systems = ["gru", "rocket"]\n[dataset]\ndata = "synthetic"')
+    with pytest.raises(ConfigError, match=r"none of the study's systems \(gru, rocket\)"):
+        of_windows(alone)
+
+
+def test_a_cell_with_a_probe_is_done_when_its_answers_are_there(view, tmp_path):
+    study, whole = view
+    cell = cell_of(study, whole, study.compared()["sss"], 1, tmp_path, probe=Reweighting())
+    assert not is_done(cell)
+    assert answered(cell) is None
