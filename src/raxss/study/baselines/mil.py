@@ -26,6 +26,7 @@ from raxss.aggregation import log_posteriors, posteriors_of
 from raxss.backbones import build_backbone, features_of
 from raxss.config import TrainingConfig, WindowConfig
 from raxss.errors import SignalError, one_of
+from raxss.fitting import show_windows
 from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic, pick_device
 from raxss.preparation import Scaling
@@ -197,6 +198,7 @@ class MILClassifier(Baseline):
         pool = self._pool(given.series, given.targets, device)
         held = self._pool(given.validation, given.validation_targets, device) if given.validation else None
         self.backbone_ = fresh_network(self._build, len(self.classes_), self.seed_).to(device)
+        show_windows(self.backbone_.backbone, pool, seed=self.seed_)
         trained = train_network(
             self.backbone_,
             n_items=len(pool),
