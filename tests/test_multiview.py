@@ -335,14 +335,18 @@ def test_a_copy_is_a_network_of_its_own():
 
 
 def test_a_misspelt_view_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"views is 'rythms'; did you mean 'rhythms'\? Known: shapes, rhythms"):
+    with pytest.raises(
+        ConfigError, match=r"views is 'rythms'; did you mean 'rhythms'\? Known: shapes, rhythms"
+    ):
         build("multiview", views=["shapes", "rythms"])
     with pytest.raises(ConfigError, match="views is 'texture'; did you mean 'textures'"):
         build("multiview", views="texture")
 
 
 def test_views_that_see_nothing_of_so_short_a_window_are_refused():
-    with pytest.raises(ConfigError, match=r"\['textures'\] leave nothing to read a window of 15 .* Add 'shapes'"):
+    with pytest.raises(
+        ConfigError, match=r"\['textures'\] leave nothing to read a window of 15 .* Add 'shapes'"
+    ):
         build("multiview", window_length=15, views=["textures"])
     with pytest.raises(ConfigError, match=r"views \[\] leave nothing"):
         build("multiview", views=[])

@@ -1,4 +1,4 @@
-"""Shares of places above thresholds: those of a plain loop and of aeon's MiniRocket, the same bits on every path."""
+"""Shares of places above thresholds: those of a plain loop and of aeon's, the same bits on every path."""
 
 import functools
 import math
@@ -94,7 +94,9 @@ def test_thresholds_are_at_quantiles_of_what_the_kernels_say(rng):
     golden = (math.sqrt(5) + 1) / 2
     ranks = torch.tensor([k * golden % 1 for k in range(1, len(found) + 1)])
     above = 799 - (ranks * 799).round()  # of 800 places, sorted; walks have no two alike
-    torch.testing.assert_close(found * 800, above.double(), atol=3, rtol=0)  # ties at the zeros of the padding
+    torch.testing.assert_close(
+        found * 800, above.double(), atol=3, rtol=0
+    )  # ties at the zeros of the padding
 
 
 def test_of_many_places_every_so_manieth_tells_the_thresholds(rng):

@@ -45,8 +45,9 @@ class Committee(nn.Module):
 
     Notes
     -----
-    In training, window k of a batch is for member k mod n. Where features are read too (a gate, a projection, support
-    in feature space), all members see all windows, so a step costs n times as much; logits are still of one member.
+    In training, window k of a batch is for member k mod n. Where features are read too (a gate, a projection,
+    support in feature space), all members see all windows, so a step costs n times as much; logits are still of
+    one member.
 
     Examples
     --------
@@ -100,7 +101,9 @@ class Committee(nn.Module):
         if not self.training:
             return mean_posterior([member(windows) for member in self.members])
         n = len(self.members)
-        return in_turn([member(windows[k::n]) for k, member in enumerate(self.members) if k < max(len(windows), 1)])
+        return in_turn(
+            [member(windows[k::n]) for k, member in enumerate(self.members) if k < max(len(windows), 1)]
+        )
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, n_members * d)``."""
@@ -138,8 +141,8 @@ def options_by_member(
     listed = isinstance(each, Sequence) and all(isinstance(own, Mapping) for own in each)
     if not listed or not each or not isinstance(common, Mapping):
         raise ConfigError(
-            f"members is {members!r} and options is {common!r}; needed is a number of members, at least 1, or a list "
-            "with a table of options for each, and a table of options for all."
+            f"members is {members!r} and options is {common!r}; needed is a number of members, at least 1, or a "
+            "list with a table of options for each, and a table of options for all."
         )
     check_at_most(members=len(each))
     return [{**common, **own} for own in each]

@@ -135,9 +135,10 @@ class MultiView(nn.Module):
 
 
 def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
-    """The window, and behind it each derivative at unit deviation: ``(batch, n_variates * (1 + n_orders), length)``.
+    """The window, and behind it each derivative at unit deviation.
 
-    A derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
+    Shapes: ``(batch, n_variates, length)`` -> ``(batch, n_variates * (1 + n_orders), length)``. A
+    derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
 
     >>> with_derivatives(torch.tensor([[[0.0, 1.0, 3.0, 6.0]]]), 1)[0, 1]
     tensor([-1.3416, -0.4472,  0.4472,  1.3416])
@@ -172,9 +173,12 @@ class Shapes(nn.Module):
 class Rhythms(nn.Module):
     """How power in bands comes and goes: ``(batch, n_variates, length)`` -> ``(batch, 3 * width)``.
 
-    Log power of frames of a quarter of the window, 4096 samples at most, relative to the window's own power, so that loud and soft
-    recordings look alike; frequencies are the channels of three convolutions over time.
+    Log power of frames of a quarter of the window, 4096 samples at most, relative to the window's own power, so
+    that loud and soft recordings look alike; frequencies are the channels of three convolutions over time.
     """
+
+    waves: Tensor  # (frame, frame)
+    bands: Tensor  # (frame / 2, n_bands)
 
     def __init__(
         self, n_variates: int, length: int, n_bands: int = 32, width: int = 64, kernel: int = 5
@@ -218,6 +222,13 @@ class Textures(nn.Module):
     Of many channels a kernel sees sums: for each dilation, four random sets of them.
     """
 
+    rows: Tensor  # (n_groups,)
+    dilations: Tensor  # (n_groups,)
+    mixture: Tensor  # (n_groups, n_channels), or nothing where channels are seen as they are
+    cuts: Tensor  # (n_groups, 84, n_cuts)
+    mean: Tensor  # (n_shares,)
+    deviation: Tensor  # (n_shares,)
+
     def __init__(
         self, n_channels: int, length: int, n_dilations: int, n_cuts: int, d: int, dropout: float
     ) -> None:
@@ -254,7 +265,7 @@ class Textures(nn.Module):
         """``(batch, n_channels, length)`` -> ``(batch, d)``."""
         with torch.no_grad(), torch.autocast(channels.device.type, enabled=False):
             found = shares(self.mixed(channels), self.rows, self.dilations, self.cuts).flatten(1)
-            found = (found - self.mean) / self.deviation
+            found = found.to(self.mean.dtype).sub_(self.mean).div_(self.deviation)  # they are many: no copies
         mapped: Tensor = self.map(self.dropout(found))
         return mapped
 

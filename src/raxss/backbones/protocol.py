@@ -5,8 +5,8 @@
 
 n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits
 for two classes. A module may have ``features(windows) -> (batch, d)``, the input of its head; retrieval in feature
-space asks for it. With ``logits_of(features)``, its head, one pass gives both. With ``look_at(windows)`` it is shown up
-to 1024 training windows (n, n_variates, length), scaled as in training, before the first step: to take thresholds or
+space asks for it. With ``logits_of(features)``, its head, one pass gives both. With ``look_at(windows)`` it is
+shown up to 1024 training windows (n, n_variates, length), scaled, before the first step: to take thresholds or
 moments from them, which it keeps in buffers. Next: convnet.py, patchtst.py and multiview.py.
 """
 

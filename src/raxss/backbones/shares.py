@@ -4,8 +4,8 @@
 
 The 84 kernels have nine taps, three of them 2 and six -1, so they see shape and not level. A group is a row of x
 and a distance between taps. Nothing here is learned: `fitted_cuts` takes thresholds from some training windows,
-and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way to
-the same numbers: compiled loops on a CPU (shares_loops.py), a kernel of our own on a GPU (shares.cu).
+and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way
+to the same numbers: compiled loops on a CPU (shares_loops.py), a kernel of our own on a GPU (shares.cu).
 
 After Dempster, Schmidt and Webb, "MiniRocket", KDD 2021. Next: multiview.py is what it is for.
 """
@@ -122,8 +122,8 @@ def taps(lines: Tensor, dilation: int) -> Tensor:
 def responses(near: Tensor) -> Tensor:
     """What the 84 kernels say where their taps stand on these samples, ``(9, ...)`` -> ``(84, ...)``.
 
-    Three taps are 2 and six are -1: that is 3 (x_a + x_b + x_c) - (x_0 + ... + x_8), which is how it is added up here
-    and in both faster ways, in this order, so that all of them say the same to the last bit.
+    Three taps are 2 and six are -1: that is 3 (x_a + x_b + x_c) - (x_0 + ... + x_8), which is how it is added up
+    here and in both faster ways, in this order, so that all of them say the same to the last bit.
 
     >>> responses(torch.eye(9))[0]  # the first kernel has its three at the beginning
     tensor([ 2.,  2.,  2., -1., -1., -1., -1., -1., -1.])
@@ -200,7 +200,7 @@ def _kernel(device: torch.device, pairs: int) -> Any:
             raise RuntimeError(f"{torch.cuda.get_device_name(device)} lacks an instruction")
         source = resources.files("raxss.backbones").joinpath("shares.cu").read_text(encoding="utf-8")
         with torch.cuda.device(device):
-            return torch.cuda._compile_kernel(source, "shares", nvcc_options=[f"-DPAIRS={pairs}"])  # type: ignore[attr-defined]
+            return torch.cuda._compile_kernel(source, "shares", nvcc_options=[f"-DPAIRS={pairs}"])
     except Exception as error:  # the compiler, the driver or their versions: torch raises what it finds
         logger.warning("shares are counted in torch, which is many times as slow: %s", error)
         return None
