@@ -1,6 +1,7 @@
 """Committees: each window teaches one member, all of them speak, and what they say is still one sum."""
 
 import copy
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -186,7 +187,8 @@ def test_members_that_want_to_see_windows_see_them():
 def fitted():
     series = waves(np.random.default_rng(69421), n_classes=3)
     options = {"members": [{"width": 4}, {"width": 8, "derivatives": 0}], "options": {"n_dilations": 3}}
-    return RAxSSClassifier("committee", backbone_options=options, **SMALL).fit(series), series
+    with contextmanager(seeded_on_one_thread)():  # as the tests
+        return RAxSSClassifier("committee", backbone_options=options, **SMALL).fit(series), series
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])

@@ -285,7 +285,7 @@ def test_the_networks_of_other_systems_are_shown_windows_too(rng, pooling):
 def test_thresholds_moments_and_sums_stay_with_the_model(rng, tmp_path, n_variates):
     """Sums of channels are drawn where a network is built: loading must put the old ones back."""
     series = waves(rng, n_variates=n_variates)
-    model = RAxSSClassifier("multiview", **SMALL).fit(series)
+    model = RAxSSClassifier("multiview", weighting="uniform", **SMALL).fit(series)
     torch.manual_seed(1)
     loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
@@ -311,7 +311,7 @@ def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path):
             pass
 
     series, path = waves(rng, n_variates=3), tmp_path / "run.checkpoint"
-    settings = {**SMALL, "backbone": "multiview", "max_epochs": 3, "patience": 0}
+    settings = {**SMALL, "backbone": "multiview", "weighting": "uniform", "max_epochs": 3, "patience": 0}
     whole = RAxSSClassifier(**settings).fit(series)
     for _ in range(2):
         with pytest.raises(SystemExit):

@@ -8,11 +8,16 @@ import pytest
 import torch
 
 import naive
+from network_claims import seeded_on_one_thread
 from raxss.backbones import shares as module
 from raxss.backbones.shares import N_KERNELS, fitted_cuts, plain_shares, shares, spread_dilations
 
 PATHS = {"as called": shares, "plain": plain_shares}
 LENGTHS = [1, 2, 8, 31, 64, 257]
+
+_seeded = pytest.fixture(autouse=True)(
+    seeded_on_one_thread
+)  # aeon leaves torch with another number of threads
 
 
 def groups_of(length, n_rows=2, n_dilations=4, device="cpu"):
