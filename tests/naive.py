@@ -2,8 +2,8 @@
 
     samples -> similarity of every pair -> lists, support -> weights -> series probability
 
-Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET, and
-changes of windows that were drawn at random.
+Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET,
+changes of windows that were drawn at random, and the shares of MiniROCKET.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -411,3 +412,20 @@ def _between(place: float, samples: NDArray[np.float64]) -> float:
     low = math.floor(place)
     high = min(low + 1, last)
     return float(samples[low] + (place - low) * (samples[high] - samples[low]))
+
+
+def shares(
+    samples: ArrayLike,  # (n_rows, n_samples)
+    rows: Sequence[int],
+    dilations: Sequence[int],
+    cuts: ArrayLike,  # (n_groups, 84, n_cuts)
+) -> NDArray[np.float64]:
+    """MiniROCKET's shares of places above thresholds, kernel by kernel: as `cuts`."""
+    found = np.zeros_like(np.asarray(cuts, dtype=np.float64))
+    for group, (row, dilation) in enumerate(zip(rows, dilations, strict=True)):
+        for kernel, three in enumerate(combinations(range(9), 3)):
+            taps = [[2.0 if j in three else -1.0 for j in range(9)]]
+            said = kernel_outputs(samples, taps, [row], bias=0.0, dilation=dilation, padding=4 * dilation)
+            for which, cut in enumerate(np.asarray(cuts)[group, kernel]):
+                found[group, kernel, which] = sum(value > cut for value in said) / len(said)
+    return found

@@ -451,7 +451,9 @@ def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data)
     torch.set_num_threads(1)
     try:
         both, fewer = (
-            RAxSSClassifier.from_preset("recommended", **settings).fit(part, validation=[]).predict_proba(test)
+            RAxSSClassifier.from_preset("recommended", **settings)
+            .fit(part, validation=[])
+            .predict_proba(test)
             for part in ([*train, *validation], train)
         )
     finally:

@@ -133,10 +133,7 @@ def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
     plain, own = Config.preset("recommended").tables(), Config.preset("recommended", signal=signal).tables()
     named = tomllib.loads((resources.files("raxss") / "presets" / f"signal-{signal}.toml").read_text("utf-8"))
     changed = {
-        (stage, name)
-        for stage in own
-        for name in own[stage]
-        if own[stage][name] != plain[stage].get(name)
+        (stage, name) for stage in own for name in own[stage] if own[stage][name] != plain[stage].get(name)
     }
     assert changed == {(stage, name) for stage in named for name in named[stage]}
     assert not {"retrieval", "aggregation", "windows"} & set(named)  # the method is one

@@ -16,9 +16,10 @@ from raxss.backbones import build_backbone
 from raxss.config import Config, TrainingConfig
 from raxss.errors import TrainingError
 from raxss.feature_heads import FeatureHeads
-from raxss.fitting import epoch_refresh, support_in_batch
+from raxss.fitting import epoch_refresh, show_windows, support_in_batch
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
+from raxss.prediction import exact_arithmetic
 from raxss.refreshing import EpochRefresh, feature_moments
 from raxss.sampling import epoch_order
 from raxss.step_memory import step_bytes
@@ -34,7 +35,7 @@ pytestmark = [
 LENGTH, STRIDE, DEVICE = 1024, 16, torch.device("cuda")
 PAPER = {"window_loss_weight": 0.0, "series_loss_weight": 1.0, "lr": 3e-4, "warmup_steps": 2}
 PRECISIONS = ["float32", "bfloat16"]
-CAPTURABLE = ["patchtst", "convnet", "dlinear", "moderntcn", "mamba"]
+CAPTURABLE = ["patchtst", "convnet", "dlinear", "moderntcn", "mamba", "multiview", "committee"]
 
 
 def pool_of(rng, n_series=24, device=DEVICE, n_variates=1, **options):
@@ -135,12 +136,12 @@ LEARNED_WEIGHTS = {
 }
 
 
-def learned_weights(kind):
-    """What `train` and the learner are given for these settings."""
+def learned_weights(kind, width=256):
+    """What `train` and the learner are given for these settings, with so many features."""
     config = Config.from_parameters(LEARNED_WEIGHTS[kind])
     gated, projection = config.aggregation.weighting == "gated", config.retrieval.projection
     heads = (
-        partial(FeatureHeads, 256, projection=projection, gated=gated)
+        partial(FeatureHeads, width, projection=projection, gated=gated)
         if config.learns_from_features
         else None
     )
@@ -169,6 +170,60 @@ def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_en
     assert_same_bits(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
     assert ends[0][2] == ends[1][2] > 10
+
+
+def test_replayed_steps_of_a_committee_with_a_gate_end_bit_for_bit_where_plain_ones_end(monkeypatch):
+    """Its features are read too, and batches of another size leave some members untaught."""
+    config = TrainingConfig(batch_size=190, max_epochs=2, patience=0, **PAPER)
+    heads, weights = learned_weights("all", width=4 * 512)
+    ends = []
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool, learner = pool_of(np.random.default_rng(5)), learner_of("committee", learned=True, heads=heads)
+        show_windows(learner.backbone, pool, seed=5)
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **weights)
+        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert np.isfinite(ends[0][1]).all()
+
+
+@pytest.mark.parametrize("n_windows", [1, 3, 4, 7])
+def test_a_committee_takes_steps_of_fewer_windows_than_it_has_members(rng, n_windows):
+    pool, learner = pool_of(rng, n_series=4), learner_of("committee").train()
+    config = TrainingConfig(batch_size=n_windows, **PAPER)
+    optimizer, before = adam(learner, config, DEVICE), weights_of(learner)
+    with reproducible(DEVICE):
+        loss = take_step(learner, pool, optimizer, torch.arange(n_windows, device=DEVICE), config=config)
+    after = weights_of(learner)
+    assert loss.isfinite()
+    for k in range(4):
+        head = f"backbone.members.{k}.head.weight"
+        assert torch.equal(before[head], after[head]) == (k >= n_windows)
+
+
+@pytest.mark.parametrize("backbone", ["multiview", "committee"])
+def test_what_was_looked_at_on_the_gpu_is_what_the_cpu_sees(backbone):
+    """Up to places that lie at a threshold, which may count on one of them only."""
+    networks, windows = [], None
+    for device in (DEVICE, torch.device("cpu")):
+        pool, learner = (
+            pool_of(np.random.default_rng(5), n_series=6, device=device),
+            learner_of(backbone, device=device),
+        )
+        show_windows(learner.backbone, pool, seed=3)
+        networks.append(learner.backbone.eval())
+        windows = pool.gather(torch.arange(0, len(pool), 8, device=device)).cpu()
+    here, there = (dict(network.named_buffers()) for network in networks)
+    for name in there:
+        if name.endswith("cuts"):
+            assert torch.equal(here[name].cpu()[::2], there[name][::2])  # of the windows as they are
+            torch.testing.assert_close(here[name].cpu(), there[name], atol=1e-4, rtol=1e-4)  # of derivatives
+        if name.endswith(("textures.mean", "textures.deviation")):
+            torch.testing.assert_close(here[name].cpu(), there[name], atol=1e-4, rtol=1e-3)
+    with torch.inference_mode(), exact_arithmetic():
+        on_gpu, moved = networks[0](windows.to(DEVICE)).cpu(), networks[0].cpu()(windows)
+    torch.testing.assert_close(on_gpu.sigmoid(), moved.sigmoid(), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("kind", LEARNED_WEIGHTS)

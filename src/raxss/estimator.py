@@ -79,7 +79,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     backbone, backbone_options
         The network that scores a window: ``"convnet"``, ``"patchtst"``, ``"timesnet"``, ``"moderntcn"``,
-        ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, or a callable
+        ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, ``"multiview"``, ``"committee"``, or a callable
         ``(n_variates, window_length, n_outputs, **options) -> torch module``.
     window_length, stride
         L, and the step from one window to the next, in samples.

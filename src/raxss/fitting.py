@@ -42,6 +42,7 @@ from raxss.training import fit_temperature
 logger = logging.getLogger("raxss")
 
 WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
+SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
 
 
 def drawn_seed(random_state: Any) -> int:
@@ -88,10 +89,14 @@ def fresh_learner(
 
 
 def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
-    """Let a network that asks for it (``look_at``) see some training windows before it learns from any."""
+    """Let a network that asks for it (``look_at``) see some training windows before it learns from any.
+
+    Which ones, the seed alone decides.
+    """
     look_at = getattr(backbone, "look_at", None)
     if callable(look_at):
-        drawn = np.random.default_rng(seed).permutation(len(pool))[:WINDOWS_TO_LOOK_AT]
+        most = max(SAMPLES_TO_LOOK_AT // (len(pool.strip) * pool.window_length), 1)
+        drawn = np.random.default_rng(seed).permutation(len(pool))[: min(WINDOWS_TO_LOOK_AT, most)]
         look_at(pool.gather(torch.from_numpy(drawn).to(pool.starts.device)))
 
 

@@ -81,10 +81,7 @@ class ConvNet(nn.Module):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, 16 * width)``, or all places of a short window."""
-        maps: Tensor = self.layers(self.revin(windows))
-        if self.keeps_places:
-            return maps.flatten(1)
-        return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
+        return over_time(self.layers(self.revin(windows)), keeps_places=self.keeps_places)
 
     def forward(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
@@ -115,6 +112,13 @@ def convolutions(n_channels: int, length: int, width: int) -> tuple[nn.Sequentia
         layers += [convolution, SteadyBatchNorm(width * units), nn.ReLU()]
         n_channels, length = width * units, (length - 1) // stride + 1
     return nn.Sequential(*layers), n_channels, length
+
+
+def over_time(maps: Tensor, *, keeps_places: bool) -> Tensor:
+    """Mean and maximum over time, ``(batch, channels, length)`` -> ``(batch, 2 * channels)``; or every place."""
+    if keeps_places:
+        return maps.flatten(1)
+    return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
 
 
 class SteadyBatchNorm(nn.BatchNorm1d):

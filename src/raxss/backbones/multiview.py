@@ -14,26 +14,32 @@ several networks vote.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from raxss.backbones.convnet import SteadyBatchNorm, convolutions
+from raxss.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
 from raxss.backbones.protocol import register_backbone
+from raxss.backbones.revin import RevIN
 from raxss.backbones.shares import N_KERNELS, fitted_cuts, shares, spread_dilations
 from raxss.backbones.sizes import check_at_most
-from raxss.errors import ConfigError
+from raxss.errors import ConfigError, one_of
 
+VIEWS = ("shapes", "rhythms", "textures")
 SHORTEST_FOR_FRAMES = 32  # below this there is no rhythm to see
+LONGEST_FRAME = 4096  # its Fourier transform is a product with so many rows and columns
 SHORTEST_FOR_SHARES = 16
 ROWS_OF_A_DILATION = 4  # beyond so many channels, kernels see sums of some of them
-WINDOWS_FOR_CUTS, WINDOWS_FOR_MOMENTS = 128, 1024
-TINY = 1e-10
+WINDOWS_FOR_CUTS = 128
+TINY = 1e-10  # of a variance or a power, in units of scaled signals
 
 
 @register_backbone("multiview")
 class MultiView(nn.Module):
     """Convolutions, a spectrogram and shares of fixed kernels, side by side before one linear head.
+
+    With the defaults, windows of 1024 samples, one variate and one output: 987,317 parameters.
 
     Thresholds of the fixed kernels come from some training windows (`look_at`), so a network that was not shown any
     still gives numbers, but poor ones.
@@ -41,7 +47,8 @@ class MultiView(nn.Module):
     Parameters
     ----------
     views
-        Which of ``"shapes"``, ``"rhythms"``, ``"textures"`` there are.
+        Which of ``"shapes"``, ``"rhythms"``, ``"textures"`` there are. Windows of less than 32 samples have no
+        rhythms, and of less than 16 no textures.
     derivatives
         How many derivatives the first and the last of these see beside the window itself.
     width
@@ -53,6 +60,8 @@ class MultiView(nn.Module):
         Dimensions of the map that these are brought to.
     dropout
         On the shares, and on the features before the head.
+    revin
+        Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
 
     Examples
     --------
@@ -71,28 +80,38 @@ class MultiView(nn.Module):
         window_length: int,
         n_outputs: int,
         *,
-        views: tuple[str, ...] | list[str] = ("shapes", "rhythms", "textures"),
+        views: str | Sequence[str] = VIEWS,
         derivatives: int = 1,
         width: int = 16,
         n_dilations: int = 16,
         n_cuts: int = 4,
         d_textures: int = 64,
         dropout: float = 0.3,
+        revin: bool = False,
     ) -> None:
         super().__init__()
-        check_at_most(width=width, d_model=d_textures)
+        sizes = {"width": width, "n_dilations": n_dilations, "n_cuts": n_cuts, "d_textures": d_textures}
+        check_at_most(derivatives=derivatives, **sizes)
+        if derivatives < 0 or min(sizes.values()) < 1:
+            raise ConfigError(
+                "width, n_dilations, n_cuts and d_textures must be at least 1 and derivatives at least 0; got "
+                f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, derivatives={derivatives}."
+            )
+        wanted = [one_of("views", view, VIEWS) for view in ([views] if isinstance(views, str) else views)]
         self.derivatives = derivatives
+        self.revin = RevIN(n_variates, affine=False) if revin else nn.Identity()  # thresholds are fixed
         n_channels = n_variates * (1 + derivatives)
         made: dict[str, nn.Module] = {}
-        if "shapes" in views:
+        if "shapes" in wanted:
             made["shapes"] = Shapes(n_channels, window_length, width)
-        if "rhythms" in views and window_length >= SHORTEST_FOR_FRAMES:
+        if "rhythms" in wanted and window_length >= SHORTEST_FOR_FRAMES:
             made["rhythms"] = Rhythms(n_variates, window_length)
-        if "textures" in views and window_length >= SHORTEST_FOR_SHARES:
+        if "textures" in wanted and window_length >= SHORTEST_FOR_SHARES:
             made["textures"] = Textures(n_channels, window_length, n_dilations, n_cuts, d_textures, dropout)
         if not made:
             raise ConfigError(
-                f"views {list(views)} leave nothing to read a window of {window_length} samples with."
+                f"views {wanted} leave nothing to read a window of {window_length} samples with. Add 'shapes', "
+                "which reads windows of any length."
             )
         self.views = nn.ModuleDict(made)
         self.dropout = nn.Dropout(dropout)
@@ -101,15 +120,10 @@ class MultiView(nn.Module):
 
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
-        with torch.autocast(
-            windows.device.type, enabled=False
-        ):  # differences need more than bfloat16's 8 bits
-            windows = windows.float()
-            channels = with_derivatives(windows, self.derivatives)
-        found = [
-            view(windows if name == "rhythms" else channels).float() for name, view in self.views.items()
-        ]
-        return torch.cat(found, dim=1)
+        windows = self.revin(windows)
+        channels = with_derivatives(windows, self.derivatives)
+        found = [view(windows if name == "rhythms" else channels) for name, view in self.views.items()]
+        return torch.cat([one.to(windows.dtype) for one in found], dim=1)
 
     def forward(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
@@ -123,13 +137,15 @@ class MultiView(nn.Module):
     def look_at(self, windows: Tensor) -> None:
         """Take the thresholds of fixed kernels from these training windows, ``(batch, n_variates, length)``."""
         if "textures" in self.views:
-            self.views["textures"].look_at(with_derivatives(windows.float(), self.derivatives))  # type: ignore[operator]
+            windows = self.revin(windows)
+            self.views["textures"].look_at(with_derivatives(windows, self.derivatives))  # type: ignore[operator]
 
 
 def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
-    """The window, and behind it each derivative at unit deviation: ``(batch, n_variates * (1 + n_orders), length)``.
+    """The window, and behind it each derivative at unit deviation.
 
-    A derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
+    Shapes: ``(batch, n_variates, length)`` -> ``(batch, n_variates * (1 + n_orders), length)``. A
+    derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
 
     >>> with_derivatives(torch.tensor([[[0.0, 1.0, 3.0, 6.0]]]), 1)[0, 1]
     tensor([-1.3416, -0.4472,  0.4472,  1.3416])
@@ -138,37 +154,44 @@ def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
     for _ in range(n_orders):
         steps = last[..., 1:] - last[..., :-1]
         last = torch.cat([torch.zeros_like(last[..., :1]), steps], dim=-1)
-        variance, mean = torch.var_mean(last, dim=-1, correction=0, keepdim=True)
-        found.append((last - mean) * torch.rsqrt(variance + TINY))
+        centred = last - last.mean(dim=-1, keepdim=True)
+        found.append(centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + TINY))
     return torch.cat(found, dim=1)
 
 
 class Shapes(nn.Module):
-    """What convolutions find: ``(batch, n_channels, length)`` -> mean and maximum over time ``(batch, d)``."""
+    """What convolutions find: ``(batch, n_channels, length)`` -> mean and maximum over time ``(batch, d)``.
+
+    As in `ConvNet`, a window of at most 16 samples is a row of features: every place of it is kept.
+    """
 
     def __init__(self, n_channels: int, length: int, width: int) -> None:
         super().__init__()
-        self.layers, n_maps, _ = convolutions(n_channels, length, width)
-        self.d = 2 * n_maps
+        self.keeps_places = length <= ROW_LENGTH
+        self.layers, n_maps, n_places = convolutions(n_channels, length, width)
+        self.d = n_maps * (n_places if self.keeps_places else 2)
 
     def forward(self, channels: Tensor) -> Tensor:
         """``(batch, n_channels, length)`` -> ``(batch, d)``."""
-        maps = self.layers(channels).float()
-        return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
+        maps = self.layers(channels).to(channels.dtype)  # sums over time need more than bfloat16's 8 bits
+        return over_time(maps, keeps_places=self.keeps_places)
 
 
 class Rhythms(nn.Module):
     """How power in bands comes and goes: ``(batch, n_variates, length)`` -> ``(batch, 3 * width)``.
 
-    Log power of frames of a quarter of the window, relative to the window's own power, so that loud and soft
-    recordings look alike; frequencies are the channels of three convolutions over time.
+    Log power of frames of a quarter of the window, 4096 samples at most, relative to the window's own power, so
+    that loud and soft recordings look alike; frequencies are the channels of three convolutions over time.
     """
+
+    waves: Tensor  # (frame, frame)
+    bands: Tensor  # (frame / 2, n_bands)
 
     def __init__(
         self, n_variates: int, length: int, n_bands: int = 32, width: int = 64, kernel: int = 5
     ) -> None:
         super().__init__()
-        self.frame = 2 ** int(math.log2(length // 4))
+        self.frame = min(2 ** int(math.log2(length // 4)), LONGEST_FRAME)
         self.hop = max(self.frame // 8, 1)
         self.register_buffer("waves", sines_and_cosines(self.frame), persistent=False)
         self.register_buffer("bands", log_bands(self.frame // 2, n_bands), persistent=False)
@@ -192,10 +215,12 @@ class Rhythms(nn.Module):
     def forward(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
         with torch.autocast(windows.device.type, enabled=False):
-            power = self.log_power(windows.float())
-        maps = self.layers(power).float()
-        deviation = torch.sqrt(maps.var(dim=-1, correction=0) + 1e-5)  # a root of 0 has no slope
-        return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1), deviation], dim=1)
+            power = self.log_power(windows)
+        maps = self.layers(power).to(windows.dtype)
+        mean = maps.mean(dim=-1)
+        variance = (maps - mean[..., None]).square().mean(dim=-1)
+        deviation = torch.sqrt(variance + 1e-5)  # a root of 0 has no slope
+        return torch.cat([mean, maps.amax(dim=-1), deviation], dim=1)
 
 
 class Textures(nn.Module):
@@ -203,6 +228,13 @@ class Textures(nn.Module):
 
     Of many channels a kernel sees sums: for each dilation, four random sets of them.
     """
+
+    rows: Tensor  # (n_groups,)
+    dilations: Tensor  # (n_groups,)
+    mixture: Tensor  # (n_groups, n_channels), or nothing where channels are seen as they are
+    cuts: Tensor  # (n_groups, 84, n_cuts)
+    mean: Tensor  # (n_shares,)
+    deviation: Tensor  # (n_shares,)
 
     def __init__(
         self, n_channels: int, length: int, n_dilations: int, n_cuts: int, d: int, dropout: float
@@ -239,8 +271,8 @@ class Textures(nn.Module):
     def forward(self, channels: Tensor) -> Tensor:
         """``(batch, n_channels, length)`` -> ``(batch, d)``."""
         with torch.no_grad(), torch.autocast(channels.device.type, enabled=False):
-            found = shares(self.mixed(channels.float()), self.rows, self.dilations, self.cuts).flatten(1)
-            found = (found - self.mean) / self.deviation
+            found = shares(self.mixed(channels), self.rows, self.dilations, self.cuts).flatten(1)
+            found = found.to(self.mean.dtype).sub_(self.mean).div_(self.deviation)  # they are many: no copies
         mapped: Tensor = self.map(self.dropout(found))
         return mapped
 
@@ -275,8 +307,7 @@ def log_bands(n_frequencies: int, n_most: int) -> Tensor:
     """
     octaves = torch.log2(torch.arange(1, n_frequencies + 1, dtype=torch.float64))
     width = math.log2(n_frequencies + 1) / n_most
-    band = torch.unique((octaves / width).long(), return_inverse=True)[
-        1
-    ]  # bands without a frequency are left out
+    # bands without a frequency are left out
+    band = torch.unique((octaves / width).long(), return_inverse=True)[1]
     member = torch.nn.functional.one_hot(band).double()
     return (member / member.sum(dim=0)).float()

@@ -5,7 +5,9 @@
 
 n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits
 for two classes. A module may have ``features(windows) -> (batch, d)``, the input of its head; retrieval in feature
-space asks for it. With ``logits_of(features)``, its head, one pass gives both. Next: convnet.py and patchtst.py.
+space asks for it. With ``logits_of(features)``, its head, one pass gives both. With ``look_at(windows)`` it is
+shown up to 1024 training windows (n, n_variates, length), scaled, before the first step: to take thresholds or
+moments from them, which it keeps in buffers. Next: convnet.py, patchtst.py and multiview.py.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ N_PROBES = 2  # windows in the batch that a new network is tried on
 class Backbone(Protocol):
     """Any torch module with this call: windows ``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``.
 
-    Networks that also have ``features(windows) -> (batch, d)`` can retrieve in feature space.
+    Networks that also have ``features(windows) -> (batch, d)`` can retrieve in feature space; those with
+    ``look_at(windows)`` see some training windows before they learn from any.
     """
 
     def __call__(self, windows: Tensor) -> Tensor:
@@ -168,14 +171,18 @@ def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, T
     [torch.Size([3, 1]), torch.Size([3, 256])]
     """
     features = features_of(backbone, windows)
-    if not _has_head(backbone):
+    if not has_head(backbone):
         return backbone(windows), features
     logits: Tensor = backbone.logits_of(features)  # type: ignore[operator]
     return logits, features
 
 
-def _has_head(backbone: nn.Module) -> bool:
-    """Whether ``logits_of`` knows of the ``forward`` that is called: no class before its own overrides that."""
+def has_head(backbone: nn.Module) -> bool:
+    """Whether ``logits_of`` knows of the ``forward`` that is called: no class before its own overrides that.
+
+    >>> has_head(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)), has_head(nn.Linear(64, 1))
+    (True, False)
+    """
     own = "forward" in vars(backbone)  # put onto the network itself
     for kind in type(backbone).__mro__:
         if "logits_of" in vars(kind):

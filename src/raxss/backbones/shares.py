@@ -4,8 +4,8 @@
 
 The 84 kernels have nine taps, three of them 2 and six -1, so they see shape and not level. A group is a row of x
 and a distance between taps. Nothing here is learned: `fitted_cuts` takes thresholds from some training windows,
-and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way to the same
-numbers: compiled loops on a CPU, a kernel of our own on a GPU.
+and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way
+to the same numbers: compiled loops on a CPU (shares_loops.py), a kernel of our own on a GPU (shares.cu).
 
 After Dempster, Schmidt and Webb, "MiniRocket", KDD 2021. Next: multiview.py is what it is for.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+from collections.abc import Iterator
 from importlib import resources
 from itertools import combinations
 from typing import Any
@@ -24,37 +25,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raxss.backbones.shares_loops import shares_of_window
-from raxss.compiled import each_on_threads
+from raxss.backbones.shares_loops import shares_of_windows
+from raxss.compiled import run_on_threads
 
 logger = logging.getLogger("raxss")
 
-N_TAPS, N_KERNELS = 9, 84  # all ways to choose three of nine
+N_TAPS = 9
+TRIOS = tuple(combinations(range(N_TAPS), 3))  # which taps of a kernel are 2
+N_KERNELS = len(TRIOS)  # 84
 LONGEST = 65_535  # a count has 16 bits on the GPU
 PLACES_OF_A_WARP = 256  # as in shares.cu
+PLACES_AT_ONCE = 2**16  # in torch, so that what all kernels say about them fits into memory
+SAMPLES_OF_A_TASK = 4096  # that a thread takes at a time
 N_SAID = 4096  # places that a kernel's thresholds are taken from, at least
 LEAST_CAPABILITY = (8, 0)  # sums over a warp in one instruction
-
-
-def kernels() -> Tensor:
-    """``(84, 9)``: three taps are 2, the others -1.
-
-    >>> kernels()[0]
-    tensor([ 2.,  2.,  2., -1., -1., -1., -1., -1., -1.])
-    >>> bool((kernels().sum(1) == 0).all())
-    True
-    """
-    taps = torch.full((N_KERNELS, N_TAPS), -1.0)
-    for kernel, three in enumerate(combinations(range(N_TAPS), 3)):
-        taps[kernel, list(three)] = 2.0
-    return taps
 
 
 def spread_dilations(length: int, n_most: int) -> list[int]:
     """Distances between taps, evenly on a logarithmic scale, up to kernels as long as the window.
 
-    >>> spread_dilations(1024, 8)
-    [1, 2, 3, 7, 15, 31, 63, 127]
+    >>> spread_dilations(1025, 8)
+    [1, 2, 4, 8, 16, 32, 64, 128]
+    >>> spread_dilations(100, 8)  # no distance twice
+    [1, 2, 4, 6, 8, 12]
     """
     longest = max((length - 1) / (N_TAPS - 1), 1.0)
     return sorted({int(longest ** (k / max(n_most - 1, 1)) + 1e-9) for k in range(n_most)})
@@ -91,30 +84,53 @@ def shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
     tensor([0.3000, 0.3000])
     """
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        x = x.detach().float().contiguous()
+        x, cuts = x.detach().float().contiguous(), cuts.float().contiguous()
         if x.device.type == "cpu":
             return _on_threads(x, rows, dilations, cuts)
-        if x.device.type == "cuda" and x.shape[2] <= LONGEST and cuts.shape[2] % 2 == 0 and len(x):
-            kernel = _kernel(x.device, cuts.shape[2] // 2)
+        if x.device.type == "cuda" and x.shape[2] <= LONGEST and len(x):
+            kernel = _kernel(x.device, -(-cuts.shape[2] // 2))
             if kernel is not None:
                 return _on_gpu(kernel, x, rows, dilations, cuts)
         return plain_shares(x, rows, dilations, cuts)
 
 
 def plain_shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
-    """The same by torch's convolutions."""
-    found = [
-        (response[:, :, None] > cut[..., None]).float().mean(-1)
-        for response, cut in zip(responses(x, rows, dilations), cuts, strict=True)
-    ]
-    return torch.stack(found, 1)
+    """The same in torch, some windows at a time."""
+    groups = list(zip(rows.tolist(), dilations.tolist(), cuts, strict=True))
+    length, found = x.shape[2], []
+    for some in x.split(max(PLACES_AT_ONCE // length, 1)):
+        for row, dilation, cut in groups:
+            above = responses(taps(some[:, row], dilation))[:, None] > cut[:, :, None, None]
+            found.append(above.sum(dim=-1) / length)  # (84, n_cuts, some windows)
+    by_window = [torch.stack(found[k : k + len(groups)]) for k in range(0, len(found), len(groups))]
+    return torch.cat(by_window, dim=-1).movedim(-1, 0)
 
 
-def responses(x: Tensor, rows: Tensor, dilations: Tensor) -> Any:
-    """What the 84 kernels of each group say at each place: ``(batch, 84, length)``, group by group."""
-    taps = kernels()[:, None].to(x)
-    for row, dilation in zip(rows.tolist(), dilations.tolist(), strict=True):
-        yield functional.conv1d(x[:, row : row + 1], taps, dilation=dilation, padding=4 * dilation)
+def taps(lines: Tensor, dilation: int) -> Tensor:
+    """What the nine taps of a kernel stand on at each place, ``(n, length)`` -> ``(9, n, length)``.
+
+    >>> taps(torch.tensor([[1.0, 2.0, 3.0]]), 1)[3:6, 0]
+    tensor([[0., 1., 2.],
+            [1., 2., 3.],
+            [2., 3., 0.]])
+    """
+    reach, length = N_TAPS // 2 * dilation, lines.shape[1]
+    padded = functional.pad(lines, (reach, reach))
+    return torch.stack([padded[:, j * dilation : j * dilation + length] for j in range(N_TAPS)])
+
+
+def responses(near: Tensor) -> Tensor:
+    """What the 84 kernels say where their taps stand on these samples, ``(9, ...)`` -> ``(84, ...)``.
+
+    Three taps are 2 and six are -1: that is 3 (x_a + x_b + x_c) - (x_0 + ... + x_8), which is how it is added up
+    here and in both faster ways, in this order, so that all of them say the same to the last bit.
+
+    >>> responses(torch.eye(9))[0]  # the first kernel has its three at the beginning
+    tensor([ 2.,  2.,  2., -1., -1., -1., -1., -1., -1.])
+    """
+    first, second, third = near[torch.tensor(TRIOS, device=near.device).T]
+    everything = functools.reduce(torch.add, near)
+    return torch.add(-everything, first + second + third, alpha=3)
 
 
 def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tensor:
@@ -135,35 +151,45 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
         torch.arange(1, len(rows) * N_KERNELS * n_cuts + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2 % 1
     )
     ranks = ranks.view(len(rows), N_KERNELS, n_cuts).to(x.device)
-    found = []
     every = max(x.shape[0] * x.shape[2] // N_SAID, 1)
-    for response, rank in zip(responses(x.float(), rows, dilations), ranks, strict=True):
-        said = response.transpose(0, 1).flatten(1)[:, ::every].sort(dim=1).values  # (84, some places)
+    found = []
+    for row, dilation, rank in zip(rows.tolist(), dilations.tolist(), ranks, strict=True):
+        said = responses(taps(x[:, row].float(), dilation).flatten(1)[:, ::every])  # (84, some places)
         places = (rank * (said.shape[1] - 1)).round().long()
-        found.append(said.gather(1, places))
+        found.append(said.sort(dim=1).values.gather(1, places))
     return torch.stack(found)
 
 
 def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
-    """By compiled loops, windows shared between threads."""
+    """By compiled loops, some windows to a thread at a time."""
     found = np.empty((len(x), *cuts.shape), np.float32)
-    values, groups, steps, levels = (one.numpy() for one in (x, rows, dilations, cuts.contiguous()))
-    each_on_threads(lambda i: shares_of_window(values[i], groups, steps, levels, found[i]), range(len(x)))
+    values, groups, steps, levels = (one.numpy() for one in (x, rows, dilations, cuts))
+    n = max(SAMPLES_OF_A_TASK // x.shape[2], 1)
+    pending = iter(range(0, len(x), n))
+
+    def work() -> Iterator[None]:
+        for k in pending:
+            shares_of_windows(values[k : k + n], groups, steps, levels, found[k : k + n])
+            yield
+
+    run_on_threads(work, n_tasks=-(-len(x) // n))
     return torch.from_numpy(found)
 
 
 def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
     """By shares.cu, a block for each window and group."""
     n_windows, n_rows, length = x.shape
+    n_cuts = cuts.shape[2]
+    cuts = functional.pad(cuts, (0, n_cuts % 2), value=math.inf)  # they are counted in pairs
     found = torch.empty((n_windows, *cuts.shape), device=x.device)
     warps = min(-(-length // PLACES_OF_A_WARP), 4)
     with torch.cuda.device(x.device):
         kernel(
             grid=(n_windows, len(rows), 1),
             block=(32 * warps, 1, 1),
-            args=[x, rows, dilations, cuts.contiguous(), found, n_rows, len(rows), length],
+            args=[x, rows, dilations, cuts, found, n_rows, len(rows), length],
         )
-    return found
+    return found[..., :n_cuts]
 
 
 @functools.cache
@@ -174,7 +200,7 @@ def _kernel(device: torch.device, pairs: int) -> Any:
             raise RuntimeError(f"{torch.cuda.get_device_name(device)} lacks an instruction")
         source = resources.files("raxss.backbones").joinpath("shares.cu").read_text(encoding="utf-8")
         with torch.cuda.device(device):
-            return torch.cuda._compile_kernel(source, "shares", nvcc_options=[f"-DPAIRS={pairs}"])  # type: ignore[attr-defined]
+            return torch.cuda._compile_kernel(source, "shares", nvcc_options=[f"-DPAIRS={pairs}"])
     except Exception as error:  # the compiler, the driver or their versions: torch raises what it finds
-        logger.warning("shares are counted with plain convolutions, some fifty times as slow: %s", error)
+        logger.warning("shares are counted in torch, which is many times as slow: %s", error)
         return None

@@ -11,8 +11,12 @@ from __future__ import annotations
 from raxss.errors import ConfigError
 
 MOST = {
-    **dict.fromkeys(("n_layers", "n_blocks", "expand", "expansion", "top_k"), 64),
+    **dict.fromkeys(("n_layers", "n_blocks", "expand", "expansion", "top_k", "members"), 64),
     "n_kernels": 16,  # the largest of them has 31 x 31 places
+    "derivatives": 8,
+    "n_dilations": 32,  # of MultiView, which has up to 4 x 84 x n_cuts shares for each
+    "n_cuts": 16,
+    "d_textures": 1024,  # numbers for each share
     "width": 512,  # of ConvNet's first layer; its last has eight times as many
     **dict.fromkeys(("d_model", "d_ff", "widths", "d_state", "d_conv"), 4096),
     "n_components": 2**16,

@@ -1,0 +1,344 @@
+"""Committees: each window teaches one member, all of them speak, and what they say is still one sum."""
+
+import copy
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+from torch.testing import assert_close
+
+from network_claims import (
+    LENGTHS,
+    accuracy_on_ten_series,
+    assert_scored_alone_as_among_others,
+    build,
+    parameters_without_gradient,
+    seeded_on_one_thread,
+)
+from raxss import Config, RAxSSClassifier
+from raxss.aggregation import posteriors_of
+from raxss.backbones import BACKBONES, Committee, committee, n_parameters, register_backbone
+from raxss.backbones.committee import mean_posterior
+from raxss.config import TrainingConfig
+from raxss.errors import BackboneError, ConfigError, ModelError
+from raxss.pool import WindowPool
+from raxss.step_memory import step_bytes
+from raxss.stepping import Learner, adam, take_step
+from toys import SMALL, Tiny, waves
+
+OF_TWO = {"of": "convnet", "members": 2, "options": {"width": 4}}
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
+
+
+def gradients_by_member(network):
+    """Whether anything in each member would move."""
+    return [
+        any(one.grad is not None and bool(one.grad.any()) for one in member.parameters())
+        for member in network.members
+    ]
+
+
+def pool_of(rng, window_length=32):
+    series = list(waves(rng))
+    shape = {"window_length": window_length, "stride": 8, "device": torch.device("cpu")}
+    return WindowPool.of_equals(series, np.arange(len(series)) % 2, **shape)
+
+
+# Who learns from what ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chosen", range(3))
+@pytest.mark.parametrize("by", ["forward", "logits_of"])
+def test_a_window_teaches_one_member_alone(chosen, by):
+    network = build("committee", of="dlinear", members=3).train()
+    windows = torch.randn(9, 1, 64)
+    logits = network(windows) if by == "forward" else network.logits_of(network.features(windows))
+    logits[chosen::3].sum().backward()
+    assert gradients_by_member(network) == [k == chosen for k in range(3)]
+
+
+def test_in_training_a_windows_logits_are_its_members():
+    network = build("committee", of="dlinear", members=3, n_outputs=4).train()
+    windows = torch.randn(8, 1, 64)
+    logits = network(windows)
+    for k in range(8):
+        assert_close(logits[k], network.members[k % 3](windows[k : k + 1])[0])
+    assert_close(network.logits_of(network.features(windows)), logits)
+
+
+@pytest.mark.parametrize("of", ["multiview", "convnet", "patchtst", "gru"])
+@pytest.mark.parametrize("n_windows", [1, 2, 4])
+def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_windows):
+    network = build("committee", of=of, members=3, window_length=17).train()
+    logits = network(torch.randn(n_windows, 1, 17))
+    assert logits.shape == (n_windows, 1)
+    logits.sum().backward()
+    assert gradients_by_member(network) == [k < n_windows for k in range(3)]
+    assert all(one.grad is None or one.grad.isfinite().all() for one in network.parameters())
+
+
+def test_members_that_were_taught_nothing_stay_as_they_are(rng):
+    pool = pool_of(rng)
+    learner = Learner(build("committee", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
+    config = TrainingConfig(batch_size=4)
+    optimizer = adam(learner, config, torch.device("cpu"))
+    take_step(
+        learner, pool, optimizer, torch.arange(4), config=config
+    )  # both have been taught, and have momentum
+    before = [copy.deepcopy(one.state_dict()) for one in learner.backbone.members]
+    take_step(learner, pool, optimizer, torch.arange(1), config=config)
+    for k, member in enumerate(learner.backbone.members):
+        same = [torch.equal(value, before[k][name]) for name, value in member.state_dict().items()]
+        assert all(same) == (k == 1)
+
+
+def test_no_windows_have_no_logits():
+    network = build("committee", **OF_TWO)
+    assert network.train()(torch.zeros(0, 1, 64)).shape == (0, 1)
+    assert network.eval()(torch.zeros(0, 1, 64)).shape == (0, 1)
+
+
+def test_members_begin_with_weights_of_their_own():
+    first, second = build("committee", **OF_TWO).members
+    assert not torch.equal(first.head.weight, second.head.weight)
+
+
+# What they say together -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2, 5])
+def test_the_posterior_is_the_mean_of_the_members(n_outputs):
+    network = build("committee", n_outputs=n_outputs, of="dlinear", members=3).eval()
+    for member in network.members:
+        member.head.weight.data *= 30  # so that they disagree
+    windows = torch.randn(6, 1, 64)
+    posteriors = torch.stack([posteriors_of(member(windows)) for member in network.members])
+    assert posteriors.std(dim=0).max() > 0.05
+    assert_close(posteriors_of(network(windows)), posteriors.mean(dim=0))
+
+
+def test_a_member_that_is_certain_does_not_overflow():
+    found = mean_posterior([torch.tensor([[1000.0], [-1000.0]]), torch.tensor([[-1000.0], [-1000.0]])])
+    assert_close(found, torch.tensor([[0.0], [-1000.0]]))
+    assert_close(mean_posterior([torch.tensor([[1000.0, 0, 0]])]).exp(), torch.tensor([[1.0, 0, 0]]))
+
+
+@pytest.mark.parametrize("of", sorted(set(BACKBONES) - {"committee"}))
+def test_every_network_of_the_package_can_be_a_member(of):
+    network = build("committee", n_variates=2, n_outputs=3, of=of, members=2)
+    assert network.training
+    network(torch.randn(5, 2, 64)).sum().backward()
+    assert gradients_by_member(network) == [True, True]
+    windows = torch.randn(5, 2, 64)
+    features = network.eval().features(windows)
+    assert features.shape == (5, sum(network.widths))
+    assert torch.equal(features[:, : network.widths[0]], network.members[0].features(windows))
+    assert torch.equal(network.logits_of(features), network(windows))
+    assert network.capturable == getattr(network.members[0], "capturable", False)
+
+
+@pytest.mark.parametrize("n_variates", [1, 6])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
+    for n_outputs in (1, 3):
+        network = build("committee", n_variates, length, n_outputs, members=2)
+        windows = torch.randn(3, n_variates, length)
+        assert network.train()(windows).shape == (3, n_outputs)
+        assert network(windows[:1]).shape == (1, n_outputs)
+        assert network.eval()(windows).shape == (3, n_outputs)
+
+
+def test_the_parameter_count_is_the_documented_one():
+    network = build("committee", window_length=1024)
+    assert n_parameters(network) == 4 * n_parameters(build("multiview", window_length=1024))
+    assert f"{n_parameters(network):,}" in Committee.__doc__
+
+
+def test_gradients_reach_every_parameter():
+    assert parameters_without_gradient("committee", 2, 64, **OF_TWO) == []
+
+
+def test_a_window_is_scored_alone_as_among_others():
+    assert_scored_alone_as_among_others("committee", 2, 65)
+
+
+def test_ten_series_are_learned_by_heart(rng):
+    try:
+        register_backbone("two")(lambda *shape: Committee(*shape, **OF_TWO))
+        assert accuracy_on_ten_series("two", rng) == 1.0
+    finally:
+        BACKBONES.pop("two", None)
+
+
+def test_members_that_want_to_see_windows_see_them():
+    network = build("committee", members=[{}, {"views": ["shapes"]}])
+    network.look_at(torch.randn(40, 1, 64))
+    assert network.members[0].views["textures"].cuts.any()
+    build("committee", of="gru").look_at(torch.randn(4, 1, 64))  # nobody asks
+
+
+# In the whole chain -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    series = waves(np.random.default_rng(69421), n_classes=3)
+    options = {"members": [{"width": 4}, {"width": 8, "derivatives": 0}], "options": {"n_dilations": 3}}
+    with contextmanager(seeded_on_one_thread)():  # as the tests
+        return RAxSSClassifier("committee", backbone_options=options, **SMALL).fit(series), series
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_contributions_of_a_fitted_committee_add_up_to_its_score(fitted, space):
+    model, series = fitted
+    model.set_params(space=space)
+    scores = model.predict_proba(series)
+    posteriors = list(model.window_probabilities(series))
+    for one, score, posterior in zip(model.explain(series), scores, posteriors, strict=True):
+        weights = one.windows["weight"].to_numpy()
+        np.testing.assert_allclose(weights @ posterior, score, atol=1e-6)
+        contributions = one.windows[[f"contribution_{name}" for name in model.classes_]].to_numpy()
+        np.testing.assert_allclose(contributions, weights[:, None] * posterior, atol=1e-7)
+        np.testing.assert_allclose(contributions.sum(axis=0), score, atol=1e-12)
+    model.set_params(space="signal")
+
+
+def test_a_model_comes_back_as_it_went_with_the_table_of_each_member(fitted, tmp_path):
+    model, series = fitted
+    folder = model.save_pretrained(tmp_path / "m")
+    loaded = RAxSSClassifier.from_pretrained(folder, device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+    settings = Config.from_file(folder / "settings.toml")
+    assert settings.hash == model.config.hash
+    assert settings.backbone.backbone_options["members"] == [{"width": 4}, {"width": 8, "derivatives": 0}]
+    assert [member.derivatives for member in loaded.backbone_.members] == [1, 0]
+
+
+def test_a_clone_fits_to_the_same_bits(fitted):
+    model, series = fitted
+    again = clone(model).fit(series)
+    for name, value in model.backbone_.state_dict().items():
+        assert torch.equal(value, again.backbone_.state_dict()[name]), name
+    np.testing.assert_array_equal(copy.deepcopy(model).predict_proba(series), again.predict_proba(series))
+
+
+def test_a_model_with_another_number_of_members_is_refused(fitted, tmp_path):
+    folder = fitted[0].save_pretrained(tmp_path / "m")
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"members": [', '"members": [{}, '))
+    with pytest.raises(ModelError, match=r"(?s)'m' cannot be read: .*members\.2"):
+        RAxSSClassifier.from_pretrained(folder, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"space": "features", "refresh": "batch", "projection": 4},
+        {"space": "features", "refresh": "epoch", "weighting": "gated"},
+    ],
+)
+def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings):
+    series = waves(rng)
+    learned = {**SMALL, **settings, "series_loss_weight": 1.0, "batch_size": 256}
+    model = RAxSSClassifier("committee", backbone_options=OF_TWO, **learned).fit(series)
+    assert len(model.heads_.mean) == sum(model.backbone_.widths) == 2 * 64
+    one = model.explain(series[0])
+    assert one.windows["weight"].sum() == pytest.approx(1)
+
+
+def test_a_step_of_a_committee_needs_about_the_memory_of_one_member(rng):
+    pool = pool_of(rng, window_length=64)
+    one = step_bytes(build("convnet"), pool, 128)
+    four = step_bytes(build("committee", of="convnet", members=4), pool, 128)
+    assert 0.9 * one < four < 1.2 * one
+
+
+# Errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("members", [0, -3, True, 2.5, "four", [], ["convnet"], [{}, 3], {"width": 3}, None])
+def test_members_that_are_no_number_and_no_list_of_tables_are_refused(members):
+    with pytest.raises(ConfigError, match=r"needed is a number of members, at least 1, or a list") as told:
+        build("committee", members=members)
+    assert f"members is {members!r} and" in str(told.value)
+
+
+def test_options_that_are_no_table_are_refused():
+    with pytest.raises(ConfigError, match=r"options is \['width'\]; needed is"):
+        build("committee", options=["width"])
+
+
+@pytest.mark.parametrize("members", [10**12, [{}] * 65])
+def test_a_committee_that_would_be_built_for_ever_is_refused_at_once(members):
+    found = 65 if isinstance(members, list) else members
+    with pytest.raises(ConfigError, match=f"members must be at most 64, got {found}"):
+        build("committee", members=members)
+
+
+def test_a_committee_that_would_fill_the_memory_is_refused_at_its_first_member(monkeypatch):
+    each = n_parameters(build("convnet", width=4))
+    monkeypatch.setattr(committee, "MOST_PARAMETERS", 3 * each)
+    build("committee", of="convnet", members=3, options={"width": 4})
+    told = rf"4 members of some {each:,} parameters are more than a committee may have, {3 * each:,} in all"
+    with pytest.raises(ConfigError, match=told):
+        build("committee", of="convnet", members=4, options={"width": 4})
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match="there is no backbone 'multivew'; did you mean 'multiview'"):
+        build("committee", of="multivew")
+    with pytest.raises(ConfigError, match="'committee' has no option 'member'; did you mean 'members'"):
+        build("committee", member=3)
+    with pytest.raises(ConfigError, match="'convnet' has no option 'widht'; did you mean 'width'"):
+        build("committee", of="convnet", members=[{}, {"widht": 3}])
+
+
+def test_a_committee_of_committees_is_refused():
+    with pytest.raises(ConfigError, match="cannot be made of committees"):
+        build("committee", of="committee")
+
+
+class WithFeatures(nn.Module):
+    """A user's network with features, whose head nobody can ask."""
+
+    def __init__(self, n_variates, window_length, n_outputs):
+        super().__init__()
+        self.head = nn.Linear(window_length, n_outputs)
+
+    def features(self, windows):
+        return windows[:, 0]
+
+    def forward(self, windows):
+        return self.head(self.features(windows))
+
+
+@pytest.mark.parametrize("network", [Tiny, WithFeatures])
+def test_networks_whose_features_or_head_cannot_be_asked_are_refused(network):
+    try:
+        register_backbone("mine")(network)
+        with pytest.raises(BackboneError, match=rf"of 'mine' .* {network.__name__} lacks features.*Add both"):
+            build("committee", of="mine")
+    finally:
+        BACKBONES.pop("mine", None)
+
+
+def test_a_users_network_with_features_and_head_can_be_a_member():
+    class Whole(WithFeatures):
+        def forward(self, windows):
+            return self.logits_of(self.features(windows))
+
+        def logits_of(self, features):
+            return self.head(features)
+
+    try:
+        register_backbone("mine")(Whole)
+        network = build("committee", of="mine", members=2).eval()
+    finally:
+        BACKBONES.pop("mine", None)
+    windows = torch.randn(3, 1, 64)
+    expected = sum(member(windows).sigmoid() for member in network.members) / 2
+    assert_close(network(windows).sigmoid(), expected)
+    assert not network.capturable

@@ -1,0 +1,372 @@
+"""MultiView: three readings of a window, each against a slow one, and thresholds that stay with the model."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import naive
+from network_claims import (
+    LENGTHS,
+    VARIATES,
+    accuracy_on_ten_series,
+    assert_one_row_of_logits_a_window,
+    assert_scored_alone_as_among_others,
+    build,
+    parameters_without_gradient,
+    seeded_on_one_thread,
+)
+from raxss import RAxSSClassifier
+from raxss.backbones import MultiView, multiview, n_parameters
+from raxss.backbones.multiview import VIEWS, log_bands, some_of, with_derivatives
+from raxss.errors import ConfigError
+from raxss.fitting import show_windows
+from raxss.pool import WindowPool
+from raxss.study.baselines.mil import MILClassifier
+from toys import SMALL, waves
+
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
+
+
+def pool_of(series, window_length=32):
+    return WindowPool.of_equals(
+        list(series),
+        np.arange(len(series)) % 2,
+        window_length=window_length,
+        stride=8,
+        device=torch.device("cpu"),
+    )
+
+
+# Shapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_variates", VARIATES)
+@pytest.mark.parametrize("length", [*LENGTHS, 15, 16, 31, 32])
+def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
+    assert_one_row_of_logits_a_window("multiview", n_variates, length)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_no_windows_have_no_logits(mode):
+    network = build("multiview").train(mode == "train")
+    assert network(torch.zeros(0, 1, 64)).shape == (0, 1)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_can_stand_alone(view):
+    network = build("multiview", views=[view])
+    assert list(network.views) == [view]
+    assert network(torch.randn(3, 1, 64)).shape == (3, 1)
+    assert list(build("multiview", views=view).views) == [view]  # a name alone
+
+
+def test_short_windows_have_no_rhythms_and_then_no_textures():
+    assert [list(build("multiview", window_length=n).views) for n in (15, 16, 31, 32)] == [
+        ["shapes"],
+        ["shapes", "textures"],
+        ["shapes", "textures"],
+        ["shapes", "rhythms", "textures"],
+    ]
+
+
+def test_rows_of_features_are_told_apart_by_place():
+    """A mean over places would make both rows the same."""
+    network = build("multiview", window_length=4, derivatives=0).eval()
+    rows = torch.tensor([[[9.0, 0, 0, 0]], [[0, 0, 0, 9.0]]])
+    features = network.features(rows)
+    assert features.shape == (2, 4 * 128)
+    assert not torch.allclose(features[0], features[1], atol=1e-3)
+
+
+def test_the_parameter_count_is_the_documented_one():
+    network = build("multiview", window_length=1024)
+    shapes = n_parameters(build("convnet", window_length=1024)) - 257 + 16 * 15  # no head, one channel more
+    n_bands = network.views["rhythms"].bands.shape[1]
+    rhythms = 2 * n_bands + 5 * 64 * (n_bands + 64 + 64) + 3 * 2 * 64
+    n_shares = 14 * 2 * 84 * 4  # distances, the window and its derivative, kernels, thresholds
+    assert n_parameters(network) == shapes + rhythms + (n_shares + 1) * 64 + (256 + 192 + 64 + 1)
+    assert f"{n_parameters(network):,}" in MultiView.__doc__
+
+
+# What it reads ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1, 2, 50])
+def test_derivatives_are_differences_at_unit_deviation(rng, length):
+    windows = rng.normal(size=(3, 2, length))
+    expected, last = [windows], windows
+    for _ in range(2):
+        last = np.diff(last, axis=-1, prepend=last[..., :1])
+        deviation = np.sqrt(last.var(axis=-1, keepdims=True) + 1e-10)
+        expected.append((last - last.mean(axis=-1, keepdims=True)) / deviation)
+    found = with_derivatives(torch.tensor(windows), 2)
+    np.testing.assert_allclose(found, np.concatenate(expected, axis=1), atol=1e-12)
+
+
+def test_power_in_bands_is_that_of_numpys_fourier_transform(rng):
+    view = build("multiview", n_variates=2, window_length=128).views["rhythms"]
+    windows = rng.normal(size=(3, 2, 128)).cumsum(axis=-1)
+    frame, hop = 32, 4
+    hann = np.sin(np.pi * (np.arange(frame) + 0.5) / frame) ** 2
+    frames = np.lib.stride_tricks.sliding_window_view(windows, frame, axis=-1)[:, :, ::hop]
+    spectrum = np.fft.rfft(hann * (frames - frames.mean(axis=-1, keepdims=True)))[..., 1:]
+    power = np.abs(spectrum) ** 2 / frame @ log_bands(16, 32).double().numpy()
+    power = power / (power.mean(axis=(2, 3), keepdims=True) + 1e-10)
+    expected = np.log(power + 1e-6).transpose(0, 1, 3, 2).reshape(3, -1, power.shape[2])
+    found = view.log_power(torch.tensor(windows, dtype=torch.float32))
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    assert view.frame == frame
+
+
+def test_rhythms_do_not_hear_how_loud_a_window_is():
+    view = build("multiview").views["rhythms"].eval()
+    windows = torch.randn(3, 1, 64)
+    assert_close(view(7 * windows + 3), view(windows), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("n_frequencies", "n_most"), [(4, 32), (16, 32), (128, 32), (2048, 32), (16, 1)])
+def test_bands_are_means_and_every_frequency_is_in_one(n_frequencies, n_most):
+    bands = log_bands(n_frequencies, n_most)
+    assert bands.shape[1] <= n_most
+    assert_close(bands.sum(dim=0), torch.ones(bands.shape[1]))
+    assert ((bands > 0).sum(dim=1) == 1).all()
+    assert (bands.argmax(dim=1).diff() >= 0).all()
+
+
+def test_very_long_windows_have_frames_whose_transform_fits_into_memory():
+    view = multiview.Rhythms(1, 10**7)
+    assert view.frame == 4096
+    assert view.waves.shape == (4096, 4096)
+
+
+def test_textures_are_shares_of_the_window_and_its_derivative(rng):
+    network = build("multiview", window_length=40, n_dilations=2, n_cuts=3, views=["textures"]).eval()
+    windows = torch.from_numpy(rng.normal(size=(20, 1, 40)).cumsum(-1).astype(np.float32))
+    network.look_at(windows[1:])  # no place of the first is exactly at a threshold
+    view = network.views["textures"]
+    assert view.rows.tolist() == [0, 1, 0, 1]
+    assert view.dilations.tolist() == [1, 1, 4, 4]
+    channels = with_derivatives(windows[:1], 1)[0]
+    counted = naive.shares(channels.numpy(), view.rows.tolist(), view.dilations.tolist(), view.cuts.numpy())
+    scaled = (torch.tensor(counted.ravel()) - view.mean) / view.deviation
+    assert_close(network.features(windows[:1])[0], view.map(scaled.float()), atol=1e-4, rtol=1e-4)
+
+
+def test_shares_of_the_windows_it_looked_at_are_standardised():
+    network = build("multiview", views=["textures"])
+    view, windows = network.views["textures"], torch.randn(100, 1, 64)
+    network.look_at(windows)
+    seen = []
+    view.map.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    network.eval()(windows)
+    assert_close(seen[0].mean(dim=0), torch.zeros(len(view.mean)), atol=1e-4, rtol=0)
+    assert 0.7 < seen[0].std(dim=0).median() < 1
+
+
+def test_of_many_channels_kernels_see_random_sums_of_them():
+    network = build("multiview", n_variates=5, window_length=64)
+    view = network.views["textures"]
+    n_groups = len(spread := view.dilations.unique()) * 4
+    assert view.mixes
+    assert view.mixture.shape == (n_groups, 10)
+    assert view.rows.tolist() == list(range(n_groups))
+    assert view.dilations.tolist() == [int(one) for one in spread for _ in range(4)]
+    channels = torch.randn(2, 10, 64)
+    chosen = view.mixture[3] > 0
+    expected = channels[:, chosen].sum(dim=1) / math.sqrt(int(chosen.sum()))
+    assert_close(view.mixed(channels)[:, 3], expected)
+
+
+def test_sets_of_channels_have_every_size_and_small_ones_are_as_likely_as_large_ones():
+    sets = some_of(16, 4000)
+    sizes = (sets > 0).sum(dim=1)
+    assert sizes.unique().tolist() == list(range(1, 17))
+    assert_close(sets.square().sum(dim=1), torch.ones(4000))
+    assert abs((sizes < 4).float().mean() - math.log(4) / math.log(17)) < 0.03
+
+
+# Learning ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (6, 17), (1, 256)])
+def test_gradients_reach_every_parameter(n_variates, length):
+    assert parameters_without_gradient("multiview", n_variates, length) == []
+
+
+def test_ten_series_are_learned_by_heart(rng):
+    assert accuracy_on_ten_series("multiview", rng) == 1.0
+
+
+@pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])
+def test_a_window_is_scored_alone_as_among_others(n_variates, length):
+    assert_scored_alone_as_among_others("multiview", n_variates, length)
+
+
+def test_a_window_that_is_not_finite_leaves_the_others_alone():
+    network, windows = build("multiview").eval(), torch.randn(3, 1, 64)
+    expected = network(windows)
+    windows[1, 0, 5] = math.nan
+    assert_close(network(windows)[[0, 2]], expected[[0, 2]])
+
+
+def test_a_flat_window_has_finite_logits_and_gradients():
+    network = build("multiview").train()
+    logits = network(torch.zeros(4, 1, 64))
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert all(one.grad.isfinite().all() for one in network.parameters())
+
+
+# The hook ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_seed_alone_draws_the_windows_that_are_looked_at(rng):
+    pool = pool_of(waves(rng, n_series=60))
+    found = []
+    for seed in (3, 3, 4):
+        network = build("multiview", window_length=32)
+        torch.rand(7 * len(found))  # whatever else was drawn before
+        show_windows(network, pool, seed=seed)
+        found.append(network.views["textures"].cuts.clone())
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_a_network_is_shown_scaled_training_windows_and_no_more_than_memory_bears(rng, monkeypatch):
+    class Looking(nn.Module):
+        def __init__(self, n_variates, window_length, n_outputs):
+            super().__init__()
+            self.head = nn.Linear(window_length, n_outputs)
+            self.register_buffer("level", torch.zeros(()))
+
+        def look_at(self, windows):
+            self.seen = windows
+            self.level.copy_(windows.abs().max())
+
+        def forward(self, windows):
+            return self.head(windows[:, 0])
+
+    series = waves(rng)
+    model = RAxSSClassifier(Looking, weighting="uniform", validation_fraction=0, **SMALL).fit(series)
+    seen = model.backbone_.seen
+    assert seen.shape[1:] == (1, 32)
+    assert 0.5 < seen.std() < 1.5
+    pool = pool_of(series)
+    assert len(seen) == len(pool) < 1024
+    monkeypatch.setattr("raxss.fitting.SAMPLES_TO_LOOK_AT", 5 * 32)
+    show_windows(model.backbone_, pool, seed=0)
+    assert model.backbone_.seen.shape == (5, 1, 32)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "conjunctive"])
+def test_the_networks_of_other_systems_are_shown_windows_too(rng, pooling):
+    model = MILClassifier(
+        pooling,
+        backbone="multiview",
+        window_length=32,
+        stride=8,
+        max_epochs=1,
+        validation_fraction=0,
+        device="cpu",
+        random_state=0,
+    ).fit(waves(rng))
+    assert model.backbone_.backbone.views["textures"].cuts.any()
+
+
+# Kept and loaded --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_variates", [1, 5])
+def test_thresholds_moments_and_sums_stay_with_the_model(rng, tmp_path, n_variates):
+    """Sums of channels are drawn where a network is built: loading must put the old ones back."""
+    series = waves(rng, n_variates=n_variates)
+    model = RAxSSClassifier("multiview", weighting="uniform", **SMALL).fit(series)
+    torch.manual_seed(1)
+    loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
+    mine, theirs = model.backbone_.state_dict(), loaded.backbone_.state_dict()
+    for name in ("cuts", "mean", "deviation", "mixture"):
+        key = f"views.textures.{name}"
+        assert torch.equal(mine[key], theirs[key])
+        assert bool(mine[key].any()) or n_variates == 1
+    assert not any(name.endswith(("rows", "dilations", "waves", "bands")) for name in mine)
+
+
+def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path):
+    class Stop:
+        def on_train_begin(self, n_epochs, n_steps):
+            pass
+
+        on_step = on_train_begin
+
+        def on_epoch_end(self, record):
+            raise SystemExit
+
+        def on_train_end(self):
+            pass
+
+    series, path = waves(rng, n_variates=3), tmp_path / "run.checkpoint"
+    settings = {**SMALL, "backbone": "multiview", "weighting": "uniform", "max_epochs": 3, "patience": 0}
+    whole = RAxSSClassifier(**settings).fit(series)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            RAxSSClassifier(**settings, callbacks=[Stop()]).fit(series, checkpoint=path, resume=True)
+    resumed = RAxSSClassifier(**settings).fit(series, checkpoint=path, resume=True)
+    for name, value in whole.backbone_.state_dict().items():
+        assert torch.equal(value, resumed.backbone_.state_dict()[name]), name
+
+
+def test_a_copy_is_a_network_of_its_own():
+    network = build("multiview").eval()
+    windows = torch.randn(50, 1, 64)
+    network.look_at(windows)
+    twin = copy.deepcopy(network)
+    assert torch.equal(twin(windows), network(windows))
+    twin.look_at(3 + 2 * windows)
+    assert not torch.allclose(twin(windows), network(windows))
+
+
+# Errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_view_is_answered_with_the_nearest():
+    with pytest.raises(
+        ConfigError, match=r"views is 'rythms'; did you mean 'rhythms'\? Known: shapes, rhythms"
+    ):
+        build("multiview", views=["shapes", "rythms"])
+    with pytest.raises(ConfigError, match="views is 'texture'; did you mean 'textures'"):
+        build("multiview", views="texture")
+
+
+def test_views_that_see_nothing_of_so_short_a_window_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"\['textures'\] leave nothing to read a window of 15 .* Add 'shapes'"
+    ):
+        build("multiview", window_length=15, views=["textures"])
+    with pytest.raises(ConfigError, match=r"views \[\] leave nothing"):
+        build("multiview", views=[])
+
+
+@pytest.mark.parametrize("option", ["width", "n_dilations", "n_cuts", "d_textures"])
+def test_sizes_below_one_are_refused(option):
+    with pytest.raises(ConfigError, match=f"at least 1 and derivatives at least 0; got .*{option}=0"):
+        build("multiview", **{option: 0})
+    with pytest.raises(ConfigError, match="derivatives=-1"):
+        build("multiview", derivatives=-1)
+
+
+def test_with_revin_level_and_scale_of_a_window_say_nothing():
+    torch.manual_seed(0)
+    network = MultiView(1, 256, 2, revin=True).eval()
+    windows = torch.randn(40, 1, 256).cumsum(-1)
+    network.look_at(windows)
+    plain = MultiView(1, 256, 2).eval()
+    plain.load_state_dict(network.state_dict())
+    moved, moved_without = ((one(3 * windows + 7) - one(windows)).abs().max() for one in (network, plain))
+    assert moved < 0.02
+    assert moved_without > 0.1
