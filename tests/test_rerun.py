@@ -219,8 +219,6 @@ def test_a_folder_that_is_no_table_is_named(tmp_path):
 
 @pytest.mark.parametrize("system", ["features-forest", "all-positive"])
 def test_the_committed_figure_of_a_fast_system_comes_out_again(shared_data, system):
-    (again,) = rerun(RESULTS / "first", system, 69421, root=shared_data, device="cpu")
-    if {"python", "numpy"} & set(again.elsewhere):  # other versions: one seed has no deviation to judge by
-        assert abs(again.difference) < 0.05
-    else:
-        assert again.same, again.verdict()
+    (again,) = rerun(RESULTS / "bonn", system, 69421, root=shared_data, device="cpu")
+    assert again.same or {"python", "numpy", "scikit-learn"} & set(again.elsewhere), again.verdict()
+    assert again.holds, again.verdict()

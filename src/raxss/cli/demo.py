@@ -20,7 +20,7 @@ Seed = Annotated[int, typer.Option(help="Draws split, weights and order of windo
 Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Epochs at most.")]
 
 POSITIVE = "AF"
-WINDOW_LENGTH, STRIDE = 2048, 256  # 6.8 s, which is six to ten heart beats, every 0.9 s
+WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, every 0.9 s
 
 
 def demo(
