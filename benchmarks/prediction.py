@@ -146,8 +146,11 @@ def barely_trained(device: str, window_length: int = WINDOW_LENGTH, stride: int 
     """The paper's model after one step on a handful of windows: as slow as any, and quick to get."""
     rng = np.random.default_rng(SEED)
     series = [Series(rng.normal(size=window_length + 8 * stride), POOLED_RATE) for _ in range(8)]
-    settings = {"window_length": window_length, "stride": stride, "max_epochs": 1, "random_state": 0}
-    return RAxSSClassifier.from_preset("paper", **settings, device=device).fit(series, ["0", "1"] * 4)
+    shape = {"window_length": window_length, "stride": stride}
+    model = RAxSSClassifier.from_preset("paper", max_epochs=1, random_state=0, device=device).set_params(
+        **shape
+    )
+    return model.fit(series, ["0", "1"] * 4)
 
 
 def _parts(model: RAxSSClassifier, folder: Path, device: str, n_channels: int) -> dict[str, float]:
