@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from raxss.aggregation import CONTROLS, GATED, Aggregation
 from raxss.errors import ConfigError, DataError, one_of
@@ -132,6 +132,10 @@ class SeriesEvidence:
                 f"{self.neighbors['window'].nunique()} windows have theirs here. Save with top=None for all."
             )
         return rows
+
+    def leaderboards(self, windows: ArrayLike) -> pd.DataFrame:
+        """The neighbours of several windows, one below the other; those that were not saved are left out."""
+        return self._lists_of(np.unique(np.asarray(windows, dtype=np.int64)))
 
     def top_windows(self, n: int | None = 10, class_: Any = None) -> pd.DataFrame:
         """The windows that add most to a class (the predicted one by default); ties: the earlier first."""
