@@ -118,6 +118,7 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
         "neighbors.parquet",
         "overlay.png",
         "contributions.png",
+        "report.html",
     }
     evidence = json.loads((folder / "evidence.json").read_text())
     assert evidence["series_probability"][0] == pytest.approx(table["probability_fast"][0], abs=1e-12)

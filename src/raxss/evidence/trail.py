@@ -259,6 +259,12 @@ class SeriesEvidence:
         )
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
 
+    def _repr_html_(self) -> str | None:
+        """The page about this series, where Jupyter shows it; without its samples the text of `repr` will do."""
+        from raxss.evidence.report import report_of
+
+        return None if self.series is None else report_of(self)._repr_html_()
+
     def class_named(self, class_: Any) -> Any:
         """The class asked for, or the predicted one."""
         if class_ is None:

@@ -168,8 +168,12 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     usable = ~table["nonfinite"]
     relative = np.where(usable, table["weight"] * usable.sum(), np.nan)
     highest = float(np.nanmax(relative, initial=0.0)) or 1.0
-    over = {"begin": series.start_seconds, "seconds": series.seconds}
-    times = table["start_s"], table["end_s"]
+
+    def over_time(values: NDArray[np.float64], highest: float = 1.0) -> NDArray[np.uint8]:
+        begin, seconds = series.start_seconds, series.seconds
+        times = table["start_s"], table["end_s"]
+        return columns_over_time(*times, values, begin=begin, seconds=seconds, highest=highest)
+
     said = [np.where(usable, _said(evidence, class_), np.nan) for class_ in evidence.classes]
     return {
         "name": plain_text(name),
@@ -189,8 +193,8 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "n_usable": int(usable.sum()),
         "window_samples": round((table["end_s"][0] - table["start_s"][0]) * series.rate),
         "warnings": [plain_text(one, 1000) for one in evidence.warnings],
-        "heat": encoded(np.stack([columns_over_time(*times, values, **over) for values in said])),
-        "weights": encoded(columns_over_time(*times, relative, **over, highest=highest)),
+        "heat": encoded(np.stack([over_time(values) for values in said])),
+        "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
         **_windows(evidence, series),
     }
@@ -273,7 +277,9 @@ def _focus(
         return int(np.argmax(channels[0]["probability"]))
     counts = (model.get("training_data") or {}).get("classes", {})
     n_series = [counts.get(str(class_), 0) for class_ in classes]
-    return len(classes) - 1 - int(np.argmin(n_series[::-1]))  # of equals the last, which metrics call positive
+    return (
+        len(classes) - 1 - int(np.argmin(n_series[::-1]))
+    )  # of equals the last, which metrics call positive
 
 
 def _add_signals(channels: list[dict[str, Any]], series: Sequence[Series], focus: int) -> None:
@@ -316,7 +322,10 @@ def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
 def _full(series: Series, steps: Steps, kept: Kept) -> dict[str, Any]:
     """The samples of the spans, variate by variate within each span."""
     parts = [steps.numbers(series.samples[:, first:last]).ravel() for first, last in kept.spans]
-    return {"spans": [list(span) for span in kept.spans], "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts]))}
+    return {
+        "spans": [list(span) for span in kept.spans],
+        "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
+    }
 
 
 def _training(model: Mapping[str, Any] | None) -> dict[str, Any] | None:

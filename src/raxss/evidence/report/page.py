@@ -35,8 +35,8 @@ style-src '{style_hash}'; img-src data:; base-uri 'none'; form-action 'none'">
 <style>{style}</style>
 </head>
 <body>
-<noscript>This report draws itself with the script inside this file, which your browser does not run. It loads nothing
-from elsewhere. Research use only. Not for diagnosis.</noscript>
+<noscript>This report draws itself with the script inside this file, which your browser does not run. It loads
+nothing from elsewhere. Research use only. Not for diagnosis.</noscript>
 <main id="report"></main>
 <script type="application/json" id="report-data">{data}</script>
 <script>{script}</script>
