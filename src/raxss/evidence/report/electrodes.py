@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from raxss.recordings.names import canonical
+from raxss.recordings.names import loosest
 
-CONTACT = re.compile(r"([A-Z$][A-Z$_.']*?)'?-?0*([0-9]{1,3})('?)(?:-.*)?")
+CONTACT = re.compile(r"([A-Z$][A-Z$_.]*'*)-?([0-9]{1,3})(?:-.*)?")
 MOST_ON_A_SHAFT = 19  # depth electrodes end at 18 contacts; what has 20 and more is a grid
 A_ROW = 8  # contacts of a grid that are drawn side by side
 
@@ -40,9 +40,9 @@ def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for place, name in enumerate(names):
-        match = CONTACT.fullmatch(canonical(name))
+        match = CONTACT.fullmatch(loosest(name))
         if match:
-            found.setdefault(match[1] + match[3], []).append((int(match[2]), place))
+            found.setdefault(match[1], []).append((int(match[2]), place))
     several = {name: contacts for name, contacts in found.items() if len(contacts) > 1}
     if 2 * sum(map(len, several.values())) < len(names) or not several:
         return []

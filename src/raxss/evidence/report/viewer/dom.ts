@@ -40,7 +40,7 @@ export function choice(
   value: string,
   on: (value: string) => void,
 ): HTMLLabelElement {
-  const select = el("select");
+  const select = el("select", { attributes: { "aria-label": name } });
   for (const [key, text] of options) select.append(el("option", { attributes: { value: key } }, text));
   select.value = value;
   select.addEventListener("change", () => on(select.value));

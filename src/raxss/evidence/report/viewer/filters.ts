@@ -13,7 +13,7 @@ function biquad(kind: "high" | "low" | "notch", frequency: number, rate: number)
   const angle = (2 * Math.PI * frequency) / rate;
   const cosine = Math.cos(angle);
   const quality = kind === "notch" ? 30 : Math.SQRT1_2;
-  const width = Math.sin(angle) / (2 * quality);
+  const width = kind === "notch" ? Math.tan(angle / (2 * quality)) : Math.sin(angle) / (2 * quality);
   const scale = 1 + width;
   const a1 = (-2 * cosine) / scale;
   const a2 = (1 - width) / scale;

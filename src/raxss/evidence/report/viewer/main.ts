@@ -61,6 +61,7 @@ class Page {
   private neighbor: number | null = null;
   private begin = 0; // s
   private seconds: number;
+  private looked = 0; // middle of the window or neighbour that was last gone to, s
   private gain = 1;
   private filters = { high: 0, low: 0, notch: 0 };
   private byRank = true;
@@ -213,10 +214,11 @@ class Page {
       { class: "controls", attributes: { role: "group", "aria-label": "Display" } },
       button("◀ page", () => this.turn(-1), "page back (←)"),
       button("page ▶", () => this.turn(1), "page forward (→)"),
-      choice("Page", pages, String(this.seconds), (value) => {
+      choice("Page length", pages, String(this.seconds), (value) => {
         const middle = this.begin + this.seconds / 2;
+        const seen = this.looked >= this.begin && this.looked <= this.begin + this.seconds;
         this.seconds = Number(value);
-        this.goTo(middle);
+        this.goTo(seen ? this.looked : middle);
       }),
       el(
         "span",
@@ -290,8 +292,9 @@ class Page {
   private centre(start: number): void {
     const from = timeOf(this.one, start);
     const to = timeOf(this.one, start + this.one.window_samples);
+    this.looked = (from + to) / 2;
     if (from >= this.begin && to <= this.begin + this.seconds && this.within(this.begin)) return;
-    this.begin = this.bounded((from + to) / 2 - this.seconds / 2);
+    this.begin = this.bounded(this.looked - this.seconds / 2);
   }
 
   private within(begin: number): boolean {
@@ -412,7 +415,7 @@ class Page {
     markCurrent(this.parts.neighbors, this.neighbor ?? -1);
     const features = this.contents.settings.space === "features";
     this.parts.similar.replaceChildren(
-      el("p", { class: "told" }, features ? "Windows were compared by the network's features, not by their shape: alike to the network need not look alike." : `Windows were compared by the ${String(this.contents.settings.measure)} similarity of the signal.`),
+      el("p", { class: "told" }, features ? "Windows were compared by the network's features, not by their shape: alike to the network need not look alike." : `Windows were compared by the shape of the signal (${this.contents.settings.measure === "pearson" ? "Pearson" : String(this.contents.settings.measure)} similarity).`),
     );
     this.overlay.draw({ channel: this.one, window: this.one.windows.start[this.window], neighbor: this.neighborStart() }, this.width());
     this.drawTrace();
