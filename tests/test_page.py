@@ -269,13 +269,16 @@ def test_short_recordings_are_kept_whole_and_long_ones_within_the_budget():
     whole = report_contents(recording(["A1", "A2"]))
     assert [channel["full"]["spans"] for channel in whole["channels"]] == [[[0, 3000]]] * 2
     rng = np.random.default_rng(0)
-    long = Series(rng.normal(size=FULL_BYTES // 2 + 1), 1000.0)
-    channel = report_contents([evidence_of(long, window_length=512, stride=4096)])["channels"][0]
+    long = evidence_of(Series(rng.normal(size=FULL_BYTES // 2 + 1), 1000.0), window_length=512, stride=4096)
+    channel = report_contents([long])["channels"][0]
     spans = channel["full"]["spans"]
     assert sum(last - first for first, last in spans) < 500_000
     for row in channel["top"][0]:
         for start in (channel["windows"]["start"][row], *channel["neighbors"][row]["start"]):
             assert any(first <= start and start + 512 <= last for first, last in spans)
+    few = report_contents([long], full_bytes=60_000)["channels"][0]["full"]["spans"]
+    assert 0 < sum(last - first for first, last in few) <= 30_000
+    assert len(long._repr_html_()) < 2_500_000  # a notebook keeps it
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The report in a real browser: headless Chromium opens the file as a clinician would."""
 
 import html
+import importlib.util
 import math
 import re
 
@@ -30,8 +31,10 @@ CONTACTS = [*(f"LA{number}" for number in range(1, 7)), *(f"PD{number}" for numb
 @pytest.fixture(scope="module")
 def browser():
     needed("chromium", CHROMIUM)
-    playwright = pytest.importorskip("playwright.sync_api") if CHROMIUM else None
-    with playwright.sync_playwright() as started:
+    needed("playwright", importlib.util.find_spec("playwright"))
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield Browser(chromium)
         chromium.close()
@@ -252,8 +255,7 @@ def test_filters_say_what_they_do_and_change_the_picture_alone(page):
 
 def test_where_only_an_envelope_is_kept_the_page_says_so(browser, tmp_path, monkeypatch):
     monkeypatch.setattr("raxss.evidence.report.contents.PAGE_SECONDS", 4.0)
-    monkeypatch.setattr("raxss.evidence.report.signals.spans_to_keep.__defaults__", (6000,))
-    page = opened(browser, tmp_path, recording(["A1", "A2"], n_samples=20_000))
+    page = opened(browser, tmp_path, recording(["A1", "A2"], n_samples=20_000), full_bytes=6000)
     assert (
         "Grey band: envelope elsewhere (lowest to highest of each 0.1 s)"
         in page.locator(".trace .told").text_content()

@@ -38,6 +38,8 @@ NOTE = "Research use only. Not for diagnosis."
 FORMAT = "raxss evidence 1"
 FORMATS = ("json", "parquet", "figures")
 
+NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
+
 #: Banks that leave windows of the series out, and how errors and evidence call them.
 BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly over the series"}
 
@@ -263,7 +265,7 @@ class SeriesEvidence:
         """The page about this series, where Jupyter shows it; without its samples the text of `repr` will do."""
         from raxss.evidence.report import report_of
 
-        return None if self.series is None else report_of(self)._repr_html_()
+        return None if self.series is None else report_of(self, full_bytes=NOTEBOOK_BYTES)._repr_html_()
 
     def class_named(self, class_: Any) -> Any:
         """The class asked for, or the predicted one."""

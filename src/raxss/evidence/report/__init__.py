@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from raxss.evidence.report.contents import recording_of, report_contents
 from raxss.evidence.report.page import Report
+from raxss.evidence.report.signals import FULL_BYTES
 
 if TYPE_CHECKING:
     from raxss.evidence.trail import SeriesEvidence
@@ -20,6 +21,7 @@ def report_of(
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
     positive: Any = None,
+    full_bytes: int = FULL_BYTES,
 ) -> Report:
     """A page about one series, or about the series of one recording; parameters as in `report_contents`.
 
@@ -35,4 +37,4 @@ def report_of(
     from raxss.evidence.trail import SeriesEvidence
 
     each = [evidence] if isinstance(evidence, SeriesEvidence) else evidence
-    return Report(report_contents(each, name=name, model=model, positive=positive))
+    return Report(report_contents(each, name=name, model=model, positive=positive, full_bytes=full_bytes))

@@ -23,6 +23,7 @@ from raxss.aggregation import GATED, influence, window_weights
 from raxss.errors import DataError
 from raxss.evidence.report.electrodes import A_ROW, electrodes
 from raxss.evidence.report.signals import (
+    FULL_BYTES,
     PAGE_SECONDS,
     Kept,
     Span,
@@ -67,6 +68,7 @@ def report_contents(
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
     positive: Any = None,
+    full_bytes: int = FULL_BYTES,
 ) -> dict[str, Any]:
     """Everything that one page shows of one recording.
 
@@ -82,6 +84,8 @@ def report_contents(
     positive
         The class by whose probability channels are ranked when the page opens; the page can rank by any. By
         default the one with the fewest training series, or of a single series the predicted one.
+    full_bytes
+        Room for samples as they are, two bytes each; what does not fit is there as an envelope.
 
     Examples
     --------
@@ -115,7 +119,7 @@ def report_contents(
     if not channels:
         raise DataError("there is no evidence to report: no series were given. Give one at least.")
     focus = _focus(classes, channels, model or {}, positive)
-    _add_signals(channels, samples, focus)
+    _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
     return {
         "format": FORMAT,
@@ -282,11 +286,13 @@ def _focus(
     )  # of equals the last, which metrics call positive
 
 
-def _add_signals(channels: list[dict[str, Any]], series: Sequence[Series], focus: int) -> None:
+def _add_signals(
+    channels: list[dict[str, Any]], series: Sequence[Series], focus: int, full_bytes: int
+) -> None:
     """Envelopes of all channels, and samples as they are as far as there is room."""
     order = sorted(range(len(channels)), key=lambda place: -channels[place]["probability"][focus])
     wanted = [_wanted(channel, focus) for channel in channels]
-    kept = spans_to_keep(wanted, order)
+    kept = spans_to_keep(wanted, order, full_bytes)
     for channel, one, spans in zip(channels, series, kept, strict=True):
         steps = Steps.of(one.samples)
         size, low, high = envelope(one.samples)

@@ -171,7 +171,7 @@ const rangesOf = remembered((channel): Range[] => {
     const all = Math.max(highs[highs.length - 1] - middle, middle - lows[0]);
     return {
       middle: channel.steps.middle[variate] + step * middle,
-      half: Math.max(step * Math.min(all, 2.5 * (top - middle)), step),
+      half: Math.max(step * Math.min(all, 1.6 * (top - middle)), step),
     };
   });
 });

@@ -200,5 +200,14 @@ export function heatLegend(class_: string): HTMLElement {
   const other = sized(none, 18, 12);
   other.fillStyle = `rgb(${NOTHING.join(",")})`;
   other.fillRect(0, 0, 18, 12);
-  return el("span", { class: "legend" }, `window probability of ${class_}: 0 `, canvas, " 1   ", none, " no window");
+  const swatch = (kind: string) => el("span", { class: `swatch ${kind}`, attributes: { "aria-hidden": "true" } });
+  return el(
+    "span",
+    { class: "legend" },
+    el("span", {}, `window probability of ${class_}: 0 `, canvas, " 1"),
+    el("span", {}, none, " no window"),
+    el("span", {}, swatch("ink"), "chosen window"),
+    el("span", {}, swatch("blue"), "its neighbour"),
+    el("span", {}, swatch("frame"), "page below"),
+  );
 }

@@ -228,7 +228,7 @@ function pageOf(view: View, width: number): { data: uPlot.AlignedData; full: boo
     if (to <= from) return;
     enveloped = true;
     for (let bin = Math.floor(from / envelope.samples); bin * envelope.samples < to; bin++) {
-      const middle = Math.min(Math.max((bin + 0.5) * envelope.samples, from), to);
+      const middle = Math.min(Math.max((bin + 0.5) * envelope.samples, from), to - 0.25); // times must ascend
       x.push(timeOf(channel, middle));
       for (let variate = 0; variate < lanes; variate++) {
         y[3 * variate].push(null);
