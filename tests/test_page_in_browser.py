@@ -484,22 +484,41 @@ def test_hostile_channels_labels_and_warnings_are_shown_as_text(browser, tmp_pat
     page.close()
 
 
-def test_hostile_recordings_classes_and_model_cards_are_shown_as_text(browser, tmp_path):
+def hostile_page(browser, folder, texts):
+    """A page that has a hostile text wherever a text can come from outside; ``texts``: twelve."""
+    name, first, second, label, *facts = texts
+    channel, network, split, preparation, version, key, value, kind = facts
+    model = FACTS | {
+        "network": network,
+        "preparation": preparation,
+        "calibration": kind,
+        "versions": {version: key},
+        "training_data": FACTS["training_data"] | {"split": split, "classes": {kind: 3}},
+    }
     rng = np.random.default_rng(1)
-    series = Series(signal(rng, 400), 100.0, name="y")
-    each = 5
-    for first in range(0, 60, each):
-        name, *classes, network, split = HOSTILE[first : first + each]
-        facts = FACTS | {
-            "network": network,
-            "versions": {network: split},
-            "training_data": FACTS["training_data"] | {"split": split, "classes": {network: 3}},
-        }
-        evidence = evidence_of(series, classes=classes)
-        evidence.settings[network] = split
-        page = opened(browser, tmp_path, evidence, name=name, model=facts)
-        assert_harmless(page)
-        page.close()
+    series = Series(signal(rng, 400), 100.0, name=channel, label=label, preparation=preparation)
+    evidence = evidence_of(series, classes=(f"{first}a", f"{second}b"))
+    evidence.settings[key] = value
+    evidence.warnings.append(value)
+    return opened(browser, folder, evidence, name=name, model=model)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 12))
+def test_hostile_recordings_classes_and_model_cards_are_shown_as_text(browser, tmp_path, first):
+    page = hostile_page(browser, tmp_path, HOSTILE[first : first + 12])
+    assert_harmless(page)
+    page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", HOSTILE)
+def test_each_hostile_text_is_harmless_in_every_field_at_once(browser, tmp_path, text):
+    page = hostile_page(browser, tmp_path, [text] * 12)
+    page.get_by_label("Class shown").select_option(index=1)
+    for key in ("n", "]", "ArrowRight", "?", "Escape"):
+        page.keyboard.press(key)
+    assert_harmless(page)
+    page.close()
 
 
 def test_escaped_text_is_the_only_way_a_name_reaches_the_file(tmp_path):

@@ -140,7 +140,7 @@ class Page {
           this.drawClass();
         }),
         button("Keys ?", () => this.showHelp()),
-        button("Print", () => window.print()),
+        ...(window.self === window.top ? [button("Print", () => window.print())] : []), // frames of notebooks may not
       ),
     );
     const overview = this.section("all", single ? "The whole recording" : "All channels", this.part("legends"), this.overview.root);
