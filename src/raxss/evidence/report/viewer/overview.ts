@@ -87,6 +87,7 @@ export class Overview {
     const right = Math.max(left + 1, Math.round(this.x(begin + seconds) * ratio));
     const first = Math.round(top);
     const lanes = channel.n_variates;
+    const before: ([number, number] | null)[] = Array.from({ length: lanes }, () => null);
     for (let x = left; x < right; x++) {
       const share = (x - left) / (right - left);
       const color = packed(HEAT[heat[class_ * BINS + Math.min(Math.floor(share * BINS), BINS - 1)]]);
@@ -102,7 +103,10 @@ export class Overview {
           if (envelope.low[at] < low) low = envelope.low[at];
           if (envelope.high[at] > high) high = envelope.high[at];
         }
-        if (low > high) continue;
+        if (low > high) {
+          before[lane] = null;
+          continue;
+        }
         const { middle, half } = rangeOf(channel, lane);
         const step = channel.steps.step[lane];
         const offset = channel.steps.middle[lane] - middle;
@@ -111,7 +115,11 @@ export class Overview {
         const reach = 0.46 * tall;
         const upper = centre - reach * clamp((offset + step * high) / half);
         const lower = centre - reach * clamp((offset + step * low) / half);
-        for (let y = Math.round(upper); y <= Math.round(Math.max(lower, upper)); y++) pixels[y * stride + x] = INK_PIXEL;
+        // As a line would, a column reaches to where the one before it ended.
+        const joined = before[lane] ?? [upper, lower];
+        before[lane] = [upper, lower];
+        const last = Math.round(Math.max(lower, Math.min(joined[0], centre + reach)));
+        for (let y = Math.round(Math.min(upper, joined[1])); y <= last; y++) pixels[y * stride + x] = INK_PIXEL;
       }
     }
   }
