@@ -7,7 +7,7 @@ JOBS ?= 2
 # Threads that wait sleep instead of spinning: a fifth slower alone, four times faster on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help install demo test test-slow test-gpu lint bench clean
+.PHONY: help install demo viewer test test-slow test-gpu lint bench clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -21,6 +21,9 @@ install: $(VENV)/installed  ## create .venv and install raxss with what its test
 
 demo: install  ## train on the embedded sample, evaluate, explain
 	$(BIN)/raxss demo --out $(OUT) --overwrite
+
+viewer:  ## build the script of reports from its TypeScript (needs node; users do not)
+	cd src/raxss/evidence/report/viewer && npm ci --no-audit --no-fund && npm run build
 
 lint: install  ## style, types, import order
 	$(BIN)/ruff check .

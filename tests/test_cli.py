@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier
 from raxss.cli import app, main
 from raxss.errors import RAxSSError
+from raxss.evidence import Report
 from toys import hears_ctrl_c, waves
 
 FAST = ["--window-length", "32", "--stride", "8", "--max-epochs", "2", "--device", "cpu"]
@@ -118,6 +119,7 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
         "neighbors.parquet",
         "overlay.png",
         "contributions.png",
+        "report.html",
     }
     evidence = json.loads((folder / "evidence.json").read_text())
     assert evidence["series_probability"][0] == pytest.approx(table["probability_fast"][0], abs=1e-12)
@@ -155,6 +157,53 @@ def test_only_what_is_asked_for_is_written(model, tmp_path):
     files = {file.name for file in (tmp_path / "why" / "rec0").iterdir()}
     assert files == {".raxss", "evidence.json", "overlay.png", "contributions.png"}
     raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "pdf", code=2)
+
+
+def test_a_name_that_ends_in_html_is_the_report_of_one_recording(manifest, model, tmp_path):
+    raxss("predict", model, manifest, "--out", tmp_path / "p.csv", "--device", "cpu")
+    where = ["--out", tmp_path / "r.html", "--device", "cpu"]
+    out = raxss("explain", model, tmp_path / "rec3.npz", *where, "--positive", "slow")
+    assert "open it in any browser" in out
+    told = Report.read(tmp_path / "r.html").contents
+    assert told["recording"] == "rec3"
+    assert told["classes"][told["focus"]] == "slow"
+    expected = pd.read_csv(tmp_path / "p.csv").iloc[3][["probability_fast", "probability_slow"]]
+    np.testing.assert_allclose(told["channels"][0]["probability"], expected.astype(float), atol=1e-12)
+    facts = json.loads((model / "config.json").read_text())
+    assert told["model"]["weights_sha256"] == facts["weights_sha256"]
+    assert "'r.html' exists already" in raxss("explain", model, tmp_path / "rec3.npz", *where, code=1)
+
+    where[1] = tmp_path / "s.html"
+    several = raxss("explain", model, tmp_path / "rec0.npz", tmp_path / "rec3.npz", *where, code=1)
+    assert "'s.html' takes the report of one recording, but 2 were given: 'rec0', 'rec3'" in several
+    wrong = raxss("explain", model, tmp_path / "rec0.npz", *where, "--positive", "slwo", code=1)
+    assert "--positive 'slwo' is not a class of this model; did you mean 'slow'?" in wrong
+    assert "--format" in raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "json", code=2)
+    assert not (tmp_path / "s.html").exists()
+
+
+def test_the_channels_of_a_recording_share_one_report_in_its_folder(model, tmp_path):
+    pytest.importorskip("edfio")
+    from test_opening import write_edf
+
+    stored = np.random.default_rng(2).integers(-300, 300, (3, 20, 10))
+    labels = ["LA1", "LA2", "<img src=x>"]
+    signals = [{"label": label, "digital": rows} for label, rows in zip(labels, stored, strict=True)]
+    path = write_edf(tmp_path / "clip.edf", signals, kind="EDF+C", onsets=range(20))
+    content = path.read_bytes()
+    text = b"+3\x14<b>onset\x14\x00"  # an annotation, in the room that its record leaves
+    place = content.index(b"+3\x14\x14\x00") + 5
+    path.write_bytes(content[:place] + text + content[place + len(text) :])
+    raxss("explain", model, path, "--out", tmp_path / "why", "--format", "report", "--format", "json")
+    folder = tmp_path / "why" / "clip"
+    told = Report.read(folder / "report.html").contents
+    assert [channel["name"] for channel in told["channels"]] == labels
+    assert len(list(folder.glob("*/evidence.json"))) == 3
+    page = (folder / "report.html").read_text()
+    assert "onset" not in page.split('id="report-data">')[1].split("<")[0]
+    assert "<img" not in page
+    raxss("explain", model, path, "--out", tmp_path / "only", "--format", "report")
+    assert {file.name for file in (tmp_path / "only").rglob("*")} == {".raxss", "clip", "report.html"}
 
 
 @pytest.mark.parametrize("bank", ["local", "sampled"])

@@ -27,7 +27,7 @@ from raxss.backbones import describe
 from raxss.calibration import Calibration, Method, calibration_in_use
 from raxss.config import Config
 from raxss.errors import SignalWarning
-from raxss.evidence import SeriesEvidence
+from raxss.evidence import Report, SeriesEvidence, report_of
 from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import (
     check_calibration_part,
@@ -56,7 +56,7 @@ from raxss.inputs import (
     notes_about_rate,
     tell_shared_groups,
 )
-from raxss.model_folder import describe_data, load_model, save_model
+from raxss.model_folder import describe_data, describe_model, load_model, save_model
 from raxss.predicting import Predictor
 from raxss.prediction import pick_device
 from raxss.preparation import Scaling, check_series
@@ -468,6 +468,33 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         noise-001 138
         """
         return self._evidence(self.known_series(X), on_progress)
+
+    def report(self, X: Any, *, name: str | None = None, positive: Any = None) -> Report:
+        """Show why as one page: the series of a recording ranked, each with signal, windows and neighbours.
+
+        Parameters
+        ----------
+        X
+            One series, or those of one recording, usually its channels.
+        name, positive
+            How the recording is called, and the class that channels are ranked by when the page opens; both have
+            defaults, see `raxss.evidence.report.contents.report_contents`.
+
+        Returns
+        -------
+        `raxss.evidence.Report`, which shows itself in Jupyter and has ``save("report.html")``.
+
+        Examples
+        --------
+        >>> from raxss.datasets import load_synthetic
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> model.report(series[:2], name="two channels")
+        Report('two channels', 2 channels)
+        """
+        several = isinstance(X, list | tuple | SeriesCollection)
+        series = X if several else [X if isinstance(X, Series) else Series(X)]
+        return report_of(self.explain_each(series), name=name, model=describe_model(self), positive=positive)
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series like those that were learned from, whatever form they were given in; others are refused."""

@@ -8,6 +8,7 @@ text, and config.json carries the hash of the weights.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import platform
@@ -62,6 +63,49 @@ def versions() -> dict[str, str]:
 
 def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path:
     """Write the model folder."""
+    with whole_folder(folder, overwrite=overwrite) as place:
+        weights = _weights(model)
+        facts = describe_model(model, weights)
+        write_bytes(place / WEIGHTS, weights)
+        write_json(place / FACTS, facts)
+        model.current_config.save(place / SETTINGS)
+        write_text(place / HISTORY, model.history_.to_csv(index=False))
+        write_text(place / CARD, _card(facts))
+    return folder
+
+
+def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict[str, Any]:
+    """What config.json says: settings, classes, what it was trained on and with, the hash of its weights.
+
+    ``weights``: as they are kept, where they are at hand.
+    """
+    config, calibration = model.current_config, model.calibration_
+    return {
+        "format": FORMAT,
+        "weights_sha256": hashlib.sha256(_weights(model) if weights is None else weights).hexdigest(),
+        "config_hash": config.hash,
+        "settings": config.tables(),
+        "classes": model.classes_.tolist(),
+        "classes_dtype": model.classes_.dtype.str,
+        "n_variates": model.n_variates_,
+        "n_features_in": getattr(model, "n_features_in_", None),
+        "feature_names_in": np.asarray(getattr(model, "feature_names_in_", [])).tolist(),
+        "window_length": model.window_length_,
+        "preparation": model.preparation_,
+        "temperature": model.temperature_,
+        "calibration": None if calibration is None else calibration.method,
+        "seed": model.seed_,
+        "best_epoch": model.best_epoch_,
+        "interrupted": model.interrupted_,
+        "network": describe(model.backbone_),
+        "training_data": model.training_data_,
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+
+
+def _weights(model: RAxSSClassifier) -> bytes:
+    """Everything that was learned, as model.safetensors has it."""
     tensors = {f"backbone/{name}": value.contiguous() for name, value in state_of(model.backbone_).items()}
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(getattr(model, name))) for name in _ARRAYS}
     tensors["scaling/mean"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.mean))
@@ -72,36 +116,7 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
         tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
     if model.heads_ is not None:
         tensors |= {f"heads/{name}": value.contiguous() for name, value in state_of(model.heads_).items()}
-    config = model.current_config
-    with whole_folder(folder, overwrite=overwrite) as place:
-        write_bytes(place / WEIGHTS, save(tensors, {"format": FORMAT}))
-        facts = {
-            "format": FORMAT,
-            "weights_sha256": sha256_of(place / WEIGHTS),
-            "config_hash": config.hash,
-            "settings": config.tables(),
-            "classes": model.classes_.tolist(),
-            "classes_dtype": model.classes_.dtype.str,
-            "n_variates": model.n_variates_,
-            "n_features_in": getattr(model, "n_features_in_", None),
-            "feature_names_in": np.asarray(getattr(model, "feature_names_in_", [])).tolist(),
-            "window_length": model.window_length_,
-            "preparation": model.preparation_,
-            "temperature": model.temperature_,
-            "calibration": None if calibration is None else calibration.method,
-            "seed": model.seed_,
-            "best_epoch": model.best_epoch_,
-            "interrupted": model.interrupted_,
-            "network": describe(model.backbone_),
-            "training_data": model.training_data_,
-            "threads": torch.get_num_threads(),
-            "versions": versions(),
-        }
-        write_json(place / FACTS, facts)
-        config.save(place / SETTINGS)
-        write_text(place / HISTORY, model.history_.to_csv(index=False))
-        write_text(place / CARD, _card(facts))
-    return folder
+    return save(tensors, {"format": FORMAT})
 
 
 def _card(facts: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from raxss.cli.predict import Device, Overwrite
 
 if TYPE_CHECKING:
     from raxss.estimator import RAxSSClassifier
+    from raxss.evidence import SeriesEvidence
     from raxss.recordings.series import SeriesCollection
 
 OutFolder = Annotated[Path, typer.Option("--out", help="Folder to write.")]
@@ -33,11 +34,12 @@ def demo(
 ) -> None:
     """Train on the embedded ECG sample, score it on held-out records, and explain some of them.
 
-    Writes metrics.json, the folder model, and the folder evidence with figures.
+    Writes metrics.json, the folder model, and the folder evidence with reports and figures.
     """
     from raxss.cli.fit import settings_from
     from raxss.datasets import load_sample
     from raxss.estimator import RAxSSClassifier
+    from raxss.model_folder import describe_model
     from raxss.splits import hold_out
     from raxss.storage import whole_folder, write_json
 
@@ -60,7 +62,8 @@ def demo(
         metrics |= _circumstances(model, seed, preset)
         write_json(folder / "metrics.json", metrics)
         print("Explaining three of them…", flush=True)
-        evidence = [one.save(folder / "evidence").name for one in _telling_cases(model, sample[held])]
+        facts = describe_model(model)
+        evidence = [_saved(one, folder / "evidence", facts) for one in _telling_cases(model, sample[held])]
     _print_results(out, metrics, evidence)
 
 
@@ -117,6 +120,15 @@ def _telling_cases(model: RAxSSClassifier, test: SeriesCollection) -> list[Any]:
     return [model.explain(test[index]) for index in dict.fromkeys(picks)]
 
 
+def _saved(evidence: SeriesEvidence, folder: Path, facts: dict[str, Any]) -> str:
+    """JSON, Parquet, figures and the report of one record; the name of its folder."""
+    from raxss.evidence import report_of
+
+    place = evidence.save(folder)
+    report_of(evidence, model=facts).save(place / "report.html")
+    return place.name
+
+
 def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -136,5 +148,7 @@ def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> N
     print(f"  {out / 'metrics.json'}  the figures above, with seed, versions and hardware")
     print(f"  {out / 'model'}  the model; its README.md is the model card")
     for name in evidence:
-        print(f"  {out / 'evidence' / name / 'overlay.png'}  why {name} got its score")
+        print(f"  {out / 'evidence' / name / 'report.html'}  why {name} got its score")
+    first = (out / "evidence" / evidence[0] / "report.html").resolve()
+    print(f"Open a report in any browser, no network is needed: {first.as_uri()}")
     print("Research use only.")

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from raxss.aggregation import CONTROLS, GATED, Aggregation
 from raxss.errors import ConfigError, DataError, one_of
@@ -37,6 +37,8 @@ from raxss.windows import Windows
 NOTE = "Research use only. Not for diagnosis."
 FORMAT = "raxss evidence 1"
 FORMATS = ("json", "parquet", "figures")
+
+NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
 #: Banks that leave windows of the series out, and how errors and evidence call them.
 BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly over the series"}
@@ -132,6 +134,10 @@ class SeriesEvidence:
                 f"{self.neighbors['window'].nunique()} windows have theirs here. Save with top=None for all."
             )
         return rows
+
+    def leaderboards(self, windows: ArrayLike) -> pd.DataFrame:
+        """The neighbours of several windows, one below the other; those that were not saved are left out."""
+        return self._lists_of(np.unique(np.asarray(windows, dtype=np.int64)))
 
     def top_windows(self, n: int | None = 10, class_: Any = None) -> pd.DataFrame:
         """The windows that add most to a class (the predicted one by default); ties: the earlier first."""
@@ -254,6 +260,12 @@ class SeriesEvidence:
             f"{best['weight']:.4g}, adds {best[f'contribution_{self.predicted}']:.4g}"
         )
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
+
+    def _repr_html_(self) -> str | None:
+        """The page about this series, where Jupyter shows it; without its samples the text of `repr` will do."""
+        from raxss.evidence.report import report_of
+
+        return None if self.series is None else report_of(self, full_bytes=NOTEBOOK_BYTES)._repr_html_()
 
     def class_named(self, class_: Any) -> Any:
         """The class asked for, or the predicted one."""

@@ -1,0 +1,146 @@
+"""How does what a report says become one file that opens anywhere?
+
+    contents -> HTML: a shell that is the same in every report, and one block of data
+
+The file loads nothing: script and style are inside, and a content security policy names their hashes, so that
+nothing else runs, whatever a channel is called. Texts are data until the script puts them on the page as text.
+Next: ../../cli/explain.py writes it; viewer/ has the sources of the script.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import html
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from raxss.errors import DataError, shown
+from raxss.evidence.report.contents import FORMAT
+from raxss.storage import refuse_existing, write_bytes
+
+SHELL = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src '{script_hash}'; \
+style-src '{style_hash}'; img-src data:; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>raxss report</title>
+<style>{style}</style>
+</head>
+<body>
+<noscript>This report draws itself with the script inside this file, which your browser does not run. It loads
+nothing from elsewhere. Research use only. Not for diagnosis.</noscript>
+<main id="report"></main>
+<script type="application/json" id="report-data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # so that no text can end the block it lies in
+NOTEBOOK_HEIGHT = 900  # pixels
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """One recording as a page; made by `RAxSSClassifier.report`, or from evidence by `report_of`.
+
+    Shows itself in Jupyter, in a frame of its own.
+
+    Attributes
+    ----------
+    contents
+        Everything it says: see `raxss.evidence.report.contents.report_contents`.
+    """
+
+    contents: dict[str, Any]
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
+        """Write the page; it appears whole or not at all."""
+        refuse_existing(path, overwrite=overwrite)
+        write_bytes(path, page_of(self.contents))
+        return Path(path)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Report:
+        """Read what `save` wrote. A file whose shell is not that of this version is refused."""
+        path = Path(path)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"report {shown(path)} cannot be read: {error.strerror or error}.") from error
+        return cls(contents_of(content, name=shown(path)))
+
+    def __repr__(self) -> str:
+        channels = self.contents["channels"]
+        return f"Report({self.contents['recording']!r}, {len(channels)} channel{'s' if len(channels) > 1 else ''})"
+
+    def _repr_html_(self) -> str:
+        """A frame with the page in it: its policy stays its own, and it cannot reach the notebook."""
+        page = html.escape(page_of(self.contents).decode(), quote=True)
+        return (
+            f'<iframe sandbox="allow-scripts" title="raxss report" width="100%" height="{NOTEBOOK_HEIGHT}" '
+            f'frameborder="0" srcdoc="{page}"></iframe>'
+        )
+
+
+def page_of(contents: dict[str, Any]) -> bytes:
+    """The whole file.
+
+    Examples
+    --------
+    >>> page = page_of({"format": FORMAT, "recording": "</script><script>alert(1)</script>"})
+    >>> page.count(b"<script"), b"alert(1)" in page
+    (2, True)
+    >>> contents_of(page)["recording"]
+    '</script><script>alert(1)</script>'
+    """
+    before, after = _shell()
+    text = json.dumps(contents, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for sign, escaped in ESCAPED.items():
+        text = text.replace(sign, escaped)
+    return before + text.encode("ascii") + after
+
+
+def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
+    """What a page says; refused where anything but its data differs from what this version writes."""
+    before, after = _shell()
+    if not (page.startswith(before) and page.endswith(after) and len(page) >= len(before) + len(after)):
+        raise DataError(
+            f"{name} is not a report as this version of raxss writes it: the page around its data differs. It "
+            "was changed, or made by another version; make it anew with raxss explain."
+        )
+    block = page[len(before) : len(page) - len(after)]
+    try:
+        contents = json.loads(block.decode("ascii"))
+        if not isinstance(contents, dict) or contents.get("format") != FORMAT or b"<" in block:
+            raise ValueError(f"needed is one block of format {FORMAT!r}")
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"the data of {name} cannot be read ({error}); make it anew with raxss explain."
+        ) from error
+    return contents
+
+
+@functools.cache
+def _shell() -> tuple[bytes, bytes]:
+    """What stands before and behind the data."""
+    files = resources.files("raxss.evidence.report")
+    script, style = ((files / name).read_text("utf-8") for name in ("viewer.js", "viewer.css"))
+    mark = "\0"
+    page = SHELL.format(
+        script=script, style=style, script_hash=_hash(script), style_hash=_hash(style), data=mark
+    )
+    before, after = page.encode().split(mark.encode())
+    return before, after
+
+
+def _hash(text: str) -> str:
+    """As a content security policy names what may run."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,168 @@
+// The ranked channels, the windows of one of them, and the neighbours of one window.
+
+import { Channel, Contents, isFull, overlapOf, sharesOf, timeOf } from "./data";
+import { button, el, heatColor, percent, probabilityText, significant, spanText } from "./dom";
+
+function head(...names: [string, string?][]): HTMLElement {
+  const row = el("tr");
+  for (const [name, title] of names) row.append(el("th", { title, attributes: { scope: "col" } }, name));
+  return el("thead", {}, row);
+}
+
+function number(text: string, title?: string): HTMLElement {
+  return el("td", { class: "number", title }, text);
+}
+
+// A row that is chosen by its button, or by a click anywhere on it.
+function row(chosen: boolean, on: () => void, ...cells: Node[]): HTMLTableRowElement {
+  const made = el("tr", {}, ...cells);
+  if (chosen) made.setAttribute("aria-current", "true");
+  made.addEventListener("click", on);
+  return made;
+}
+
+// Buttons in rows need no handler of their own: their click reaches the row.
+function pick(text: string, title?: string): HTMLButtonElement {
+  return button(text, () => undefined, title);
+}
+
+function chip(probability: number): HTMLElement {
+  const made = el("span", { class: "chip", attributes: { "aria-hidden": "true" } });
+  made.style.backgroundColor = heatColor(probability);
+  return made;
+}
+
+export function markCurrent(table: HTMLElement, place: number): void {
+  table.querySelectorAll("tbody tr").forEach((one, at) => {
+    if (at === place) one.setAttribute("aria-current", "true");
+    else one.removeAttribute("aria-current");
+  });
+}
+
+export function channelTable(contents: Contents, class_: number, order: number[], onPick: (channel: number) => void): HTMLElement {
+  const labelled = contents.channels.some((one) => one.label !== null);
+  const names: [string, string?][] = [
+    ["rank"],
+    ["channel"],
+    [`P(${contents.classes[class_]})`, "series probability: the sum of all contributions"],
+    ["equal", "what equal weights would have said"],
+    ["inverted", "what inverted weights would have said"],
+    ["effective", "1 / sum of squared weights, as a share of the usable windows"],
+  ];
+  if (contents.classes.length > 2) names.push(["predicted"]);
+  if (labelled) names.push(["label", "the known label, which the model did not see"]);
+  const body = el("tbody");
+  order.forEach((place, rank) => {
+    const channel = contents.channels[place];
+    const warned = channel.warnings.length;
+    const name = el(
+      "td",
+      { class: "name" },
+      pick(channel.name, channel.name),
+      warned ? el("span", { class: "warned", title: channel.warnings.join("\n") }, ` ⚠ ${warned}`) : null,
+    );
+    const cells = [
+      number(String(rank + 1)),
+      name,
+      el("td", { class: "number" }, chip(channel.probability[class_]), probabilityText(channel.probability[class_])),
+      number(probabilityText(channel.uniform[class_])),
+      number(probabilityText(channel.inverse[class_])),
+      number(channel.effective_share === null ? "–" : percent(channel.effective_share)),
+    ];
+    if (contents.classes.length > 2) cells.push(el("td", {}, contents.classes[best(channel.probability)]));
+    if (labelled) cells.push(el("td", {}, channel.label ?? "–"));
+    body.append(row(false, () => onPick(place), ...cells));
+  });
+  return el("table", { class: "channels" }, head(...names), body);
+}
+
+export function best(values: number[]): number {
+  return values.reduce((found, value, place) => (value > values[found] ? place : found), 0);
+}
+
+export function windowTable(
+  channel: Channel,
+  class_: number,
+  className: string,
+  chosen: number,
+  onPick: (row: number) => void,
+): HTMLElement {
+  const { windows } = channel;
+  const names: [string, string?][] = [
+    ["#"],
+    ["time"],
+    ["weight", "share of the decision; × 1 would be an equal share"],
+    ["support", "mean similarity of its neighbours"],
+    [`p(${className})`, "what the network says of this window alone"],
+  ];
+  if (windows.smoothed) names.push(["smoothed", "what the window says together with its neighbours"]);
+  names.push(["adds", "contribution: weight × probability"], ["share", "of the series probability"]);
+  const body = el("tbody");
+  channel.top[class_].forEach((at, rank) => {
+    const start = windows.start[at];
+    const end = start + channel.window_samples;
+    const adds = windows.contribution[class_][at];
+    const cells = [
+      number(String(rank + 1)),
+      el("td", {}, pick(spanText(timeOf(channel, start), timeOf(channel, end)), `window ${windows.window[at]}`)),
+      number(`× ${significant(windows.weight[at] * channel.n_usable)}`, `weight ${windows.weight[at]}`),
+      number(windows.support[at] === null ? "–" : (windows.support[at] as number).toFixed(3)),
+      el("td", { class: "number" }, chip(windows.posterior[class_][at]), probabilityText(windows.posterior[class_][at])),
+    ];
+    if (windows.smoothed) cells.push(number(probabilityText(windows.smoothed[class_][at])));
+    cells.push(number(significant(adds), String(adds)), number(percent(adds / (channel.probability[class_] || 1))));
+    body.append(row(at === chosen, () => onPick(at), ...cells));
+  });
+  return el("table", { class: "windows" }, head(...names), body);
+}
+
+export function neighborTable(
+  channel: Channel,
+  window: number, // row of channel.windows
+  chosen: number | null,
+  onPick: (place: number) => void,
+): HTMLElement {
+  const neighbors = channel.neighbors[window];
+  if (neighbors.window.length === 0) {
+    return el("p", { class: "told" }, "This window has no neighbours: none is eligible, or it touches a gap.");
+  }
+  const body = el("tbody");
+  const shares = sharesOf(neighbors);
+  neighbors.window.forEach((other, place) => {
+    const start = neighbors.start[place];
+    const similarity = neighbors.similarity[place];
+    const change = neighbors.weight_change[place];
+    const overlap = overlapOf(channel, channel.windows.start[window], start);
+    const time = spanText(timeOf(channel, start), timeOf(channel, start + channel.window_samples));
+    const kept = isFull(channel, start) ? null : el("span", { class: "faint", title: "kept as an envelope only" }, " ~");
+    body.append(
+      row(
+        place === chosen,
+        () => onPick(place),
+        number(String(place + 1)),
+        el("td", {}, pick(time, `window ${other}`), kept),
+        number(similarity === null ? "–" : similarity.toFixed(4)),
+        el("td", { class: overlap > 0 ? "overlaps" : "" }, overlap > 0 ? `overlaps ${significant(overlap, 2)} s` : "apart"),
+        number(shares === null ? "–" : percent(shares[place])),
+        number(change === null ? "–" : signed(change)),
+      ),
+    );
+  });
+  return el(
+    "table",
+    { class: "neighbors" },
+    head(
+      ["rank"],
+      ["time"],
+      ["similarity"],
+      ["overlap", "time that it shares with the window"],
+      ["share", "of the support: its similarity / sum of all similarities listed"],
+      ["weight change", "what it adds to the weight of the window: negative where the list would be better without it"],
+    ),
+    body,
+  );
+}
+
+function signed(value: number): string {
+  return (value > 0 ? "+" : value < 0 ? "−" : "") + significant(Math.abs(value), 2);
+}

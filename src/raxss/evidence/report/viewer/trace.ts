@@ -1,0 +1,313 @@
+// One channel, a page at a time: samples as they are where the report has them, elsewhere the envelope, labelled so.
+// Below it the window probabilities and weights of the same moments.
+
+import uPlot from "uplot";
+
+import {
+  Channel,
+  envelopeOf,
+  heatOf,
+  NO_WINDOW, rangeOf, samplesOf, secondsOf, spansOf, timeOf, valueOf, weightsOf } from "./data";
+import { BLUE, FAINT, FONT, HEAT, INK, RULE, el, significant, sized } from "./dom";
+import { Filters, filtered, isOn } from "./filters";
+
+const AXIS = 78; // pixels left of the plot
+const RIGHT = 12;
+const BINS = 2000;
+const ENVELOPE = "#8a94a1";
+
+export interface View {
+  channel: Channel;
+  class_: number;
+  className: string;
+  begin: number; // s
+  seconds: number; // of a page
+  gain: number;
+  filters: Filters;
+  windows: number[]; // start samples of the evidence windows
+  window: number; // start sample of the chosen one
+  neighbors: number[]; // start samples of its neighbours
+  neighbor: number | null;
+}
+
+export class Trace {
+  readonly root = el("div", { class: "trace" });
+  readonly told = el("p", { class: "told", attributes: { "aria-live": "off" } });
+  private readonly plot = el("div", { class: "plot" });
+  private readonly strips = el("canvas", { attributes: { role: "img" } });
+  private chart: uPlot | null = null;
+  private shape = ""; // what the chart was built for
+  private view: View | null = null;
+
+  constructor(onTime: (time: number) => void) {
+    this.root.append(this.plot, this.strips, this.told);
+    this.strips.addEventListener("click", (event) => {
+      if (!this.view) return;
+      const width = this.strips.clientWidth - AXIS - RIGHT;
+      onTime(this.view.begin + ((event.offsetX - AXIS) / width) * this.view.seconds);
+    });
+  }
+
+  draw(view: View, width: number): void {
+    this.view = view;
+    const lanes = view.channel.n_variates;
+    const height = lanes === 1 ? 230 : Math.min(90 + 60 * lanes, 560);
+    const shape = `${lanes}:${width}:${height}:${view.channel.rate === 1}`;
+    const { data, full, envelope } = pageOf(view, Math.max(width - AXIS - RIGHT, 100));
+    if (shape !== this.shape || !this.chart) {
+      this.chart?.destroy();
+      this.chart = new uPlot(this.options(lanes, width, height), data, this.plot);
+      this.shape = shape;
+    } else {
+      this.chart.setData(data);
+    }
+    this.drawStrips(view, width);
+    this.told.textContent = tellPage(view, full, envelope);
+  }
+
+  private options(lanes: number, width: number, height: number): uPlot.Options {
+    const series: uPlot.Series[] = [{}];
+    const bands: uPlot.Band[] = [];
+    for (let lane = 0; lane < lanes; lane++) {
+      bands.push({ series: [series.length + 2, series.length + 1], fill: "rgba(138, 148, 161, 0.35)" });
+      series.push({ stroke: INK, width: 1, points: { show: false } });
+      series.push({ stroke: ENVELOPE, width: 0.7, points: { show: false } });
+      series.push({ stroke: ENVELOPE, width: 0.7, points: { show: false } });
+    }
+    const axis = { stroke: FAINT, font: FONT, labelFont: FONT, grid: { stroke: "#eceff3", width: 1 }, ticks: { stroke: RULE } };
+    const samples = this.view?.channel.rate === 1;
+    return {
+      width,
+      height,
+      padding: [10, RIGHT, 0, 0],
+      legend: { show: false },
+      cursor: { drag: { x: false, y: false }, points: { show: false } },
+      series,
+      bands,
+      scales: { x: { time: false, range: () => this.pageRange() }, y: { range: () => this.heightRange() } },
+      axes: [
+        { ...axis, label: samples ? "time (samples)" : "time (s)", labelSize: 18, size: 30 },
+        {
+          ...axis,
+          size: AXIS - (lanes === 1 ? 18 : 0),
+          label: lanes === 1 ? (this.view?.channel.preparation ? "amplitude, prepared" : "amplitude as recorded") : undefined,
+          labelSize: 18,
+          ...(lanes === 1
+            ? { values: (_: uPlot, ticks: number[]) => ticks.map((one) => significant(one)) }
+            : {
+                splits: () => Array.from({ length: lanes }, (_, lane) => -lane),
+                values: (_: uPlot, ticks: number[]) => ticks.map((one) => `variate ${1 - one}`),
+              }),
+        },
+      ],
+      hooks: { drawAxes: [(chart) => this.drawShades(chart)], draw: [(chart) => this.drawOutlines(chart)] },
+    };
+  }
+
+  private pageRange(): [number, number] {
+    const view = this.view as View;
+    return [view.begin, view.begin + view.seconds];
+  }
+
+  private heightRange(): [number, number] {
+    const { channel, gain } = this.view as View;
+    if (channel.n_variates > 1) return [-channel.n_variates + 0.4, 0.6];
+    const middle = isOn((this.view as View).filters) && (this.view as View).filters.high > 0 ? 0 : rangeOf(channel, 0).middle;
+    const half = (1.15 * rangeOf(channel, 0).half) / gain;
+    return [middle - half, middle + half];
+  }
+
+  private box(chart: uPlot, start: number): [number, number, number, number] {
+    const { channel } = this.view as View;
+    const { left, width, top, height } = chart.bbox;
+    const from = chart.valToPos(timeOf(channel, start), "x", true);
+    const to = chart.valToPos(timeOf(channel, Math.min(start + channel.window_samples, channel.n_samples)), "x", true);
+    const a = Math.min(Math.max(from, left), left + width);
+    return [a, top, Math.max(0, Math.min(to, left + width) - a), height];
+  }
+
+  private drawShades(chart: uPlot): void {
+    const view = this.view as View;
+    const context = chart.ctx;
+    context.save();
+    context.fillStyle = "rgba(27, 99, 176, 0.10)";
+    context.beginPath(); // one path, so that neighbours that overlap one another are not darker there
+    for (const start of view.neighbors) context.rect(...this.box(chart, start));
+    context.fill();
+    context.fillStyle = "rgba(240, 143, 45, 0.20)";
+    context.fillRect(...this.box(chart, view.window));
+    context.restore();
+  }
+
+  private drawOutlines(chart: uPlot): void {
+    const view = this.view as View;
+    const context = chart.ctx;
+    const ratio = window.devicePixelRatio || 1;
+    const outline = (start: number, color: string, dash: number[]) => {
+      const [x, y, width, height] = this.box(chart, start);
+      if (width <= 0) return;
+      context.strokeStyle = color;
+      context.lineWidth = 2 * ratio;
+      context.setLineDash(dash.map((one) => one * ratio));
+      context.strokeRect(x, y + ratio, width, height - 2 * ratio);
+    };
+    context.save();
+    for (const start of view.windows) {
+      const [x, y, width] = this.box(chart, start);
+      if (width > 0) {
+        context.fillStyle = "rgba(31, 42, 55, 0.5)";
+        context.fillRect(x, y - 5 * ratio, width, 2 * ratio);
+      }
+    }
+    outline(view.window, INK, []);
+    if (view.neighbor !== null) outline(view.neighbor, BLUE, [6, 4]);
+    context.restore();
+  }
+
+  private drawStrips(view: View, width: number): void {
+    const context = sized(this.strips, width, 62);
+    const heat = heatOf(view.channel);
+    const weights = weightsOf(view.channel);
+    const wide = width - AXIS - RIGHT;
+    const seconds = secondsOf(view.channel);
+    const highest = Math.max(view.channel.highest_weight, 1.3);
+    const base = 58;
+    const tall = 34;
+    for (let x = 0; x < wide; x++) {
+      const time = view.begin + ((x + 0.5) / wide) * view.seconds;
+      const bin = Math.floor(((time - view.channel.start_s) / seconds) * BINS);
+      if (bin < 0 || bin >= BINS) continue;
+      context.fillStyle = `rgb(${HEAT[heat[view.class_ * BINS + bin]].join(",")})`;
+      context.fillRect(AXIS + x, 2, 1, 16);
+      if (weights[bin] === NO_WINDOW) continue;
+      const weight = (weights[bin] / 254) * view.channel.highest_weight;
+      context.fillStyle = "#9aa5b1";
+      context.fillRect(AXIS + x, base - (tall * weight) / highest, 1, (tall * weight) / highest);
+    }
+    context.strokeStyle = RULE;
+    context.strokeRect(AXIS - 0.5, 1.5, wide + 1, 17);
+    context.strokeStyle = INK;
+    context.setLineDash([4, 3]);
+    context.beginPath();
+    context.moveTo(AXIS, base - tall / highest);
+    context.lineTo(AXIS + wide, base - tall / highest);
+    context.stroke();
+    context.fillStyle = FAINT;
+    context.font = FONT;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.fillText("probability", AXIS - 8, 10);
+    context.fillText("weight", AXIS - 8, 40);
+    context.fillText("1 = equal", AXIS - 8, 54);
+    this.strips.setAttribute("aria-label", `Window probabilities of ${view.className} and window weights on this page`);
+  }
+}
+
+// The samples of a page, by filter and sensitivity; x, then line, low and high of each variate.
+function pageOf(view: View, width: number): { data: uPlot.AlignedData; full: boolean; envelope: boolean } {
+  const { channel } = view;
+  const first = Math.max(0, Math.floor((view.begin - channel.start_s) * channel.rate));
+  const last = Math.min(channel.n_samples, Math.ceil((view.begin + view.seconds - channel.start_s) * channel.rate) + 1);
+  const lanes = channel.n_variates;
+  const x: number[] = [];
+  const y: (number | null)[][] = Array.from({ length: 3 * lanes }, () => []);
+  const lane = (variate: number, value: number): number | null => {
+    if (Number.isNaN(value)) return null;
+    if (lanes === 1) return value;
+    const { middle, half } = rangeOf(channel, variate);
+    const from = view.filters.high > 0 ? 0 : middle;
+    return -variate + (0.45 * view.gain * (value - from)) / half;
+  };
+  let at = first;
+  const spans = spansOf(channel).filter((span) => span.first < last && span.last > first);
+  const cost = spans.reduce((sum, span) => sum + Math.min(span.last, last) - Math.max(span.first, first), 0);
+  const size = cost > 4 * width ? Math.ceil(cost / (2 * width)) : 1;
+  const envelope = envelopeOf(channel);
+  let enveloped = false;
+  const addEnvelope = (from: number, to: number) => {
+    if (to <= from) return;
+    enveloped = true;
+    for (let bin = Math.floor(from / envelope.samples); bin * envelope.samples < to; bin++) {
+      const middle = Math.min(Math.max((bin + 0.5) * envelope.samples, from), to - 0.25); // times must ascend
+      x.push(timeOf(channel, middle));
+      for (let variate = 0; variate < lanes; variate++) {
+        y[3 * variate].push(null);
+        y[3 * variate + 1].push(lane(variate, valueOf(channel, variate, envelope.low[variate * envelope.n + bin])));
+        y[3 * variate + 2].push(lane(variate, valueOf(channel, variate, envelope.high[variate * envelope.n + bin])));
+      }
+    }
+    x.push(timeOf(channel, to) - 1e-9); // what comes next is another kind of line
+    for (const one of y) one.push(null);
+  };
+  for (const span of spans) {
+    addEnvelope(at, Math.min(span.first, last));
+    const from = Math.max(span.first, first);
+    const to = Math.min(span.last, last);
+    const parts = Array.from({ length: lanes }, (_, variate) => shown(channel, variate, span.first, span.last, from, to, view.filters));
+    for (let begin = from; begin < to; begin += size) {
+      const end = Math.min(begin + size, to);
+      const each = size === 1 ? 1 : 2;
+      for (let turn = 0; turn < each; turn++) {
+        x.push(timeOf(channel, begin + (turn * (end - begin)) / 2));
+        for (let variate = 0; variate < lanes; variate++) {
+          y[3 * variate].push(lane(variate, extreme(parts[variate], begin - from, end - from, turn)));
+          y[3 * variate + 1].push(null);
+          y[3 * variate + 2].push(null);
+        }
+      }
+    }
+    if (to < last) {
+      x.push(timeOf(channel, to) - 1e-9);
+      for (const one of y) one.push(null);
+    }
+    at = to;
+  }
+  addEnvelope(at, last);
+  return { data: [x, ...y] as uPlot.AlignedData, full: spans.length > 0, envelope: enveloped };
+}
+
+// The lowest (turn 0) or highest (turn 1) of a stretch.
+function extreme(values: Float64Array, from: number, to: number, turn: number): number {
+  let found = values[from];
+  for (let at = from + 1; at < to; at++) {
+    if (Number.isNaN(found) || (turn ? values[at] > found : values[at] < found)) found = values[at];
+  }
+  return found;
+}
+
+// Filters need what lies around a page: ten seconds on both sides, as far as the stretch goes.
+function shown(
+  channel: Channel,
+  variate: number,
+  spanFirst: number,
+  spanLast: number,
+  from: number,
+  to: number,
+  filters: Filters,
+): Float64Array {
+  if (!isOn(filters)) return samplesOf(channel, variate, from, to) as Float64Array;
+  const around = Math.ceil(10 * channel.rate);
+  const first = Math.max(spanFirst, from - around);
+  const last = Math.min(spanLast, to + around);
+  const all = filtered(samplesOf(channel, variate, first, last) as Float64Array, channel.rate, filters);
+  return all.subarray(from - first, to - first);
+}
+
+function tellPage(view: View, full: boolean, envelope: boolean): string {
+  const { channel, filters } = view;
+  const bin = significant(envelopeOf(channel).samples / channel.rate, 2);
+  const kept = envelope
+    ? full
+      ? `Dark line: every sample, around evidence. Grey band: envelope elsewhere (lowest to highest of each ${bin} s).`
+      : `Envelope only (lowest to highest of each ${bin} s): no evidence window of this report lies on this page.`
+    : "Every sample is shown.";
+  const parts: string[] = [];
+  if (filters.high > 0) parts.push(`high-pass ${filters.high} Hz`);
+  if (filters.low > 0) parts.push(`low-pass ${filters.low} Hz`);
+  if (filters.notch > 0) parts.push(`notch ${filters.notch} Hz`);
+  const filter = parts.length
+    ? ` Filtered for display: ${parts.join(", ")} (Butterworth, 2nd order, forwards and backwards); scores come from the unfiltered signal${envelope ? ", and the envelope is not filtered" : ""}.`
+    : " Unfiltered.";
+  const prepared = channel.preparation ? ` The signal is shown as the model got it: ${channel.preparation}.` : "";
+  return kept + filter + prepared;
+}

@@ -1,0 +1,131 @@
+"""Reports and a browser to open them in, for the tests of the page.
+
+The browser is Debian's Chromium, headless. Where it, playwright or node is absent the tests that need it skip and
+say so; with RAXSS_BROWSER_TESTS=required they fail instead, so that a skip cannot pass for a success.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raxss import Series
+from raxss.aggregation import aggregate
+from raxss.evidence import trace
+from raxss.evidence.report import report_of
+from raxss.retrieval import retrieve
+from raxss.windows import windows_of
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+
+def needed(thing, found):
+    """Skip a test whose tool is absent, unless skipping is forbidden."""
+    if found:
+        return
+    if os.environ.get("RAXSS_BROWSER_TESTS") == "required":
+        pytest.fail(f"{thing} is absent, and RAXSS_BROWSER_TESTS=required forbids to skip")
+    pytest.skip(f"{thing} is absent")
+
+
+def signal(rng, n_samples, n_variates=1):
+    """Slow noise."""
+    walk = np.cumsum(rng.normal(size=(n_variates, n_samples)), axis=1)
+    return walk - walk.mean(axis=1, keepdims=True)
+
+
+def evidence_of(series, *, seed=0, classes=("other", "soz"), window_length=64, stride=16, **options):
+    """Real retrieval; posteriors drawn, because a page does not ask where they come from."""
+    aggregating = {
+        key: options.pop(key) for key in ("weighting", "smoothing", "temperature") if key in options
+    }
+    settings = {"n_neighbors": 5, "exclusion": window_length // 2, **options}
+    found = retrieve(series.samples, window_length=window_length, stride=stride, **settings)
+    scores = np.random.default_rng(seed).normal(size=(len(found.starts), len(classes)))
+    posteriors = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    windows = windows_of(series, window_length=window_length, stride=stride)
+    added = aggregate(posteriors, found.support, neighbors=found.neighbors, flat=found.flat, **aggregating)
+    return trace(series, windows, found, added, classes=classes, settings={"config_hash": "0123abcd"})
+
+
+def recording(names, *, name="night", n_samples=3000, rate=100.0, label=None, **options):
+    """The evidence of one recording of these channels."""
+    rng = np.random.default_rng(7)
+    return [
+        evidence_of(
+            Series(
+                signal(rng, n_samples),
+                rate,
+                name=f"{name}:{channel}",
+                origin={"recording": name, "channel": channel},
+                label=label,
+            ),
+            seed=place,
+            **options,
+        )
+        for place, channel in enumerate(names)
+    ]
+
+
+FACTS = {
+    "config_hash": "0123abcd",
+    "network": "ConvNet, 12 parameters",
+    "window_length": 64,
+    "versions": {"raxss": "0"},
+    "training_data": {
+        "n_series": 30,
+        "n_validation": 4,
+        "n_groups": 9,
+        "classes": {"other": 25, "soz": 5},
+        "rates": [100.0],
+        "n_samples": [1000, 9000],
+        "series": ["deadbeef"],
+        "split": None,
+    },
+}
+
+
+class Browser:
+    """One Chromium; pages that remember what they logged and what they asked for."""
+
+    def __init__(self, chromium):
+        self._chromium = chromium
+
+    def open(self, path: Path, *, width=1400, height=900):
+        page = self._chromium.new_page(viewport={"width": width, "height": height})
+        page.said, page.asked = [], []
+        page.on("console", lambda message: page.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: page.said.append(f"error: {error}"))
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.on("dialog", lambda dialog: (page.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.goto(path.as_uri())
+        page.wait_for_selector("#report[data-ready]", timeout=20_000)
+        return page
+
+
+def opened(browser, folder, evidence, **options):
+    """A page about this evidence, in the browser."""
+    return browser.open(report_of(evidence, **options).save(folder / "report.html", overwrite=True))
+
+
+def shown_page(page):
+    """First and last second on the page."""
+    return tuple(map(float, page.get_attribute("#report", "data-page").split()))
+
+
+def rows(page, table):
+    """The texts of a table's body."""
+    return page.evaluate(
+        "name => [...document.querySelectorAll(`table.${name} tbody tr`)].map("
+        "row => [...row.cells].map(cell => cell.textContent))",
+        table,
+    )
+
+
+def assert_quiet(page):
+    """Nothing was logged, and nothing asked for but the file itself."""
+    assert not page.said, page.said
+    assert len(page.asked) == 1, page.asked
+    assert page.asked[0].startswith("file:///")
