@@ -46,6 +46,17 @@ WEIGHTS, FACTS, CARD, SETTINGS, HISTORY = (
     "history.csv",
 )
 _ARRAYS = ("feature_mean_", "feature_scale_")
+TOLD = (
+    "config_hash",
+    "weights_sha256",
+    "classes",
+    "network",
+    "preparation",
+    "calibration",
+    "window_length",
+    "seed",
+    "versions",
+)
 
 Model = TypeVar("Model", bound="RAxSSClassifier")
 
@@ -222,6 +233,17 @@ def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> Fea
         if not all(bool(value.isfinite().all()) for value in state.values()):
             raise ValueError("the weights of its gate or projection are not finite")
     return heads_in_use(heads, projection=model.projection, weighting=model.weighting)
+
+
+def told_of_model(folder: Path | str) -> dict[str, Any]:
+    """What a report may say of a model: hashes, network, classes, counts of training data, versions.
+
+    Not the digests of the series that it has learned from: with them one could ask who was among them.
+    """
+    facts = _read_facts(Path(folder))
+    told = {name: facts.get(name) for name in TOLD}
+    data = {name: value for name, value in facts["training_data"].items() if name != "series"}
+    return told | {"training_data": data}
 
 
 def describe_data(

@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from raxss.errors import DataError
+from raxss.evidence.plain import plain
 
 if TYPE_CHECKING:
     from raxss.evidence.trail import SeriesEvidence
@@ -152,7 +153,7 @@ def plot_contributions(
             ax.annotate(
                 "//", (cut, row), (6, 0), textcoords="offset points", va="center", color="w", fontsize=NORMAL
             )
-    class_text = _label(name, 24)
+    class_text = plain(name, 24)
     ax.set_yticks(
         rows,
         [f"the other {n_others:,}", *[_span(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
@@ -167,7 +168,7 @@ def plot_contributions(
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.set_title(
-        f"{_label(evidence.name, 34)}: the windows that add most",
+        f"{plain(evidence.name, 34)}: the windows that add most",
         loc="left",
         fontsize=LARGE,
         parse_math=False,
@@ -298,7 +299,7 @@ def _draw_strips(
     strip.set_yticks([])
     strip.tick_params(axis="x", length=0)
     strip.spines[:].set_visible(False)
-    _name_at_left(strip, f"probability\nof {_label(name, 8)}")
+    _name_at_left(strip, f"probability\nof {plain(name, 8)}")
     colorbar = bar.figure.colorbar(image, cax=bar, ticks=[0, 1])
     colorbar.outline.set_visible(False)
     relative = at_each_time("weight") * usable.sum()
@@ -362,11 +363,11 @@ def _write_headings(
     from raxss.evidence.trail import NOTE
 
     name = evidence.class_named(class_)
-    predicted, probability = _label(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"
+    predicted, probability = plain(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"
     same = name == evidence.predicted
-    title = f"{_label(evidence.name, 34)}: predicted {predicted}"
-    title += f" (P = {probability})" if same else f", P({_label(name, 14)}) = {probability}"
-    title += "" if evidence.label is None else f", labelled {_label(evidence.label, 14)}"
+    title = f"{plain(evidence.name, 34)}: predicted {predicted}"
+    title += f" (P = {probability})" if same else f", P({plain(name, 14)}) = {probability}"
+    title += "" if evidence.label is None else f", labelled {plain(evidence.label, 14)}"
     n_usable = int((~evidence.windows["nonfinite"]).sum())
     share = f"{100 * evidence.effective_share:.3g} %"
     facts = [f"{evidence.effective_windows:,.4g} of {n_usable:,} windows effective ({share})"]
@@ -444,10 +445,3 @@ def _span(row: pd.Series[Any]) -> str:
 def _time_label(series: Series) -> str:
     """Where the rate is not known it is 1, and times count samples."""
     return "time (samples, or s at 1 Hz)" if series.rate == 1.0 else "time (s)"
-
-
-def _label(value: Any, longest: int) -> str:
-    """Any text on one line: what cannot be printed replaced, the middle of a long one left out."""
-    text = "".join(letter if letter.isprintable() else " " for letter in " ".join(str(value).split()))
-    half = (longest - 1) // 2
-    return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"
