@@ -1,7 +1,20 @@
-"""Why did a series get its score? Tables in trail.py, those of many series in tables.py, pictures in figures.py."""
+"""Why did a series get its score?
 
+Tables in trail.py, those of many series in tables.py, pictures in figures.py; of a whole recording findings.py,
+which annotations.py takes to MNE, derivatives.py to BIDS and printed.py to paper.
+"""
+
+from raxss.evidence.annotations import mne_annotations
 from raxss.evidence.figures import plot_contributions, plot_overlay
 from raxss.evidence.tables import write_tables
 from raxss.evidence.trail import SeriesEvidence, safe_name, trace
 
-__all__ = ["SeriesEvidence", "trace", "write_tables", "safe_name", "plot_overlay", "plot_contributions"]
+__all__ = [
+    "SeriesEvidence",
+    "trace",
+    "write_tables",
+    "safe_name",
+    "plot_overlay",
+    "plot_contributions",
+    "mne_annotations",
+]

@@ -74,10 +74,10 @@ def mne_annotations(
     onsets, durations, descriptions, channels = [], [], [], []
     for one, channel in zip(several, _channels(several, ch_names), strict=True):
         name = plain(one.class_named(class_), 40)
-        for row in strongest_apart(one, n_windows, class_).itertuples():
-            onsets.append(row.start_s)
-            durations.append(row.end_s - row.start_s)
-            descriptions.append(f"raxss/{name} p={row.probability:.2f} rank {row.rank}")
+        for row in strongest_apart(one, n_windows, class_).to_dict("records"):
+            onsets.append(row["start_s"])
+            durations.append(row["end_s"] - row["start_s"])
+            descriptions.append(f"raxss/{name} p={row['probability']:.2f} rank {row['rank']}")
             channels.append(channel)
     return Annotations(onsets, durations, descriptions, orig_time=None, ch_names=channels or None)
 

@@ -64,17 +64,14 @@ def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
     """The strongest windows of every channel, in order of time."""
     rows = [
         {
-            "onset": row.start_s,
-            "duration": row.end_s - row.start_s,
+            "onset": row["start_s"],
+            "duration": row["end_s"] - row["start_s"],
             "trial_type": f"raxss/{one.predicted}",
             "channel": one.channel,
-            "probability": row.probability,
-            "weight": row.weight,
-            "contribution": row.contribution,
-            "rank": row.rank,
+            **{name: row[name] for name in ("probability", "weight", "contribution", "rank")},
         }
         for one in findings.channels
-        for row in one.windows.itertuples()
+        for row in one.windows.to_dict("records")
     ]
     return sorted(rows, key=lambda row: (row["onset"], row["rank"]))
 

@@ -37,6 +37,7 @@ from raxss.windows import Windows
 NOTE = "Research use only. Not for diagnosis."
 FORMAT = "raxss evidence 1"
 FORMATS = ("json", "parquet", "figures")
+WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
 
 #: Banks that leave windows of the series out, and how errors and evidence call them.
 BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly over the series"}
@@ -146,9 +147,10 @@ class SeriesEvidence:
     def to_json(self, path: Path | str | None = None, *, top: int | None = 50) -> str:
         """Everything as JSON text, also written to ``path`` if given.
 
-        The table of windows is whole. The lists of neighbours are those of the ``top`` windows by weight, and
-        of the window that adds most to each class (None: of all), because a long recording has millions.
-        Values that do not exist are null.
+        The lists of neighbours are those of the ``top`` windows by weight, and of the window that adds most to
+        each class (None: of all), because a long recording has millions. The table of windows is whole up to 5,000
+        windows, or with ``top=None``; of more it has the same ones as the lists, and ``windows_left_out`` says how
+        many there are besides and where. Values that do not exist are null.
         """
         text = "".join(self._json_parts(top))
         if path is not None:
@@ -162,6 +164,12 @@ class SeriesEvidence:
             write_parquet(temporary, [self.columns])
         with whole_file(folder / "neighbors.parquet") as temporary:
             write_parquet(temporary, self.list_columns(top))
+
+    def to_mne_annotations(self, *, n_windows: int = 10, class_: Any = None) -> Any:
+        """The strongest windows as ``mne.Annotations``: see `raxss.evidence.mne_annotations`, also for several."""
+        from raxss.evidence.annotations import mne_annotations
+
+        return mne_annotations(self, n_windows=n_windows, class_=class_)
 
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
         """The columns of `neighbors`, some windows at a time; ``top`` as in `to_json`."""
@@ -272,14 +280,27 @@ class SeriesEvidence:
         head |= {name: getattr(self, name) for name in _summary_fields()}
         yield json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         if with_tables:
+            n, some = len(self.columns["window"]), None
+            if top is not None and n > WINDOWS_IN_JSON:
+                some = self._strongest(top)
+                left_out = {
+                    "n_windows": n - len(some),
+                    "table": "windows.parquet",
+                    "written_by": "to_parquet, save",
+                }
+                yield f',\n  "windows_left_out": {json.dumps(left_out)}'
             yield ',\n  "windows": ['
-            yield from _json_rows(self._window_chunks())
+            yield from _json_rows(self._window_chunks(some))
             yield '\n  ],\n  "neighbors": ['
             yield from _json_rows(self.list_columns(top))
             yield "\n  ]"
         yield "\n}\n"
 
-    def _window_chunks(self) -> Iterator[Columns]:
+    def _window_chunks(self, some: NDArray[np.int64] | None = None) -> Iterator[Columns]:
+        """The columns of these windows, or of all, some at a time."""
+        if some is not None:
+            yield {name: values[some] for name, values in self.columns.items()}
+            return
         for first in range(0, len(self.columns["window"]), WINDOWS_A_CHUNK):
             yield {name: values[first : first + WINDOWS_A_CHUNK] for name, values in self.columns.items()}
 
