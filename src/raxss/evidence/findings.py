@@ -39,7 +39,7 @@ def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = 
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
     >>> best = strongest_apart(model.explain(series[0]), 3)
     >>> len(best), bool((best["start_s"].sort_values().diff().dropna() >= 128 / series[0].rate).all())
     (3, True)
@@ -208,7 +208,7 @@ def watched(
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
     >>> done = []
     >>> for one in watched(model.explain_each(series[:2]), done.append):
     ...     pass  # save it, say

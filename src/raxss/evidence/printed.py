@@ -66,7 +66,7 @@ def write_pdf(findings: RecordingFindings, path: Path | str, *, model: Mapping[s
     >>> from raxss.datasets import load_synthetic
     >>> from raxss.evidence.findings import watched
     >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
     >>> place = Path(tempfile.mkdtemp())
     >>> about = {"config_hash": model.config_.hash, "training_data": model.training_data_}
     >>> print_it = lambda found: write_pdf(found, place / f"{found.name}.pdf", model=about)
