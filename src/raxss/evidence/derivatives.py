@@ -55,7 +55,8 @@ For each recording of the source dataset:
 
 The JSON file beside each table describes its columns and tells, by hashes, the model, the settings and the files
 that the numbers were made from. `{LINK}` in BIDS URIs stands for the source dataset, as `DatasetLinks` in
-`{DESCRIPTION}` says; where it says `sourcedata/raw`, put the source dataset, or a link to it, there.
+`{DESCRIPTION}` says; where it says `sourcedata/raw`, put the source dataset, or a link to it, there. Recordings
+whose names have no task are called `task-unnamed` here.
 """
 
 
@@ -169,7 +170,7 @@ class Derivatives:
     def _places(self, name: str) -> list[str]:
         """channels.tsv, its sidecar, events.tsv, its sidecar; relative to the root."""
         run = self.runs[name]
-        base = f"{self.tree.relative(run.folder)}/{name}_desc-raxss"
+        base = f"{self.tree.relative(run.folder)}/{with_task(name)}_desc-raxss"
         return [f"{base}_{table}.{suffix}" for table in TABLES for suffix in ("tsv", "json")]
 
     def _hashes(self, name: str) -> dict[str, str]:
@@ -317,6 +318,17 @@ def write_derivatives(
     return done
 
 
+def with_task(name: str) -> str:
+    """The name of a recording with a task, which BIDS asks for and some trees leave out.
+
+    >>> with_task("sub-01_ses-a_run-01"), with_task("sub-01_task-rest")
+    ('sub-01_ses-a_task-unnamed_run-01', 'sub-01_task-rest')
+    """
+    if "_task-" in name:
+        return name
+    return re.sub(r"^(sub-[^_]+(?:_ses-[^_]+)?)", r"\1_task-unnamed", name)
+
+
 def link_to(source: Path, root: Path, doi: str = "") -> str:
     """Where the source dataset is, seen from the derivative one: a relative path, a DOI, or where to put it.
 
@@ -356,7 +368,7 @@ def _refuse_foreign(root: Path, link: str) -> None:
         raise OutputError(
             17,
             f"{shown(root)} has derivatives of another dataset ({links[LINK]!r}, and this is {link!r}), and was "
-            "left as it is. Choose another folder",
+            f"left as it is. Choose another folder; or, if it was moved, mend DatasetLinks in its {DESCRIPTION}",
         )
 
 
