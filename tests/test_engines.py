@@ -1,6 +1,7 @@
 """Work that is shared out comes back as if it had been done one by one."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -148,7 +149,8 @@ def test_what_raises_is_a_failure_is_not_run_again_and_harms_no_other(tmp_path, 
     found = dict(each_result(raises, [(tmp_path, item) for item in range(4)], n_workers=n_workers))
     assert (found[0], found[3]) == (0, 3)
     assert (found[1].kind, found[1].message) == ("KeyError", "'no item 1'")
-    assert "in raises" in found[1].details
+    assert re.search(r"^test_engines:\d+ in raises$", found[1].details, re.MULTILINE)
+    assert ".py" not in found[1].details  # where in the code, and nothing of whose disk it is on
     assert str(found[2]) == "SystemExit: enough"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["0-0", "1-0", "2-0", "3-0"]
 

@@ -118,7 +118,7 @@ def _frames(error: BaseException) -> list[str]:
         for frame, line in traceback.walk_tb(one.__traceback__):
             told.append(f"{frame.f_globals.get('__name__', '?')}:{line} in {frame.f_code.co_name}")
         # of a message of many lines the last: it may be the whole traceback of another process
-        said = without_folders(str(one).strip().rpartition("\n")[2])
+        said = without_folders(str(one).strip(' \n"').rpartition("\n")[2])
         told.append(f"{type(one).__name__}: {said}")
     return told
 

@@ -150,7 +150,7 @@ class SeriesEvidence:
         The lists of neighbours are those of the ``top`` windows by weight, and of the window that adds most to
         each class (None: of all), because a long recording has millions. The table of windows is whole up to 5,000
         windows, or with ``top=None``; of more it has the same ones as the lists, and ``windows_left_out`` says how
-        many there are besides and where. Values that do not exist are null.
+        many there are besides, and that `to_parquet` writes them all. Values that do not exist are null.
         """
         text = "".join(self._json_parts(top))
         if path is not None:
@@ -208,7 +208,9 @@ class SeriesEvidence:
         place = Path(folder) / safe_name(self.name)
         with whole_folder(place, overwrite=overwrite) as temporary:
             with whole_file(temporary / "evidence.json") as file, open(file, "w", encoding="utf-8") as out:
-                out.writelines(self._json_parts(top, with_tables="json" in formats))
+                # without Parquet tables there is no other place that has all windows
+                whole = "parquet" not in formats
+                out.writelines(self._json_parts(top, with_tables="json" in formats, whole=whole))
             if "parquet" in formats:
                 self.to_parquet(temporary, top=top)
             if "figures" in formats and figures and self.series is not None:
@@ -274,20 +276,16 @@ class SeriesEvidence:
             )
         return self.classes[self.classes.index(class_)]  # 1 and True are equal; the column has one name
 
-    def _json_parts(self, top: int | None, *, with_tables: bool = True) -> Iterator[str]:
+    def _json_parts(self, top: int | None, *, with_tables: bool = True, whole: bool = False) -> Iterator[str]:
         """The text of `to_json`, piece by piece: of a long recording it is hundreds of megabytes."""
         head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.columns["window"])}
         head |= {name: getattr(self, name) for name in _summary_fields()}
         yield json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         if with_tables:
             n, some = len(self.columns["window"]), None
-            if top is not None and n > WINDOWS_IN_JSON:
+            if not whole and top is not None and n > WINDOWS_IN_JSON:
                 some = self._strongest(top)
-                left_out = {
-                    "n_windows": n - len(some),
-                    "table": "windows.parquet",
-                    "written_by": "to_parquet, save",
-                }
+                left_out = {"n_windows": n - len(some), "all_are_in": "windows.parquet"}
                 yield f',\n  "windows_left_out": {json.dumps(left_out)}'
             yield ',\n  "windows": ['
             yield from _json_rows(self._window_chunks(some))
