@@ -275,6 +275,9 @@ def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, t
         RecordingError, match=r"'raw' has no recording 'sub-x'; its 4 recordings are sub-jh101"
     ):
         plan_bids(truth.root, recordings=["sub-x"])
+    told = CliRunner().invoke(app, ["explain", str(model), str(lonely), "--pdf", "--bids-derivatives", "dv"])
+    assert told.exit_code == 2
+    assert "--pdf writes into the folder --out" in " ".join(told.output.replace("│", " ").split())
     told = CliRunner().invoke(app, ["explain", str(model), str(lonely)])
     assert told.exit_code == 2
     assert "--bids-derivatives ROOT" in " ".join(told.output.replace("│", " ").split())

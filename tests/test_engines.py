@@ -19,7 +19,7 @@ from raxss import __version__
 from raxss.engines import Failure, each_result
 from raxss.engines.local import _interrupts_held
 from raxss.engines.on_ray import QUIET
-from raxss.engines.outcome import Surroundings, attempt, thread_settings
+from raxss.engines.outcome import Surroundings, attempt, failure_of, thread_settings
 from raxss.errors import ConfigError, MissingExtraError, OutputError
 from toys import hears_ctrl_c
 
@@ -179,6 +179,48 @@ def test_what_cannot_be_sent_is_a_failure_at_once():
     for position in (1, 2):
         assert "un-serialize" in found[position].message
         assert "no number" in found[position].details
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("[x] '/home/Ann Lee/night.edf' is short", "[x] 'night.edf' is short"),
+        ('no "C:\\\\Users\\\\Ann\\\\a.edf"', 'no "a.edf"'),
+        ("cannot open /data/Ann Lee/night.edf", "cannot open night.edf"),
+        (
+            "see https://example.org/a/b and 3/4 of it, or ./x",
+            "see https://example.org/a/b and 3/4 of it, or ./x",
+        ),
+        ("a / b / c", "a / b / c"),
+    ],
+)
+def test_what_a_failure_says_has_no_folders(said, kept):
+    assert failure_of(ValueError(said)).message == kept
+
+
+def test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause():
+    def inner():
+        raise KeyError("/home/Ann Lee/x")
+
+    def outer():
+        try:
+            inner()
+        except KeyError as error:
+            raise ValueError("no") from error
+
+    try:
+        outer()
+    except ValueError as error:
+        told = [re.sub(r":\d+", "", line) for line in failure_of(error).details.splitlines()]
+    here = "test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause"
+    assert told == [
+        "test_engines in outer",
+        "test_engines in inner",
+        "KeyError: 'x'",
+        f"test_engines in {here}",
+        "test_engines in outer",
+        "ValueError: no",
+    ]
 
 
 # Surroundings -------------------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ def test_a_class_may_be_given_as_text_and_an_unknown_one_is_refused():
         ("\u2066x\u2069", "\\u2066x\\u2069"),
         ("half\udcff", "half\\udcff"),
         ("a\nb\tc", "a b c"),
+        ("\u2028", "\\u2028"),
         ("日本", "\\u65e5\\u672c"),  # no glyph in the font
         ("🧠", "\\U0001f9e0"),
         ("µV Ω é $x^2$", "µV Ω é $x^2$"),

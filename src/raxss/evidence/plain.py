@@ -24,7 +24,8 @@ def plain(value: Any, longest: int = 60) -> str:
     >>> plain("POL  G1"), plain("a\\u202eb\\x1b[31m"), plain("n" * 99, 11)
     ('POL G1', 'a\\\\u202eb\\\\x1b[31m', 'nnnnn…nnnnn')
     """
-    words = " ".join(str(value)[:10_000].split())
+    said = str(value)[:10_000]
+    words = " ".join(said.split()) or said  # spaces alone are shown too
     text = "".join(one if one.isprintable() and ord(one) in _drawable() else _escaped(one) for one in words)
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"

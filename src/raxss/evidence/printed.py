@@ -122,7 +122,7 @@ def _first_page(
     if len(ranked) == 1:
         _draw_answer(page, _draw_heading(page, top, "The answer"), ranked[0], findings.classes)
         return page, 1
-    top = _draw_heading(page, top, f"Channels by probability of {plain(class_, 30)}")
+    top = _draw_heading(page, top, f"Channels by probability of {plain(class_, 20)}")
     room = int((HEIGHT - BOTTOM - top - 0.3) / ROW)
     _draw_table(page, top, ranked[:room], 0, findings, class_)
     return page, min(room, len(ranked))
