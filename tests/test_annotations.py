@@ -76,11 +76,33 @@ def test_marks_survive_a_file(tmp_path, suffix):
 def test_channels_take_the_names_that_the_recording_has():
     evidence = channels_of("a", 2)
     names = ["EKG", "POL C1", "POL C0"]
-    marks = mne_annotations(evidence, ch_names=names)
-    raw_of(names).set_annotations(marks)
-    assert {one for channels in marks.ch_names for one in channels} == {"POL C0", "POL C1"}
-    with pytest.raises(DataError, match=r"1 of 2 channels have no certain partner in ch_names: 'C1'"):
-        mne_annotations(evidence, ch_names=["C0", "X"])
+    raw = raw_of(names)
+    raw.set_annotations(mne_annotations(evidence, raw=raw))
+    assert placed(raw) == expected(evidence, ["POL C0", "POL C1"])
+    with pytest.raises(DataError, match=r"1 of 2 channels have no certain partner in raw.ch_names: 'C1'"):
+        mne_annotations(evidence, raw=raw_of(["C0", "X"]))
+
+
+@pytest.mark.parametrize(("date", "first_sample"), [(None, 0), (DATE, 0), (DATE, 60)])
+def test_marks_can_be_added_to_those_that_a_recording_has(date, first_sample):
+    evidence = channels_of("a", 3)
+    raw = raw_of(date=date, first_sample=first_sample)
+    raw.set_annotations(mne.Annotations([1.5], [0.5], ["nurse"], ch_names=[("C1",)]))
+    raw.set_annotations(raw.annotations + mne_annotations(evidence, raw=raw))
+    assert placed(raw) == sorted([*expected(evidence), (1.5, 0.5, ("C1",), "nurse")])
+
+
+def test_a_real_recording_takes_marks_by_the_names_of_its_table(shared_data):
+    """channels.tsv says G1, the EDF header POL G1."""
+    from raxss.recordings.bids import read_bids
+
+    root = shared_data / "ds003029-pt01"
+    chosen = read_bids(root, only_labelled=False)[:3]
+    evidence = [explained(k, name=one.name, origin=one.origin) for k, one in enumerate(chosen)]
+    raw = mne.io.read_raw_edf(next(root.rglob("*_ieeg.edf")), verbose="ERROR")
+    raw.set_annotations(raw.annotations + mne_annotations(evidence, raw=raw, n_windows=2), verbose="ERROR")
+    marked = {one["ch_names"] for one in raw.annotations if one["description"].startswith("raxss/")}
+    assert marked == {(f"POL {one.origin['channel']}",) for one in chosen}
 
 
 def test_a_series_of_no_single_channel_marks_all():

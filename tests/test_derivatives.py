@@ -304,6 +304,19 @@ def test_a_recording_whose_writing_fails_leaves_nothing(truth, classifier, writt
     assert errors_of(root) == []
 
 
+def test_a_recording_that_cannot_be_read_is_told_and_the_others_are_written(truth, model, tmp_path):
+    raw = shutil.copytree(truth.root, tmp_path / "raw", ignore=shutil.ignore_patterns("derivatives"))
+    file = next(raw.rglob("*run-02_ieeg.edf"))
+    file.write_bytes(file.read_bytes()[:300])
+    root = raw / "derivatives" / "raxss"
+    with pytest.warns(RAxSSWarning, match=r"run-02 is left out"):
+        told = raxss("explain", model, raw, "--bids-derivatives", root, "--device", "cpu")
+    assert "The derivatives of 3 recordings are in" in told
+    assert "1 could not be read, as told above" in told
+    assert errors_of(root) == []
+    assert not list(root.rglob(f"{file.stem.removesuffix('_ieeg')}_desc*"))
+
+
 def findings_of(evidence):
     done = []
     for _ in watched(evidence, done.append):

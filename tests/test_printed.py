@@ -309,6 +309,11 @@ write_pdf(a_few(), {str(tmp_path / "c.pdf")!r}, model=ABOUT)
     assert (tmp_path / "c.pdf").read_bytes() == content
 
 
+def test_printing_leaves_pyplot_alone():
+    code = "import sys, raxss.evidence.printed; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_a_pdf_that_fails_leaves_the_old_one(found, tmp_path, monkeypatch):
     (tmp_path / "a.pdf").write_bytes(b"old")
     monkeypatch.setattr("raxss.evidence.printed.channel_page", lambda *_, **__: 1 / 0)

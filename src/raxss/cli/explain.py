@@ -112,7 +112,10 @@ def explain(
         for one in passed_on(classifier, series, tell, rank_by):
             del one  # or it would be held while the next is computed
     if derivatives is not None:
-        print(f"The derivatives of {len(derivatives.runs)} recordings are in {bids_derivatives}")
+        n_there = sum(map(derivatives.is_there, derivatives.runs))
+        missing = len(derivatives.runs) - n_there
+        left_out = f"; {missing} could not be read, as told above" if missing else ""
+        print(f"The derivatives of {n_there} recordings are in {bids_derivatives}{left_out}")
 
 
 def write_out(
@@ -197,8 +200,7 @@ def opened_derivatives(
     from raxss.storage import check_writable
 
     source, recordings = find_source(inputs)
-    check_writable(root)
-    return open_derivatives(
+    opened = open_derivatives(
         root,
         source,
         model=about,
@@ -207,6 +209,8 @@ def opened_derivatives(
         class_=rank_by,
         overwrite=overwrite,
     )
+    check_writable(root)
+    return opened
 
 
 def series_of_runs(

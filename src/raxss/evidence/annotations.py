@@ -2,7 +2,7 @@
 
     SeriesEvidence of one or several channels -> mne.Annotations: one a window, on its channel
 
-`raw.set_annotations(raw.annotations + these)` shows them beside the signal, and MNE writes them to FIF or EDF.
+`raw.set_annotations(these)` shows them beside the signal, and MNE writes them to FIF or EDF.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def mne_annotations(
     *,
     n_windows: int = N_WINDOWS,
     class_: Any = None,
-    ch_names: Sequence[str] | None = None,
+    raw: Any = None,
 ) -> Any:
     """The strongest windows as ``mne.Annotations``, such as ``raxss/soz p=0.93 rank 1``.
 
@@ -36,14 +36,15 @@ def mne_annotations(
         Of each channel; those that add most and do not overlap.
     class_
         The class that windows speak for; by default the predicted one of each channel.
-    ch_names
-        The names that the ``Raw`` has (``raw.ch_names``), where they may be spelt otherwise: ``POL G1`` for ``G1``.
+    raw
+        The ``mne.io.Raw`` that they are for. Channels then take the names that it has (``POL G1`` for ``G1``), and
+        times its date, so that they can be added to its own: ``raw.set_annotations(raw.annotations + these)``.
 
     Returns
     -------
-    Annotations without ``orig_time``: onsets count from the first sample of the recording, which is what
-    ``raw.set_annotations`` takes them for, whether or not the recording has a date, and also where its first sample
-    has a number other than 0. A series of several variates marks all channels.
+    Without ``raw``, annotations without ``orig_time``: onsets count from the first sample of the recording, which
+    is what ``raw.set_annotations`` takes them for, whether or not the recording has a date, and also where its
+    first sample has a number other than 0. A series of several variates marks all channels.
 
     Examples
     --------
@@ -71,28 +72,32 @@ def mne_annotations(
     from raxss.evidence.trail import SeriesEvidence
 
     several = [evidence] if isinstance(evidence, SeriesEvidence) else list(evidence)
+    date = None if raw is None else raw.info["meas_date"]
+    start = (
+        0.0 if date is None else raw.first_time
+    )  # MNE counts from its date, which may be before the first sample
     onsets, durations, descriptions, channels = [], [], [], []
-    for one, channel in zip(several, _channels(several, ch_names), strict=True):
+    for one, channel in zip(several, _channels(several, raw), strict=True):
         name = plain(one.class_named(class_), 40)
         for row in strongest_apart(one, n_windows, class_).to_dict("records"):
-            onsets.append(row["start_s"])
+            onsets.append(start + row["start_s"])
             durations.append(row["end_s"] - row["start_s"])
             descriptions.append(f"raxss/{name} p={row['probability']:.2f} rank {row['rank']}")
             channels.append(channel)
-    return Annotations(onsets, durations, descriptions, orig_time=None, ch_names=channels or None)
+    return Annotations(onsets, durations, descriptions, orig_time=date, ch_names=channels or None)
 
 
-def _channels(evidence: Sequence[SeriesEvidence], ch_names: Sequence[str] | None) -> list[tuple[str, ...]]:
+def _channels(evidence: Sequence[SeriesEvidence], raw: Any) -> list[tuple[str, ...]]:
     """The channel of each series as the recording spells it; none, which is all, where a series has several."""
     own = ["" if one.series is None else one.series.origin.get("channel", "") for one in evidence]
-    if ch_names is None:
+    if raw is None:
         return [(name,) if name else () for name in own]
     told = list(dict.fromkeys(name for name in own if name))  # stretches of one channel share its name
-    places = dict(zip(told, match_channels(told, ch_names), strict=True))
+    places = dict(zip(told, match_channels(told, raw.ch_names), strict=True))
     if lost := [name for name, place in places.items() if place is None]:
         raise DataError(
-            f"{len(lost)} of {len(told)} channels have no certain partner in ch_names: "
-            f"{listed(map(shown, lost), 5)}. Give the names of the recording that was explained."
+            f"{len(lost)} of {len(told)} channels have no certain partner in raw.ch_names: "
+            f"{listed(map(shown, lost), 5)}. Give the recording that was explained."
         )
     at = {name: place for name, place in places.items() if place is not None}
-    return [(ch_names[at[name]],) if name else () for name in own]
+    return [(raw.ch_names[at[name]],) if name else () for name in own]

@@ -13,7 +13,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
-from matplotlib.ft2font import LoadFlags
 from matplotlib.text import Annotation, Text
 from matplotlib.ticker import MaxNLocator
 
@@ -71,7 +70,7 @@ def fitted(text: str, size: float, room: float) -> float:
     """
     font = get_font(findfont(FONT))
     font.set_size(size, 72)
-    font.set_text(text, 0.0, flags=LoadFlags.NO_HINTING)
+    font.set_text(text)
     wide = font.get_width_height()[0] / 64 / 72
     return size if wide <= room else size * room / wide
 

@@ -165,11 +165,11 @@ class SeriesEvidence:
         with whole_file(folder / "neighbors.parquet") as temporary:
             write_parquet(temporary, self.list_columns(top))
 
-    def to_mne_annotations(self, *, n_windows: int = 10, class_: Any = None) -> Any:
+    def to_mne_annotations(self, *, n_windows: int = 10, class_: Any = None, raw: Any = None) -> Any:
         """The strongest windows as ``mne.Annotations``: see `raxss.evidence.mne_annotations`, also for several."""
         from raxss.evidence.annotations import mne_annotations
 
-        return mne_annotations(self, n_windows=n_windows, class_=class_)
+        return mne_annotations(self, n_windows=n_windows, class_=class_, raw=raw)
 
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
         """The columns of `neighbors`, some windows at a time; ``top`` as in `to_json`."""
