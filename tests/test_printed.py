@@ -102,7 +102,7 @@ def shown_boxes(page):
 
 @pytest.fixture(scope="module")
 def found():
-    return findings_of(channels_of("sub-01_run-01", 40))
+    return findings_of(channels_of("sub-01_run-01", 40), n_best=3)
 
 
 def a_few():
@@ -142,7 +142,7 @@ def test_every_channel_is_listed_once_by_rank_with_its_probability(found, pages)
 
 
 def test_the_best_channels_have_a_page_with_reasons(found, pages):
-    assert len(pages) == 2 + 6
+    assert len(pages) == 2 + 3
     for rank, (page, evidence) in enumerate(zip(pages[2:], found.best, strict=True), start=1):
         said = words(page)
         assert f"{rank}.  {found.ranked()[rank - 1].channel}" in said
@@ -192,15 +192,15 @@ def test_a_recording_of_one_channel_is_told_by_class():
     assert "rank 1 of" not in words(second)
 
 
-def test_every_kind_of_series_can_be_printed(tmp_path):
+def test_every_kind_of_series_can_be_printed():
     rng = np.random.default_rng(0)
     gap = rng.normal(size=400)
     gap[100:150] = np.nan
-    for place, samples in enumerate(
-        (np.zeros(400), gap, rng.normal(size=(3, 400)), rng.normal(size=30), rng.normal(size=45))
-    ):
-        write_pdf(findings_of([explained(place, samples=samples)]), tmp_path / f"{place}.pdf", model={})
-        assert (tmp_path / f"{place}.pdf").read_bytes().startswith(b"%PDF")
+    kinds = (np.zeros(400), gap, rng.normal(size=(3, 400)), rng.normal(size=30), rng.normal(size=45))
+    for place, samples in enumerate(kinds):
+        first, second = drawn(findings_of([explained(place, samples=samples)]), {})
+        assert "not known" in words(first)  # nothing was told of the model
+        assert "How the windows add up" in words(second)
 
 
 def test_warnings_are_on_the_first_page_once_for_all_channels_that_have_them():
@@ -210,7 +210,7 @@ def test_warnings_are_on_the_first_page_once_for_all_channels_that_have_them():
         explained(k, samples=flat, name=f"r:C{k}", origin={"recording": "r", "channel": f"C{k}"})
         for k in range(3)
     ]
-    said = words(drawn(findings_of(evidence))[0])
+    said = words(drawn(findings_of(evidence, n_best=0))[0])
     assert "windows are flat" in said
     assert said.count("windows are flat") == 1
     assert "(all channels)" in said.replace("\n", " ")
@@ -303,15 +303,11 @@ def test_the_same_findings_give_the_same_bytes_whoever_prints_and_when(tmp_path)
 import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})
 from test_printed import ABOUT, a_few, write_pdf
 write_pdf(a_few(), {str(tmp_path / "c.pdf")!r}, model=ABOUT)
+sys.exit("matplotlib.pyplot" in sys.modules)  # nobody's global state is touched
 """
     environment = os.environ | {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
     subprocess.run([sys.executable, "-c", script], env=environment, check=True)
     assert (tmp_path / "c.pdf").read_bytes() == content
-
-
-def test_printing_leaves_pyplot_alone():
-    code = "import sys, raxss.evidence.printed; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_pdf_that_fails_leaves_the_old_one(found, tmp_path, monkeypatch):
