@@ -1,6 +1,7 @@
 """Work that is shared out comes back as if it had been done one by one."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from raxss import __version__
 from raxss.engines import Failure, each_result
 from raxss.engines.local import _interrupts_held
 from raxss.engines.on_ray import QUIET
-from raxss.engines.outcome import Surroundings, attempt, thread_settings
+from raxss.engines.outcome import Surroundings, attempt, failure_of, thread_settings
 from raxss.errors import ConfigError, MissingExtraError, OutputError
 from toys import hears_ctrl_c
 
@@ -148,7 +149,8 @@ def test_what_raises_is_a_failure_is_not_run_again_and_harms_no_other(tmp_path, 
     found = dict(each_result(raises, [(tmp_path, item) for item in range(4)], n_workers=n_workers))
     assert (found[0], found[3]) == (0, 3)
     assert (found[1].kind, found[1].message) == ("KeyError", "'no item 1'")
-    assert "in raises" in found[1].details
+    assert re.search(r"^test_engines:\d+ in raises$", found[1].details, re.MULTILINE)
+    assert ".py" not in found[1].details  # where in the code, and nothing of whose disk it is on
     assert str(found[2]) == "SystemExit: enough"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["0-0", "1-0", "2-0", "3-0"]
 
@@ -177,6 +179,48 @@ def test_what_cannot_be_sent_is_a_failure_at_once():
     for position in (1, 2):
         assert "un-serialize" in found[position].message
         assert "no number" in found[position].details
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("[x] '/home/Ann Lee/night.edf' is short", "[x] 'night.edf' is short"),
+        ('no "C:\\\\Users\\\\Ann\\\\a.edf"', 'no "a.edf"'),
+        ("cannot open /data/Ann Lee/night.edf", "cannot open night.edf"),
+        (
+            "see https://example.org/a/b and 3/4 of it, or ./x",
+            "see https://example.org/a/b and 3/4 of it, or ./x",
+        ),
+        ("a / b / c", "a / b / c"),
+    ],
+)
+def test_what_a_failure_says_has_no_folders(said, kept):
+    assert failure_of(ValueError(said)).message == kept
+
+
+def test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause():
+    def inner():
+        raise KeyError("/home/Ann Lee/x")
+
+    def outer():
+        try:
+            inner()
+        except KeyError as error:
+            raise ValueError("no") from error
+
+    try:
+        outer()
+    except ValueError as error:
+        told = [re.sub(r":\d+", "", line) for line in failure_of(error).details.splitlines()]
+    here = "test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause"
+    assert told == [
+        "test_engines in outer",
+        "test_engines in inner",
+        "KeyError: 'x'",
+        f"test_engines in {here}",
+        "test_engines in outer",
+        "ValueError: no",
+    ]
 
 
 # Surroundings -------------------------------------------------------------------------------------------------

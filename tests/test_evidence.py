@@ -439,6 +439,24 @@ def test_json_is_valid_and_complete(tmp_path):
     assert all(row["weight_without"] is None for row in found["neighbors"])
 
 
+def test_the_json_of_a_long_series_has_the_strongest_windows_and_says_where_the_others_are(tmp_path):
+    evidence = explain(noise(26_000), n_neighbors=3)
+    n = len(evidence.windows)
+    assert n > 5000
+    place = evidence.save(tmp_path, top=20, formats=["json", "parquet"])
+    found = json.loads((place / "evidence.json").read_text())
+    kept = [row["window"] for row in found["windows"]]
+    assert set(evidence.windows.nlargest(20, "weight")["window"]) <= set(kept)
+    assert found["windows_left_out"] == {"n_windows": n - len(kept), "all_are_in": "windows.parquet"}
+    assert len(kept) <= 22
+    assert {row["window"] for row in found["neighbors"]} == set(kept)
+    assert (place / "evidence.json").stat().st_size < 100_000
+    assert len(SeriesEvidence.load(place).windows) == n  # nothing is lost
+    alone = evidence.save(tmp_path / "json", top=20, formats=["json"])  # no Parquet to point to
+    assert len(json.loads((alone / "evidence.json").read_text())["windows"]) == n
+    assert len(json.loads(evidence.to_json(top=None))["windows"]) == n
+
+
 def test_settings_of_any_kind_can_be_written():
     evidence = explain(noise())
     extra = {

@@ -17,9 +17,10 @@ from scipy.signal import butter, iirnotch, sosfilt, sosfilt_zi, tf2sos
 from pages import FACTS, evidence_of, needed, recording, signal
 from raxss import RAxSSClassifier, Series
 from raxss.aggregation import aggregate
-from raxss.errors import DataError
+from raxss.errors import ConfigError, DataError
 from raxss.evidence import Report, report_of
-from raxss.evidence.report.contents import N_TOP, plain_text, recording_of, report_contents
+from raxss.evidence.findings import recording_of
+from raxss.evidence.report.contents import N_TOP, plain_text, report_contents
 from raxss.evidence.report.electrodes import electrodes
 from raxss.evidence.report.page import contents_of, page_of
 from raxss.evidence.report.signals import (
@@ -152,9 +153,7 @@ def test_channels_open_ranked_by_the_class_that_is_rare_in_training():
     assert report_contents(evidence, model=turned)["focus"] == 0
     assert report_contents(evidence)["focus"] == 1
     assert report_contents(evidence, positive="other")["focus"] == 0
-    with pytest.raises(
-        DataError, match="'sozz' is not a class of this model; its classes are 'other', 'soz'"
-    ):
+    with pytest.raises(ConfigError, match="'sozz' is not a class of this model; did you mean 'soz'"):
         report_contents(evidence, positive="sozz")
     alone = evidence[0]
     assert report_contents([alone])["focus"] == alone.classes.index(alone.predicted)

@@ -4,11 +4,15 @@ Words that occur nowhere else are planted in every text field that the formats h
 read, learnt from, scored and explained, whole and damaged, and everything that came out is searched for them.
 """
 
+import contextlib
+import functools
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 
 import matplotlib
 import numpy as np
@@ -25,7 +29,7 @@ import json, sys, traceback
 from raxss.cli import main
 for arguments in json.loads(sys.stdin.read()):
     sys.argv = ["raxss", *arguments]
-    print("$", *arguments, flush=True)
+    print("$", arguments[0], flush=True)  # not what it is given: folders of inputs have canaries in their names
     try:
         main()
     except SystemExit as end:
@@ -37,6 +41,36 @@ for arguments in json.loads(sys.stdin.read()):
             read_recording(arguments[2])
     except Exception:
         traceback.print_exc()
+from raxss import RAxSSClassifier
+from raxss.evidence import mne_annotations
+from raxss.recordings.files import read_recording
+evidence = RAxSSClassifier.from_pretrained("out/model", device="cpu").explain(list(read_recording("rec/r0.edf")))
+mne_annotations(evidence).save("out/marks.csv")
+"""
+BREAKS = """
+import os
+from torch import nn
+from raxss.backbones import register_backbone
+
+@register_backbone("breaks")
+class Breaks(nn.Module):
+    def __init__(self, n_variates, window_length, n_outputs):
+        super().__init__()
+        raise RuntimeError(f"cannot read {os.path.abspath(__file__)}")
+"""
+STUDY = """
+name = "A study that fails"
+systems = ["broken", "all-positive"]
+seeds = [1]
+extensions = ["breaks.py"]
+[dataset]
+data = "../out/prep"
+[windows]
+window_length = 32
+stride = 8
+[system.broken]
+base = "sss"
+backbone = "breaks"
 """
 
 
@@ -49,17 +83,17 @@ def words():
     return words
 
 
-def waves(n_channels, n_samples=240):
+def waves(n_channels, n_samples=240, seed=1):
     """Slow and fast oscillations in turn, as stored integers."""
-    time, rng = np.arange(n_samples), np.random.default_rng(1)
+    time, rng = np.arange(n_samples), np.random.default_rng(seed)
     speeds = [(0.15, 0.5)[place % 2] for place in range(n_channels)]
     noise = rng.normal(scale=50, size=(n_channels, n_samples))
     return np.array([300 * np.sin(time * speed) for speed in speeds] + noise).astype(int)
 
 
-def with_canaries_in_edf(path, words):
+def with_canaries_in_edf(path, words, seed=1):
     """Patient, recording, date, reserved, transducer, prefilter and annotations of EDF or BDF."""
-    data = waves(2).reshape(2, 24, 10)
+    data = waves(2, seed=seed).reshape(2, 24, 10)
     signals = [{"label": f"C{place}", "digital": rows} for place, rows in enumerate(data)]
     write_edf(path, signals, kind=f"{path.suffix[1:].upper()}+C", onsets=range(24))
     content, n_signals = bytearray(path.read_bytes()), 3
@@ -114,6 +148,42 @@ def with_canaries_in_wfdb(path, words):
     return header
 
 
+def bids_with_canaries(root, words):
+    """Four patients in a tree whose every table, sidecar and parent folder says who somebody is."""
+    root.mkdir(parents=True)
+    about = {"Name": words[5], "BIDSVersion": "1.8.0", "Authors": [words[6]], "Acknowledgements": words[7]}
+    (root / "dataset_description.json").write_text(json.dumps(about))
+    (root / "README").write_text(f"Recordings of {words[8]}\n")
+    lines = ["participant_id\tname\tbirth_date\tsite"]
+    for number in range(1, 5):
+        patient = f"sub-0{number}"
+        lines.append(f"{patient}\t{words[9]} {words[10]}\t1951-05-02\tA")
+        folder = root / patient / "ieeg"
+        folder.mkdir(parents=True)
+        base = f"{patient}_task-rest"
+        with_canaries_in_edf(folder / f"{base}_ieeg.edf", words, seed=number)
+        rows = [
+            f"C{place}\tECOG\tuV\tn/a\tn/a\tgood\t{1 - place}\t{words[11]}\t{words[12]}\t{words[13]}"
+            for place in (0, 1)
+        ]
+        head = (
+            "name\ttype\tunits\tlow_cutoff\thigh_cutoff\tstatus\tsoz\tstatus_description\tdescription\tdoctor"
+        )
+        (folder / f"{base}_channels.tsv").write_text("\n".join([head, *rows]) + "\n")
+        (folder / f"{base}_events.tsv").write_text(f"onset\tduration\ttrial_type\n1.0\t0.0\t{words[14]}\n")
+        sidecar = {
+            "TaskName": "rest",
+            "SamplingFrequency": 10,
+            "InstitutionName": words[15],
+            "Name": words[16],
+        }
+        (folder / f"{base}_ieeg.json").write_text(json.dumps(sidecar))
+        scans = f"filename\tacq_time\toriginal\nieeg/{base}_ieeg.edf\t1993-05-17T10:11:12\t{words[17]}.edf\n"
+        (root / patient / f"{patient}_scans.tsv").write_text(scans)
+    (root / "participants.tsv").write_text("\n".join(lines) + "\n")
+    return root
+
+
 def damaged(path, number):
     """A copy that is cut off, or whose fields slipped by some bytes, or that has text where numbers belong."""
     content, copy = path.read_bytes(), path.with_name(f"bad{number}-{path.stem}{path.suffix}")
@@ -164,6 +234,29 @@ def run(tmp_path_factory, words):
         ["explain", "out/model", whole[0], "--out", "out/why", "--device", "cpu"],
         *(["predict", "out/model", one, "--out", f"out/{number}.csv"] for number, one in enumerate(bad[::3])),
     ]
+    tree = f"rec/{words[18]}/bids"
+    bids_with_canaries(folder / tree, words)
+    hidden = folder / words[19]  # a study, and what it loads, lie in a folder that names somebody
+    hidden.mkdir()
+    (hidden / "breaks.py").write_text(BREAKS)
+    (hidden / "study.toml").write_text(STUDY)
+    model, cpu = "out/model2", ["--device", "cpu"]
+    commands += [
+        ["prepare", tree, "--out", "out/prep"],
+        ["fit", "out/prep", "--out", model, *FAST],
+        ["predict", model, tree, "--out", "out/b.csv", *cpu],
+        ["explain", model, tree, "--out", "out/bwhy", "--pdf", "--bids-derivatives", "out/dv", *cpu],
+        [
+            "explain",
+            model,
+            f"{tree}/sub-01/ieeg/sub-01_task-rest_ieeg.edf",
+            "--bids-derivatives",
+            "out/dv2",
+            *cpu,
+        ],
+        ["explain", model, whole[0], "--bids-derivatives", "out/dv3", *cpu],
+        ["table", f"{words[19]}/study.toml", "--out", "out/table", *cpu],
+    ]
     environment = os.environ | {
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "scratch"),
@@ -194,6 +287,26 @@ def outputs(folder):
     ]
 
 
+def text_of_pdf(content):
+    """The letters that a PDF of matplotlib draws, line by line."""
+    lines = []
+    for part in re.findall(rb"stream\r?\n(.*?)endstream", content, flags=re.DOTALL):
+        with contextlib.suppress(zlib.error):
+            for array in re.findall(
+                rb"\[(.*?)\]\s*TJ", zlib.decompress(part.rstrip(b"\r\n")), flags=re.DOTALL
+            ):
+                letters = re.findall(rb"\(((?:\\.|[^\\)])*)\)", array, flags=re.DOTALL)
+                lines.append(b"".join(letters).replace(b"\x00", b""))
+    return b"\n".join(lines)
+
+
+@functools.cache
+def read(file):
+    """A file's bytes, and of a PDF its text too."""
+    content = file.read_bytes()
+    return content + text_of_pdf(content) if file.suffix == ".pdf" else content
+
+
 def spellings(word):
     """A word as text and as other encodings write it."""
     return [word.encode(), word.encode("utf-16-le"), word.upper().encode()]
@@ -207,16 +320,25 @@ def test_the_run_did_all_that_it_was_to_do(run, words):
     assert codes[4:8] == ["exit 0"] * 4, done.stdout + done.stderr
     assert "refused" in done.stdout
     assert "RecordingError" in done.stderr
+    assert codes[-7:] == ["exit 0"] * 5 + ["exit 1"] * 2, done.stdout + done.stderr
+    assert "is not a recording of a BIDS tree" in done.stderr
     written = {file.relative_to(folder).parts[:2] for file in outputs(folder)}
     assert {("out", "model"), ("out", "p.csv"), ("out", "q.parquet"), ("out", "why")} <= written
-    content = b"".join(file.read_bytes() for file in (folder / "rec").iterdir())
+    assert {("out", name) for name in ("bwhy", "dv", "dv2", "table", "marks.csv")} <= written
+    (error,) = (folder / "out" / "table").rglob("*.error.json")
+    assert "cannot read breaks.py" in error.read_text()
+    pages = sorted((folder / "out" / "bwhy").glob("*/report.pdf"))
+    assert len(pages) == 4
+    assert b"sub-01_task-rest" in text_of_pdf(pages[0].read_bytes())  # so that a canary would be found
+    assert b"raxss/" in (folder / "out" / "marks.csv").read_bytes()
+    content = b"".join(file.read_bytes() for file in (folder / "rec").rglob("*") if file.is_file())
     assert all(word.encode() in content for word in words)  # they were there to be found
 
 
 def test_no_canary_is_printed_or_logged(run, words):
     _, done, _ = run
     said = (done.stdout + done.stderr).lower()
-    dates = {"02-may-1951", "17-may-1993", "17.05.93", "17/05/1993", "10:11:12"}
+    dates = {"02-may-1951", "17-may-1993", "17.05.93", "17/05/1993", "10:11:12", "1951-05-02", "1993-05-17"}
     fragments = dates | {word[start : start + 5] for word in words for start in (0, 1)}
     found = [
         (word, said[max(said.index(word) - 200, 0) :][:300]) for word in sorted(fragments) if word in said
@@ -227,13 +349,14 @@ def test_no_canary_is_printed_or_logged(run, words):
 def test_no_canary_and_no_path_is_written(run, words):
     folder, _, _ = run
     forbidden = [spelled for word in words for spelled in spellings(word)]
-    forbidden += [b"02-MAY-1951", b"17-MAY-1993", b"17.05.93", str(folder).encode()]
+    forbidden += [b"02-MAY-1951", b"17-MAY-1993", b"17.05.93", b"1951-05-02", b"1993-05-17"]
+    forbidden += [str(folder).encode()]
     files = outputs(folder)
     assert len(files) > 8
     found = [
         (file.relative_to(folder), word)
         for file, word in itertools.product(files, forbidden)
-        if word in file.read_bytes()
+        if word in read(file)
     ]
     assert found == []
 

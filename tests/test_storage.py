@@ -35,6 +35,59 @@ def write_and_fail(place, error):
         raise error
 
 
+# Several files ------------------------------------------------------------------------------------------------
+
+FILL = """
+import os, signal, sys
+from pathlib import Path
+from raxss import storage
+calls = int(sys.argv[2])
+def dying(function):
+    def counted(*arguments, **options):
+        global calls
+        calls -= 1
+        if calls < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return counted
+for name in ("mkdir", "rename", "replace", "fsync", "rmdir", "unlink"):
+    setattr(os, name, dying(getattr(os, name)))
+with storage.whole_files(sys.argv[1], "run-1") as place:
+    for file in ("sub-01/a.tsv", "sub-01/a.json", "top.json"):
+        (place / file).parent.mkdir(exist_ok=True)
+        (place / file).write_text("new")
+"""
+
+
+def test_files_that_belong_together_appear_together_wherever_a_run_is_killed(tmp_path):
+    """Killed before every call that changes the disk; after it, and after the next run has looked."""
+    seen = set()
+    for n_calls in range(60):
+        root = tmp_path / str(n_calls)
+        (root / "sub-01").mkdir(parents=True)
+        for file in ("sub-01/a.tsv", "sub-01/a.json", "top.json", "sub-01/other.tsv"):
+            (root / file).write_text("old")
+        done = subprocess.run([sys.executable, "-c", FILL, root, str(n_calls)], check=False)
+        storage.finish_files(root)
+        texts = {(root / file).read_text() for file in ("sub-01/a.tsv", "sub-01/a.json", "top.json")}
+        assert len(texts) == 1, n_calls
+        assert (root / "sub-01" / "other.tsv").read_text() == "old"
+        assert not list(root.glob(".*.ready"))
+        seen |= texts
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0
+    assert n_calls > 8
+    assert seen == {"old", "new"}
+    assert names(root) == ["sub-01", "top.json"]
+
+
+def test_files_whose_making_fails_do_not_appear(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail(storage.whole_files(tmp_path, "x"), ZeroDivisionError())
+    assert names(tmp_path) == []
+
+
 # One file -----------------------------------------------------------------------------------------------------
 
 

@@ -188,6 +188,9 @@ def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeyp
     kept = json.loads(error.read_text())
     assert (kept["system"], kept["seed"], kept["type"]) == ("sss-linear", 2, "ConfigError")
     assert "the seed of this test" in kept["message"]
+    assert any(one.startswith("raxss.study.cells:") for one in kept["frames"])
+    assert str(tmp_path) not in error.read_text()
+    assert ".py" not in error.read_text()  # no files of whoever ran it
     assert len(cells_in(out)) == 5
     failed = [row for row in rows_in(out) if row["error"]]
     assert [(row["system"], row["seed"]) for row in failed] == [("sss-linear", "2")]

@@ -21,6 +21,7 @@ Each message names the thing, what was found, what was needed and what to do.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,24 @@ def shown(path: Path | str) -> str:
     """
     name = path if isinstance(path, str) else path.name or str(path)
     return repr(name if len(name) <= 100 else f"{name[:40]}...{name[-10:]}")
+
+
+def without_folders(text: str) -> str:
+    """A message without the folders of any absolute path in it, for what is kept and may be shown to others.
+
+    A path in quotes ends with them; one without ends at the last stroke of its line, because names of folders may
+    hold spaces. Web addresses stay.
+
+    Examples
+    --------
+    >>> without_folders("no file '/home/ann lee/night.edf', see https://example.org/help/")
+    "no file 'night.edf', see https://example.org/help/"
+    >>> without_folders("cannot open /data/Ann Lee/night.edf: damaged")
+    'cannot open night.edf: damaged'
+    """
+    quoted = r"""(['"])(?:[A-Za-z]:)?[\\/][^'"\n]*[\\/]([^'"\n\\/]*)\1"""
+    bare = r"""(?<![\w.:/'"])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?:(?!https?://)[^\n'"])*[\\/]"""
+    return re.sub(bare, "", re.sub(quoted, r"\1\2\1", text))
 
 
 def listed(names: Iterable[str], most: int = 10) -> str:

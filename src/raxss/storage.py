@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARK = ".raxss"  # in every folder that was written whole
+READY = ".ready"  # ends the name of a folder whose files only need to be moved into place
 ADVICE = "Nothing was left half-written. Choose a folder that can be written and has room"
 
 
@@ -128,6 +129,65 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
         raise OutputError(error.errno, told) from error
     finally:
         remove(temporary)
+
+
+@contextmanager
+def whole_files(root: Path | str, name: str) -> Iterator[Path]:
+    """Give a temporary folder to fill; what is in it then takes its places under ``root``, all of it or nothing.
+
+    Several names cannot be exchanged in one step. So the filled folder first gets, in one step, a name that says it
+    is ready, and is emptied then: where a process dies in between, the next call, or `finish_files`, goes on.
+
+    Parameters
+    ----------
+    name
+        Of what belongs together; the same again replaces it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> with whole_files(root, "run-1") as temporary:
+    ...     (temporary / "sub-01").mkdir()
+    ...     for suffix in ("tsv", "json"):
+    ...         _ = (temporary / "sub-01" / f"run-1.{suffix}").write_text("all of it")
+    >>> sorted(file.name for file in root.rglob("*"))
+    ['run-1.json', 'run-1.tsv', 'sub-01']
+    """
+    root = make_folder(_absolute(root))
+    finish_files(root)
+    temporary = _place_beside(root / name)
+    try:
+        with named_output(root / name):
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.rglob("*"):
+                flush(file)
+            flush(temporary)
+            ready = root / f".{name}{READY}"
+            os.rename(temporary, ready)
+            flush(root)
+            _empty_into(ready, root)
+    finally:
+        remove(temporary)
+
+
+def finish_files(root: Path | str) -> None:
+    """Do what a process that died in `whole_files` left to do."""
+    for ready in sorted(Path(root).glob(f".*{READY}")):
+        with named_output(ready):
+            _empty_into(ready, Path(root))
+
+
+def _empty_into(ready: Path, root: Path) -> None:
+    for file in sorted(ready.rglob("*")):
+        if file.is_file():
+            place = root / file.relative_to(ready)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # another process may be finishing this too
+                os.replace(file, place)
+            flush(place.parent)
+    remove(ready)
 
 
 def refuse_existing(path: Path | str, *, overwrite: bool) -> None:

@@ -1,11 +1,9 @@
-"""``raxss explain MODEL INPUT... --out FOLDER``, or ``--out REPORT.html``"""
+"""``raxss explain MODEL INPUT... --out FOLDER``, or ``--out REPORT.html``, or ``--bids-derivatives ROOT``"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +12,11 @@ import typer
 from raxss.cli.predict import Bank, BankSize, Device, Inputs, Model, Overwrite, opened_model, series_for
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Collection
 
-    from raxss.evidence import SeriesEvidence
-    from raxss.recordings.series import Series, SeriesCollection
+    from raxss.estimator import RAxSSClassifier
+    from raxss.evidence.derivatives import Derivatives
+    from raxss.recordings.series import SeriesCollection
 
 
 class Format(StrEnum):
@@ -31,7 +30,7 @@ class Format(StrEnum):
 
 
 Out = Annotated[
-    Path,
+    Path | None,
     typer.Option(
         "--out",
         help="Folder to write, with one folder a recording in it; or a name that ends in .html, for the report of "
@@ -45,8 +44,8 @@ Formats = Annotated[
 Positive = Annotated[
     str | None,
     typer.Option(
-        help="Class by whose probability the report ranks channels when it opens; the one with the fewest training "
-        "series otherwise."
+        help="Class by whose probability channels are ranked; the one with the fewest training series otherwise. "
+        "The page of a report can rank by any."
     ),
 ]
 OneTable = Annotated[
@@ -57,113 +56,184 @@ OneTable = Annotated[
         "'series': for recordings of many channels.",
     ),
 ]
+Pdf = Annotated[
+    bool,
+    typer.Option(
+        "--pdf", help="Also write one PDF a recording beside its report: A4 pages, to be printed and read."
+    ),
+]
+DerivativesRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--bids-derivatives",
+        help="Write channels.tsv (probability, rank), events.tsv (strongest windows) and their sidecars into this "
+        "BIDS derivative dataset, such as BIDS/derivatives/raxss. For BIDS roots and recordings inside them.",
+    ),
+]
 
 
 def explain(
     model: Model,
     inputs: Inputs,
-    out: Out,
+    out: Out = None,
     device: Device = "auto",
     top: Top = 50,
     formats: Formats = None,
     positive: Positive = None,
     one_table: OneTable = False,
+    pdf: Pdf = False,
+    bids_derivatives: DerivativesRoot = None,
     bank: Bank = None,
     bank_size: BankSize = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet and figures."""
-    if one_table and formats:
-        raise typer.BadParameter("--one-table writes Parquet tables; leave --format out")
-    alone = out.suffix.lower() == ".html"
+    """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, PDF, BIDS."""
+    alone = out is not None and out.suffix.lower() == ".html"
+    refuse_contradictions(out, formats, alone, one_table, pdf, bids_derivatives)
+    from raxss.evidence import write_tables
+    from raxss.evidence.findings import by_recording, class_of, told_of_model
+    from raxss.evidence.writing import told, write_recordings, write_report
+    from raxss.model_folder import describe_model
+    from raxss.storage import check_writable, refuse_existing
+
+    pages = out.with_suffix(".pdf") if out is not None and alone and pdf else None
+    for place in (out, pages):
+        if place is not None:
+            refuse_existing(place, overwrite=overwrite)
+            check_writable(place)
+    classifier = opened_model(model, device, bank, bank_size)
+    about = told_of_model(describe_model(classifier))
+    class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
+    derivatives = None
+    if bids_derivatives is None:
+        series = series_for(classifier, inputs)
+    else:
+        derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
+        wanted = list(derivatives.runs) if out is not None else derivatives.missing()
+        if not wanted:
+            print(f"All {len(derivatives.runs)} recordings are in {bids_derivatives} already, by this model.")
+            return
+        series = series_of_runs(classifier, derivatives, wanted)
+
+    recordings = by_recording(series)
+    evidence = classifier.explain_each([one for some in recordings.values() for one in some])
+    tell = [] if derivatives is None else [derivatives.write]
+    if out is None:
+        deque(told(evidence, tell, model=about, positive=class_), maxlen=0)
+    elif alone:
+        name = only_recording(recordings, out)
+        write_report(
+            evidence, out, name=name, model=about, positive=class_, pdf=pages, tell=tell, overwrite=overwrite
+        )
+        print(f"The report of {len(series)} series is {out}: open it in any browser, no network is needed")
+    elif one_table:
+        write_tables(
+            told(evidence, tell, model=about, positive=class_), out, top=top or None, overwrite=overwrite
+        )
+        print(
+            f"The evidence for {len(series)} series is in {out}: summary.parquet first, then windows.parquet"
+        )
+    else:
+        chosen = {one.value for one in formats or Format} | ({"pdf"} if pdf else set())
+        write_recordings(
+            evidence,
+            recordings,
+            out,
+            model=about,
+            formats=chosen,
+            positive=class_,
+            top=top or None,
+            tell=tell,
+            overwrite=overwrite,
+        )
+        print(f"The evidence for {len(series)} series is in {out}: {first_look(chosen)}")
+    if derivatives is not None:
+        print_derivatives(derivatives, bids_derivatives)
+
+
+def refuse_contradictions(
+    out: Path | None,
+    formats: list[Format] | None,
+    alone: bool,
+    one_table: bool,
+    pdf: bool,
+    bids_derivatives: Path | None,
+) -> None:
+    """Options that cannot all be meant."""
+    if one_table and (formats or pdf):
+        raise typer.BadParameter("--one-table writes Parquet tables; leave --format and --pdf out")
     if alone and (one_table or formats):
         raise typer.BadParameter(
             "--out that ends in .html is the report alone; leave --one-table and --format out"
         )
-    from raxss.evidence import report_of, safe_name, write_tables
-    from raxss.model_folder import describe_model
-    from raxss.storage import check_writable, refuse_existing, whole_folder
-
-    refuse_existing(out, overwrite=overwrite)
-    check_writable(out)
-    classifier = opened_model(model, device, bank, bank_size)
-    recordings = by_recording(series_for(classifier, inputs))
-    class_ = named_class(classifier.classes_, positive)
-    if alone:
-        refuse_several(list(recordings), out)
-        ((name, series),) = recordings.items()
-        report = classifier.report(series, name=name, positive=class_)
-        report.save(out, overwrite=overwrite)
-        print(f"The report of {len(series)} series is {out}: open it in any browser, no network is needed")
-        return
-    series = [one for some in recordings.values() for one in some]
-    evidence = classifier.explain_each(series)
-    if one_table:
-        write_tables(evidence, out, top=top or None, overwrite=overwrite)
-        print(
-            f"The evidence for {len(series)} series is in {out}: summary.parquet first, then windows.parquet"
+    if out is None and bids_derivatives is None:
+        raise typer.BadParameter(
+            "say where to write: --out FOLDER or REPORT.html, --bids-derivatives ROOT, or both"
         )
-        return
-    wanted = set(formats or Format)
-    facts = describe_model(classifier)
-    with whole_folder(out, overwrite=overwrite) as folder:
-        for name, some in recordings.items():
-            place = folder / safe_name(some[0].name if len(some) == 1 else name)
-            each = saved(islice(evidence, len(some)), place if len(some) > 1 else folder, top, wanted)
-            if Format.REPORT in wanted:
-                report_of(each, name=name, model=facts, positive=class_).save(place / "report.html")
-            else:
-                deque(each, maxlen=0)
-    print(f"The evidence for {len(series)} series is in {out}: {first_look(wanted)}")
+    if out is None and (pdf or formats or one_table):
+        raise typer.BadParameter(
+            "--pdf, --format and --one-table are about what is written to --out; give one"
+        )
 
 
-def by_recording(series: SeriesCollection) -> dict[str, list[Series]]:
-    """Series of one recording together, in the order in which recordings first appear."""
-    from raxss.evidence.report import recording_of
-
-    found: dict[str, list[Series]] = {}
-    for one in series:
-        found.setdefault(recording_of(one), []).append(one)
-    return found
-
-
-def saved(
-    evidence: Iterator[SeriesEvidence], folder: Path, top: int, wanted: set[Format]
-) -> Iterator[SeriesEvidence]:
-    """Write what is wanted of each series as it passes."""
-    formats = [one.value for one in wanted if one is not Format.REPORT]
-    for one in evidence:
-        if formats:
-            one.save(folder, top=top or None, formats=formats)
-        yield one
-        del one  # or it would be held while the next is computed
-
-
-def named_class(classes: NDArray[Any], name: str | None) -> Any:
-    """The class that reads like this, which the command line knows as text alone."""
-    from raxss.errors import ConfigError, nearest
-
-    if name is None:
-        return None
-    known = {str(one): one for one in classes.tolist()}
-    if name not in known:
-        raise ConfigError(f"--positive {name!r} is not a class of this model{nearest(name, known)}")
-    return known[name]
-
-
-def refuse_several(names: list[str], out: Path) -> None:
+def only_recording(recordings: Collection[str], out: Path) -> str:
     """One file is about one recording."""
     from raxss.errors import DataError, listed
 
-    if len(names) > 1:
+    if len(recordings) != 1:
         raise DataError(
-            f"{out.name!r} takes the report of one recording, but {len(names)} were given: "
-            f"{listed(map(repr, names))}. Give one, or a folder as --out."
+            f"{out.name!r} takes the report of one recording, but {len(recordings)} were given: "
+            f"{listed(map(repr, recordings))}. Give one, or a folder as --out."
         )
+    return next(iter(recordings))
 
 
-def first_look(wanted: set[Format]) -> str:
+def opened_derivatives(
+    root: Path, inputs: list[Path], about: dict[str, Any], class_: Any, overwrite: bool
+) -> Derivatives:
+    """The derivative dataset of the tree that the inputs are of, or an error before any work is done."""
+    from raxss.evidence.derivatives import find_source, open_derivatives
+    from raxss.storage import check_writable
+
+    source, recordings = find_source(inputs)
+    opened = open_derivatives(
+        root,
+        source,
+        model=about,
+        classes=about["classes"],
+        recordings=recordings,
+        class_=class_,
+        overwrite=overwrite,
+    )
+    check_writable(root)
+    return opened
+
+
+def series_of_runs(
+    classifier: RAxSSClassifier, derivatives: Derivatives, wanted: list[str]
+) -> SeriesCollection:
+    """The good channels of these recordings, by the tree's own tables, prepared as the training data were."""
+    from raxss.preparation import Preparation
+    from raxss.recordings.bids import read_bids
+    from raxss.recordings.series import SeriesCollection
+
+    prepare = Preparation.parse(classifier.preparation_).apply
+    found = read_bids(derivatives.tree.root, only_labelled=False, recordings=wanted)
+    return SeriesCollection(map(prepare, found))
+
+
+def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
+    """How many recordings are there now, and how many are not."""
+    n_there = sum(map(derivatives.is_there, derivatives.runs))
+    missing = len(derivatives.runs) - n_there
+    left_out = f"; {missing} could not be read, as told above" if missing else ""
+    print(f"The derivatives of {n_there} recordings are in {root}{left_out}")
+
+
+def first_look(chosen: Collection[str]) -> str:
     """What to open first of all that was written."""
-    if Format.REPORT in wanted:
+    if "report" in chosen:
         return "report.html first, in any browser; no network is needed"
-    return "overlay.png first, then evidence.json" if Format.FIGURES in wanted else "evidence.json first"
+    if "pdf" in chosen:
+        return "report.pdf first"
+    return "overlay.png first, then evidence.json" if "figures" in chosen else "evidence.json first"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raxss import __version__
-from raxss.errors import shown
+from raxss.errors import shown, without_folders
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,7 +35,8 @@ class Failure:
     message
         What the exception said, for people.
     details
-        The traceback, for whoever looks for the fault.
+        Where it was raised, for whoever looks for the fault: a line a call, ``module:line in function``. No folders
+        and no source lines: failures are kept on disk, and shown to others.
 
     Examples
     --------
@@ -104,7 +105,22 @@ def attempt(
 def failure_of(error: BaseException) -> Failure:
     """An exception as text, because not every exception can be sent to another process."""
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return Failure(type(error).__name__, str(told), "".join(traceback.format_exception(error)))
+    return Failure(type(error).__name__, without_folders(str(told)), "\n".join(_frames(error)))
+
+
+def _frames(error: BaseException) -> list[str]:
+    """The calls that led to an exception, and before them those that led to what caused it."""
+    chain = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+        chain.append(before)
+    told = []
+    for one in reversed(chain):
+        for frame, line in traceback.walk_tb(one.__traceback__):
+            told.append(f"{frame.f_globals.get('__name__', '?')}:{line} in {frame.f_code.co_name}")
+        # of a message of many lines the last: it may be the whole traceback of another process
+        said = without_folders(str(one).strip(' \n"').rpartition("\n")[2])
+        told.append(f"{type(one).__name__}: {said}")
+    return told
 
 
 def died(times: int, how: str) -> Failure:

@@ -1,8 +1,10 @@
 """Why did a series get its score?
 
-Tables in trail.py, those of many series in tables.py, pictures in figures.py, the page to open in report/.
+Tables in trail.py, those of many series in tables.py, pictures in figures.py; of a whole recording findings.py,
+which annotations.py takes to MNE, derivatives.py to BIDS and printed.py to paper. The page to open is in report/.
 """
 
+from raxss.evidence.annotations import mne_annotations
 from raxss.evidence.figures import plot_contributions, plot_overlay
 from raxss.evidence.report import Report, report_of
 from raxss.evidence.tables import write_tables
@@ -17,4 +19,5 @@ __all__ = [
     "plot_contributions",
     "Report",
     "report_of",
+    "mne_annotations",
 ]

@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from raxss.errors import DataError
+from raxss.evidence.plain import plain
 
 if TYPE_CHECKING:
     from raxss.evidence.trail import SeriesEvidence
@@ -62,7 +63,7 @@ def plot_overlay(
     figure
         To draw into; a new one by default.
     """
-    series = _series_of(evidence)
+    series = series_of(evidence)
     if window is None:
         window = int(evidence.top_windows(1, class_)["window"].iloc[0])
     neighbors = evidence.leaderboard(window).head(n_support)
@@ -95,7 +96,7 @@ def plot_overlay(
             bar = axes_at(LEFT + 8.6, top, 0.12, tall)
         top += tall
 
-    _draw_signal(axes["signal"], series, max_points)
+    draw_signal(axes["signal"], series, max_points)
     for row, color in lanes_of:
         axes["signal"].axvspan(
             row["start_s"], row["end_s"], facecolor=color, alpha=0.22, linewidth=0, zorder=0
@@ -104,14 +105,14 @@ def plot_overlay(
         query["start_s"], query["end_s"], fill=False, edgecolor=INK, linewidth=1.6, zorder=4
     )
     _draw_lanes(axes["lanes"], series, query, lanes_of)
-    _draw_strips(axes["strip"], axes["weights"], bar, evidence, series, class_)
-    _draw_match(axes["match"], series, query, lanes_of, evidence, max_points)
+    draw_strips(axes["strip"], axes["weights"], bar, evidence, series, class_)
+    draw_match(axes["match"], series, query, lanes_of, evidence, max_points)
 
     axes["signal"].set_xlim(series.start_seconds, series.start_seconds + series.seconds)
     for name in ("signal", "lanes", "strip"):
         axes[name].tick_params(labelbottom=False)
-    axes["weights"].set_xlabel(_time_label(series), fontsize=NORMAL)
-    axes["match"].set_xlabel(_time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
+    axes["weights"].set_xlabel(time_label(series), fontsize=NORMAL)
+    axes["match"].set_xlabel(time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
     for one in figure.axes:
         one.tick_params(labelsize=SMALL)
     _write_headings(figure, evidence, class_, width, height)
@@ -152,10 +153,10 @@ def plot_contributions(
             ax.annotate(
                 "//", (cut, row), (6, 0), textcoords="offset points", va="center", color="w", fontsize=NORMAL
             )
-    class_text = _label(name, 24)
+    class_text = plain(name, 24)
     ax.set_yticks(
         rows,
-        [f"the other {n_others:,}", *[_span(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
+        [f"the other {n_others:,}", *[span_of(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
         fontsize=SMALL,
         parse_math=False,
     )
@@ -167,7 +168,7 @@ def plot_contributions(
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.set_title(
-        f"{_label(evidence.name, 34)}: the windows that add most",
+        f"{plain(evidence.name, 34)}: the windows that add most",
         loc="left",
         fontsize=LARGE,
         parse_math=False,
@@ -227,7 +228,7 @@ def envelope(
     return times[places], values[places]
 
 
-def _draw_signal(ax: Axes, series: Series, max_points: int) -> None:
+def draw_signal(ax: Axes, series: Series, max_points: int) -> None:
     """The samples as they are; several variates one above the other, each scaled to its own range."""
     times = series.start_seconds + np.arange(series.n_samples) / series.rate
     samples = _with_gaps(series.samples)
@@ -270,7 +271,7 @@ def _draw_lanes(ax: Axes, series: Series, query: pd.Series[Any], neighbors: list
     ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
 
 
-def _draw_strips(
+def draw_strips(
     strip: Axes, weights: Axes, bar: Axes, evidence: SeriesEvidence, series: Series, class_: Any
 ) -> None:
     """Where the class is seen, and where the score comes from."""
@@ -298,7 +299,7 @@ def _draw_strips(
     strip.set_yticks([])
     strip.tick_params(axis="x", length=0)
     strip.spines[:].set_visible(False)
-    _name_at_left(strip, f"probability\nof {_label(name, 8)}")
+    _name_at_left(strip, f"probability\nof {plain(name, 8)}")
     colorbar = bar.figure.colorbar(image, cax=bar, ticks=[0, 1])
     colorbar.outline.set_visible(False)
     relative = at_each_time("weight") * usable.sum()
@@ -311,7 +312,7 @@ def _draw_strips(
     weights.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_match(
+def draw_match(
     ax: Axes,
     series: Series,
     query: pd.Series[Any],
@@ -321,10 +322,10 @@ def _draw_match(
 ) -> None:
     """The window with its neighbours laid over it, each variate of each scaled by itself."""
     curves = [
-        (row, color, 1.0, f"{int(row['rank'])}:  {_span(row)}  ({row['similarity']:.3f})")
+        (row, color, 1.0, f"{int(row['rank'])}:  {span_of(row)}  ({row['similarity']:.3f}{_flag(row)})")
         for row, color in neighbors
     ]
-    curves.append((query, INK, 1.8, f"window {int(query['window'])}:  {_span(query)}"))
+    curves.append((query, INK, 1.8, f"window {int(query['window'])}:  {span_of(query)}"))
     for layer, (row, color, width, text) in enumerate(curves):
         first, last = (round((row[at] - series.start_seconds) * series.rate) for at in ("start_s", "end_s"))
         for variate, values in enumerate(_with_gaps(series.samples[:, first:last])):
@@ -362,11 +363,11 @@ def _write_headings(
     from raxss.evidence.trail import NOTE
 
     name = evidence.class_named(class_)
-    predicted, probability = _label(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"
+    predicted, probability = plain(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"
     same = name == evidence.predicted
-    title = f"{_label(evidence.name, 34)}: predicted {predicted}"
-    title += f" (P = {probability})" if same else f", P({_label(name, 14)}) = {probability}"
-    title += "" if evidence.label is None else f", labelled {_label(evidence.label, 14)}"
+    title = f"{plain(evidence.name, 34)}: predicted {predicted}"
+    title += f" (P = {probability})" if same else f", P({plain(name, 14)}) = {probability}"
+    title += "" if evidence.label is None else f", labelled {plain(evidence.label, 14)}"
     n_usable = int((~evidence.windows["nonfinite"]).sum())
     share = f"{100 * evidence.effective_share:.3g} %"
     facts = [f"{evidence.effective_windows:,.4g} of {n_usable:,} windows effective ({share})"]
@@ -381,7 +382,7 @@ def _write_headings(
     figure.text(1 - 0.15 / width, 0.12 / height, NOTE, fontsize=7.5, ha="right", va="bottom", color=FAINT)
 
 
-def _series_of(evidence: SeriesEvidence) -> Series:
+def series_of(evidence: SeriesEvidence) -> Series:
     """The samples to draw, or an error that says how to get them back."""
     if evidence.series is None:
         raise DataError(
@@ -435,19 +436,16 @@ def _name_at_left(ax: Axes, text: str) -> None:
     )
 
 
-def _span(row: pd.Series[Any]) -> str:
+def span_of(row: pd.Series[Any]) -> str:
     """When a window was, short enough for a legend."""
     decimals = 2 if row["end_s"] < 1000 else 1
     return f"{row['start_s']:.{decimals}f} to {row['end_s']:.{decimals}f} s"
 
 
-def _time_label(series: Series) -> str:
+def _flag(neighbor: pd.Series[Any]) -> str:
+    return ", overlaps" if neighbor["overlaps"] else ""
+
+
+def time_label(series: Series) -> str:
     """Where the rate is not known it is 1, and times count samples."""
     return "time (samples, or s at 1 Hz)" if series.rate == 1.0 else "time (s)"
-
-
-def _label(value: Any, longest: int) -> str:
-    """Any text on one line: what cannot be printed replaced, the middle of a long one left out."""
-    text = "".join(letter if letter.isprintable() else " " for letter in " ".join(str(value).split()))
-    half = (longest - 1) // 2
-    return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"

@@ -37,6 +37,7 @@ from raxss.windows import Windows
 NOTE = "Research use only. Not for diagnosis."
 FORMAT = "raxss evidence 1"
 FORMATS = ("json", "parquet", "figures")
+WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
 
 NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
@@ -152,9 +153,10 @@ class SeriesEvidence:
     def to_json(self, path: Path | str | None = None, *, top: int | None = 50) -> str:
         """Everything as JSON text, also written to ``path`` if given.
 
-        The table of windows is whole. The lists of neighbours are those of the ``top`` windows by weight, and
-        of the window that adds most to each class (None: of all), because a long recording has millions.
-        Values that do not exist are null.
+        The lists of neighbours are those of the ``top`` windows by weight, and of the window that adds most to
+        each class (None: of all), because a long recording has millions. The table of windows is whole up to 5,000
+        windows, or with ``top=None``; of more it has the same ones as the lists, and ``windows_left_out`` says how
+        many there are besides, and that `to_parquet` writes them all. Values that do not exist are null.
         """
         text = "".join(self._json_parts(top))
         if path is not None:
@@ -168,6 +170,12 @@ class SeriesEvidence:
             write_parquet(temporary, [self.columns])
         with whole_file(folder / "neighbors.parquet") as temporary:
             write_parquet(temporary, self.list_columns(top))
+
+    def to_mne_annotations(self, *, n_windows: int = 10, class_: Any = None, raw: Any = None) -> Any:
+        """The strongest windows as ``mne.Annotations``: see `raxss.evidence.mne_annotations`, also for several."""
+        from raxss.evidence.annotations import mne_annotations
+
+        return mne_annotations(self, n_windows=n_windows, class_=class_, raw=raw)
 
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
         """The columns of `neighbors`, some windows at a time; ``top`` as in `to_json`."""
@@ -206,7 +214,9 @@ class SeriesEvidence:
         place = Path(folder) / safe_name(self.name)
         with whole_folder(place, overwrite=overwrite) as temporary:
             with whole_file(temporary / "evidence.json") as file, open(file, "w", encoding="utf-8") as out:
-                out.writelines(self._json_parts(top, with_tables="json" in formats))
+                # without Parquet tables there is no other place that has all windows
+                whole = "parquet" not in formats
+                out.writelines(self._json_parts(top, with_tables="json" in formats, whole=whole))
             if "parquet" in formats:
                 self.to_parquet(temporary, top=top)
             if "figures" in formats and figures and self.series is not None:
@@ -278,20 +288,29 @@ class SeriesEvidence:
             )
         return self.classes[self.classes.index(class_)]  # 1 and True are equal; the column has one name
 
-    def _json_parts(self, top: int | None, *, with_tables: bool = True) -> Iterator[str]:
+    def _json_parts(self, top: int | None, *, with_tables: bool = True, whole: bool = False) -> Iterator[str]:
         """The text of `to_json`, piece by piece: of a long recording it is hundreds of megabytes."""
         head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.columns["window"])}
         head |= {name: getattr(self, name) for name in _summary_fields()}
         yield json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         if with_tables:
+            n, some = len(self.columns["window"]), None
+            if not whole and top is not None and n > WINDOWS_IN_JSON:
+                some = self._strongest(top)
+                left_out = {"n_windows": n - len(some), "all_are_in": "windows.parquet"}
+                yield f',\n  "windows_left_out": {json.dumps(left_out)}'
             yield ',\n  "windows": ['
-            yield from _json_rows(self._window_chunks())
+            yield from _json_rows(self._window_chunks(some))
             yield '\n  ],\n  "neighbors": ['
             yield from _json_rows(self.list_columns(top))
             yield "\n  ]"
         yield "\n}\n"
 
-    def _window_chunks(self) -> Iterator[Columns]:
+    def _window_chunks(self, some: NDArray[np.int64] | None = None) -> Iterator[Columns]:
+        """The columns of these windows, or of all, some at a time."""
+        if some is not None:
+            yield {name: values[some] for name, values in self.columns.items()}
+            return
         for first in range(0, len(self.columns["window"]), WINDOWS_A_CHUNK):
             yield {name: values[first : first + WINDOWS_A_CHUNK] for name, values in self.columns.items()}
 

@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -244,6 +244,7 @@ def plan_bids(
     only_good: bool = True,
     only_labelled: bool = True,
     crop: tuple[float, float] | None = None,
+    recordings: Collection[str] | None = None,
 ) -> CollectionPlan:
     """What to read of a BIDS tree, one series a channel and run; and what is absent or did not match.
 
@@ -263,6 +264,8 @@ def plan_bids(
     crop
         First and last second to keep, counted from the seizure's onset, such as ``(-10, 20)``. Runs whose
         ``events.tsv`` has no such mark are left out and listed.
+    recordings
+        Only these, by name (``sub-pt01_ses-presurgery_task-ictal_run-01``); nothing is told of the others.
 
     Notes
     -----
@@ -285,6 +288,9 @@ def plan_bids(
         )
     tree = open_tree(root)
     runs = runs_of(tree, datatype)
+    if recordings is not None:
+        _refuse_unknown(recordings, runs, tree)
+        runs = [run for run in runs if run.name in recordings]
     found = _find_labels(tree, runs, labels, label)
     participants_file, participants = _participants(tree)
     shared = tuple(path for path in (participants_file, found.path) if path is not None)
@@ -305,6 +311,15 @@ def plan_bids(
         refused=tuple(planner.refused),
         group_by="patient",
     )
+
+
+def _refuse_unknown(recordings: Collection[str], runs: Sequence[Run], tree: Tree) -> None:
+    for name in recordings:
+        if name not in {run.name for run in runs}:
+            raise RecordingError(
+                f"BIDS root {shown(tree.root)} has no recording {shown(name)}; its {len(runs)} recordings are "
+                f"{listed((run.name for run in runs), 5)}."
+            )
 
 
 def read_bids(root: Path | str, **options: Any) -> SeriesCollection:

@@ -363,7 +363,7 @@ def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
         "config_hash": cell.config_hash,
         "type": failure.kind,
         "message": failure.message,
-        "traceback": failure.details,
+        "frames": failure.details.splitlines(),
     }
 
 

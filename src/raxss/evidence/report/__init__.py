@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from raxss.evidence.report.contents import recording_of, report_contents
+from raxss.evidence.report.contents import report_contents
 from raxss.evidence.report.page import Report
 from raxss.evidence.report.signals import FULL_BYTES
 
 if TYPE_CHECKING:
     from raxss.evidence.trail import SeriesEvidence
 
-__all__ = ["Report", "report_of", "recording_of"]
+__all__ = ["Report", "report_of"]
 
 
 def report_of(

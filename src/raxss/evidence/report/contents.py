@@ -19,8 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss import __version__
-from raxss.aggregation import GATED, influence, window_weights
 from raxss.errors import DataError
+from raxss.evidence.findings import (
+    class_of,
+    recording_of,
+    told_of_model,
+    under_other_weights,
+    weighted_probabilities,
+)
 from raxss.evidence.report.electrodes import A_ROW, electrodes
 from raxss.evidence.report.signals import (
     FULL_BYTES,
@@ -45,21 +51,6 @@ N_TOP = 12  # windows of a channel and class that are shown with their neighbour
 LONGEST_TEXT = 300
 LONGEST_CONTEXT = 20_000  # samples around the strongest window, where a page at a high rate has more
 UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control and direction marks, halves of characters, line separators
-FACTS = (  # of config.json in a model folder that a report carries
-    "config_hash",
-    "weights_sha256",
-    "network",
-    "n_variates",
-    "window_length",
-    "preparation",
-    "temperature",
-    "calibration",
-    "seed",
-    "best_epoch",
-    "interrupted",
-    "versions",
-)
-FACTS_OF_TRAINING = ("n_series", "n_validation", "n_groups", "classes", "rates", "n_samples", "split")
 
 
 def report_contents(
@@ -118,9 +109,12 @@ def report_contents(
         del one  # or its lists would be held while the next is computed
     if not channels:
         raise DataError("there is no evidence to report: no series were given. Give one at least.")
-    focus = _focus(classes, channels, model or {}, positive)
+    focus = _focus(classes, channels, model, positive)
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
+    told = told_of_model(model or {})
+    training = told.pop("training_data")
+    told.pop("classes", None)  # those of the evidence are the same
     return {
         "format": FORMAT,
         "version": __version__,
@@ -130,26 +124,12 @@ def report_contents(
         "n_top": N_TOP,
         "page_seconds": PAGE_SECONDS,
         "settings": _plain(settings),
-        "model": _plain({fact: model[fact] for fact in FACTS if fact in model}) if model else None,
-        "training": _training(model),
+        "model": _plain(told) if model else None,
+        "training": _plain(training) or None,
         "electrodes": _plain(electrodes(names)) if len(channels) > 1 else [],
         "grid_row": A_ROW,
         "channels": channels,
     }
-
-
-def recording_of(series: Series) -> str:
-    """The name of a series without its channel and stretch: what series of one recording have in common.
-
-    >>> from raxss.recordings.series import Series
-    >>> recording_of(Series([0.0], name="night:C3@12.5s", origin={"channel": "C3"}))
-    'night'
-    >>> recording_of(Series([0.0], name="A00004"))
-    'A00004'
-    """
-    channel = series.origin.get("channel")
-    recording, found, _ = series.name.rpartition(f":{channel}")
-    return recording if channel is not None and found else series.name
 
 
 def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
@@ -178,7 +158,8 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         times = table["start_s"], table["end_s"]
         return columns_over_time(*times, values, begin=begin, seconds=seconds, highest=highest)
 
-    said = [np.where(usable, _said(evidence, class_), np.nan) for class_ in evidence.classes]
+    said = np.where(usable[:, np.newaxis], weighted_probabilities(evidence), np.nan)
+    other = under_other_weights(evidence)
     return {
         "name": plain_text(name),
         "label": None if evidence.label is None else plain_text(evidence.label),
@@ -188,8 +169,8 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "n_variates": series.n_variates,
         "preparation": plain_text(series.preparation),
         "probability": evidence.series_probability.tolist(),
-        "uniform": _under(evidence, "uniform"),
-        "inverse": _under(evidence, "inverse"),
+        "uniform": other["uniform"].tolist(),
+        "inverse": other["inverse"].tolist(),
         "effective_windows": evidence.effective_windows,
         "effective_share": json_ready(float(evidence.effective_share)),
         "overlap_share": json_ready(float(evidence.overlap_share)),
@@ -197,35 +178,11 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "n_usable": int(usable.sum()),
         "window_samples": round((table["end_s"][0] - table["start_s"][0]) * series.rate),
         "warnings": [plain_text(one, 1000) for one in evidence.warnings],
-        "heat": encoded(np.stack([over_time(values) for values in said])),
+        "heat": encoded(np.stack([over_time(values) for values in said.T])),
         "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
         **_windows(evidence, series),
     }
-
-
-def _said(evidence: SeriesEvidence, class_: Any) -> NDArray[np.float64]:
-    """What was added up: the posteriors, smoothed where they were."""
-    smoothed = f"smoothed_{class_}"
-    return evidence.columns[smoothed if smoothed in evidence.columns else f"posterior_{class_}"]
-
-
-def _under(evidence: SeriesEvidence, weighting: str) -> list[float]:
-    """The series probability of the same windows under other weights."""
-    from torch import from_numpy
-
-    columns, settings = evidence.columns, evidence.settings
-    gate = columns.get("gate") if weighting == "inverse" and settings["weighting"] in GATED else None
-    turned = influence(
-        columns["support"],
-        weighting if gate is None else "gated-inverse",  # type: ignore[arg-type]  # both are weightings
-        gate=gate,
-    )
-    weights = window_weights(from_numpy(turned), temperature=settings["temperature"]).numpy()
-    return [
-        float((weights * np.where(weights > 0, _said(evidence, class_), 0.0)).sum())
-        for class_ in evidence.classes
-    ]
 
 
 def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
@@ -258,7 +215,7 @@ def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
             "weight": columns["weight"][chosen].tolist(),
             "support": json_ready(columns["support"][chosen]),
             "posterior": [columns[f"posterior_{class_}"][chosen].tolist() for class_ in classes],
-            "smoothed": [_said(evidence, class_)[chosen].tolist() for class_ in classes]
+            "smoothed": weighted_probabilities(evidence)[chosen].T.tolist()
             if "smoothing" in evidence.settings
             else None,
             "contribution": [columns[f"contribution_{class_}"][chosen].tolist() for class_ in classes],
@@ -268,22 +225,12 @@ def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
 
 
 def _focus(
-    classes: Sequence[Any], channels: list[dict[str, Any]], model: Mapping[str, Any], positive: Any
+    classes: Sequence[Any], channels: list[dict[str, Any]], model: Mapping[str, Any] | None, positive: Any
 ) -> int:
     """Which class the page opens with."""
-    if positive is not None:
-        if positive not in classes:
-            raise DataError(
-                f"{positive!r} is not a class of this model; its classes are {', '.join(map(repr, classes))}."
-            )
-        return classes.index(positive)
-    if len(channels) == 1:
+    if positive is None and len(channels) == 1:
         return int(np.argmax(channels[0]["probability"]))
-    counts = (model.get("training_data") or {}).get("classes", {})
-    n_series = [counts.get(str(class_), 0) for class_ in classes]
-    return (
-        len(classes) - 1 - int(np.argmin(n_series[::-1]))
-    )  # of equals the last, which metrics call positive
+    return classes.index(class_of(classes, positive, model))
 
 
 def _add_signals(
@@ -332,14 +279,6 @@ def _full(series: Series, steps: Steps, kept: Kept) -> dict[str, Any]:
         "spans": [list(span) for span in kept.spans],
         "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
     }
-
-
-def _training(model: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What the model learned from: counts and ranges, never names of series."""
-    if not model or not model.get("training_data"):
-        return None
-    told = model["training_data"]
-    return _plain({fact: told[fact] for fact in FACTS_OF_TRAINING if fact in told})
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,189 @@
+"""What do the tables of a derivative say, and what does each column mean?
+
+    RecordingFindings, rows of the source's channels.tsv -> rows of channels.tsv and events.tsv, their sidecars
+
+Of the source's tables only what cannot name a person is copied. Next: derivatives.py puts these into files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raxss import __version__
+from raxss.evidence.findings import ChannelFindings, RecordingFindings
+from raxss.evidence.trail import NOTE
+from raxss.storage import json_ready
+
+# Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
+# somebody's own are left out: they are free text, and free text may name a person.
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+COPIED = {
+    "type": r"[A-Z]{1,12}",
+    "units": r"(f|p|n|u|µ|μ|m|c|k|M|G)?(V|T|T/m|S|Hz|s|Pa|g|m|rad|deg|Ohm|Ω|A|oC|°C)(\^?[-0-9/]{1,4})?",
+    "low_cutoff": NUMBER,
+    "high_cutoff": NUMBER,
+    "sampling_frequency": NUMBER,
+    "notch": NUMBER,
+    "status": "good|bad",
+}
+NEEDED = ("type", "units", "low_cutoff", "high_cutoff")  # by BIDS, in this order
+
+
+def channel_rows(
+    source: Sequence[Mapping[str, str]] | None, findings: RecordingFindings, kind: str
+) -> list[dict[str, Any]]:
+    """The rows of the source's table with what was found.
+
+    Where there is no such table: one row a scored channel, of type ``kind``.
+    """
+    if source is None:
+        source = [{"name": one.channel, "type": kind} for one in findings.channels]
+    copied = [
+        *NEEDED,
+        *(name for name in COPIED if name not in NEEDED and any(name in one for one in source)),
+    ]
+    ranks = {id(one): rank for rank, one in enumerate(findings.ranked(), start=1)}
+    rows = []
+    for cells, found in zip(source, _found_of(source, findings), strict=True):
+        row: dict[str, Any] = {"name": cells.get("name", "")}
+        row |= {name: _allowed(name, cells.get(name, "")) for name in copied}
+        for place, column in enumerate(probability_columns(findings.classes)):
+            row[column] = None if found is None else float(found.probability[place])
+        row["rank"] = None if found is None else ranks[id(found)]
+        row["predicted"] = None if found is None else str(found.predicted)
+        row["n_windows"] = None if found is None else found.n_windows
+        row["effective_windows"] = None if found is None else found.effective_windows
+        rows.append(row)
+    return rows
+
+
+def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
+    """The strongest windows of every channel, in order of time."""
+    rows = [
+        {
+            "onset": row["start_s"],
+            "duration": row["end_s"] - row["start_s"],
+            "trial_type": f"raxss/{one.predicted}",
+            "channel": one.channel,
+            **{name: row[name] for name in ("probability", "weight", "contribution", "rank")},
+        }
+        for one in findings.channels
+        for row in one.windows.to_dict("records")
+    ]
+    return sorted(rows, key=lambda row: (row["onset"], row["rank"]))
+
+
+def probability_columns(classes: Sequence[Any]) -> list[str]:
+    """How the column of each class is called: letters, digits and ``_`` alone, each name once.
+
+    >>> probability_columns(["other", "soz zone", "soz-zone"])
+    ['probability_other', 'probability_soz_zone', 'probability_soz_zone_2']
+    """
+    names: list[str] = []
+    for class_ in classes:
+        slug = re.sub(r"[^A-Za-z0-9]+", "_", str(class_)).strip("_")[:40] or "class"
+        name = f"probability_{slug}"
+        number = 2
+        while name in names:
+            name, number = f"probability_{slug}_{number}", number + 1
+        names.append(name)
+    return names
+
+
+def about_channels(findings: RecordingFindings) -> dict[str, Any]:
+    """What each column of channels.tsv that BIDS does not know means."""
+    ranked = findings.class_
+    told: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
+    for class_, column in zip(findings.classes, probability_columns(findings.classes), strict=True):
+        told[column] = {
+            "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows; of "
+            "several stretches the one with the highest probability of the class that channels are ranked by.",
+            "Units": "arbitrary",
+            "Minimum": 0,
+            "Maximum": 1,
+        }
+    return told | {
+        "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
+        "predicted": {
+            "Description": "Class with the highest probability.",
+            "Levels": {cell_text(str(one)): f"the class '{one}' of the model" for one in findings.classes},
+        },
+        "n_windows": {"Description": "Number of windows that the channel was cut into."},
+        "effective_windows": {
+            "Description": "Effective number of windows, 1 / sum of the squared weights: near n_windows all count "
+            "alike, near 1 one decides."
+        },
+    }
+
+
+def about_events(findings: RecordingFindings) -> dict[str, Any]:
+    """What each column of events.tsv that BIDS does not know means."""
+    return {
+        "Description": "Windows that add most to the predicted class of their channel, at most "
+        f"{findings.n_windows} a channel, none overlapping another of the same channel. {NOTE}",
+        "trial_type": {
+            "Description": "The class that the window speaks for.",
+            "Levels": {cell_text(f"raxss/{one}"): f"for the class '{one}'" for one in findings.classes},
+        },
+        "channel": {"Description": "Channel that the window is of."},
+        "probability": {"Description": "Probability of that class in this window, as it is weighted."},
+        "weight": {"Description": "Weight of the window; the weights of all windows of a channel sum to 1."},
+        "contribution": {
+            "Description": "Weight times probability; over all windows of a channel these sum to its probability."
+        },
+        "rank": {"Description": "Rank among the listed windows of the channel by contribution; 1 adds most."},
+    }
+
+
+def _found_of(
+    source: Sequence[Mapping[str, str]], findings: RecordingFindings
+) -> list[ChannelFindings | None]:
+    """What was found of each row. Channels that share a name have positions in theirs, and so keep their order."""
+    place = findings.classes.index(findings.class_)
+    stretches: dict[tuple[str, str], ChannelFindings] = {}  # the best of each channel
+    for one in findings.channels:
+        key = one.channel, re.sub(r"#\d+$", "", one.name)
+        if key not in stretches or one.probability[place] > stretches[key].probability[place]:
+            stretches[key] = one
+    by_name: dict[str, list[ChannelFindings]] = {}
+    for (channel, _), one in stretches.items():
+        by_name.setdefault(channel, []).append(one)
+    good = [cells.get("status", "").lower() != "bad" for cells in source]
+    found: list[ChannelFindings | None] = []
+    for cells, is_good in zip(source, good, strict=True):
+        name = cells.get("name", "")
+        rows = [one for one, fine in zip(source, good, strict=True) if fine and one.get("name", "") == name]
+        channels = by_name.get(name, [])
+        certain = is_good and len(rows) == len(channels)
+        found.append(channels[next(at for at, one in enumerate(rows) if one is cells)] if certain else None)
+    return found
+
+
+def _allowed(column: str, cell: str) -> str:
+    """A cell of the source's table, if it is what such a cell should be; else nothing."""
+    text = cell.strip().upper() if column == "type" else cell.strip()
+    return text if re.fullmatch(COPIED[column], text) else ""
+
+
+def tsv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table with tabs, the columns of the first row above."""
+    lines = ["\t".join(rows[0]), *("\t".join(map(cell_text, row.values())) for row in rows)] if rows else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def cell_text(value: Any) -> str:
+    """Text of a cell: numbers with nine digits, ``n/a`` for nothing, no character that would end the cell."""
+    if value is None or value == "" or value != value:
+        return "n/a"
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    text = str(value).encode("utf-8", "backslashreplace").decode()
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def json_text(value: Any) -> str:
+    """UTF-8 can hold it, whatever a name carries."""
+    return json.dumps(json_ready(value), indent=2, ensure_ascii=True, allow_nan=False, default=str) + "\n"

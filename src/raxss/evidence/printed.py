@@ -1,0 +1,281 @@
+"""What would a clinician want on paper?
+
+    RecordingFindings, facts about the model -> A4 pages: the recording, its channels ranked, the best with reasons
+
+Drawn by matplotlib, without a browser. The same findings give the same bytes: no dates, nobody's own settings,
+fonts in the file itself. Text from outside is drawn as it reads and never as mathematics.
+Before this: channel_page.py draws the page of one channel.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+
+from raxss import __version__
+from raxss.evidence.channel_page import (
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Facts,
+    channel_page,
+    fitted,
+    without_name,
+    write_at,
+)
+from raxss.evidence.figures import FAINT, INK, STEP
+from raxss.evidence.findings import ChannelFindings, RecordingFindings
+from raxss.evidence.plain import FONT, plain
+from raxss.evidence.trail import NOTE
+from raxss.storage import whole_file
+
+N_CHANNELS = 6  # that get a page of their own
+ROW = 0.19  # inches of the table of channels
+BOTTOM = 0.75  # inches that the footer needs
+SETTINGS = {
+    "font.family": FONT,
+    "pdf.fonttype": 42,  # TrueType, whole outlines: text can be searched, copied and printed anywhere
+    "text.parse_math": False,
+    "text.usetex": False,
+}
+
+
+def write_pdf(findings: RecordingFindings, path: Path | str, *, model: Mapping[str, Any]) -> None:
+    """Write the pages of one recording; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    findings
+        With the evidence of the channels that get a page of their own in ``best``.
+    model
+        What `raxss.evidence.findings.told_of_model` tells.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.datasets import load_synthetic
+    >>> from raxss.evidence.findings import watched
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> place = Path(tempfile.mkdtemp())
+    >>> about = {"config_hash": model.config_.hash, "training_data": model.training_data_}
+    >>> print_it = lambda found: write_pdf(found, place / f"{found.name}.pdf", model=about)
+    >>> for one in watched(model.explain_each(series[:2]), print_it, n_best=1):
+    ...     pass
+    >>> sorted(file.name for file in place.iterdir())
+    ['motif-000.pdf', 'noise-001.pdf']
+    """
+    metadata = {"CreationDate": None, "Creator": f"raxss {__version__}", "Title": NOTE}
+    with (
+        style.context(["default", SETTINGS]),
+        whole_file(path) as temporary,
+        PdfPages(temporary, metadata=metadata) as pdf,
+    ):
+        for page in pages_of(findings, model=model):
+            pdf.savefig(page)
+
+
+def pages_of(findings: RecordingFindings, *, model: Mapping[str, Any]) -> Iterator[Figure]:
+    """The pages as figures, each made when it is asked for."""
+    ranked = findings.ranked()
+    # A reader of one channel asks why it is what it is said to be; of many, why they come first.
+    class_ = findings.class_ if len(ranked) > 1 else ranked[0].predicted
+    first, n_shown = _first_page(findings, model, ranked, class_)
+    per_page = int((HEIGHT - 1.6 - BOTTOM) / ROW)
+    more = [ranked[at : at + per_page] for at in range(n_shown, len(ranked), per_page)]
+    n_pages = 1 + len(more) + len(findings.best)
+    yield _with_footer(first, findings, 1, n_pages)
+    for number, rows in enumerate(more):
+        page = Figure(figsize=(WIDTH, HEIGHT))
+        write_at(page, LEFT, 0.6, "Channels by probability, continued", size=13)
+        _draw_table(page, 1.15, rows, n_shown + number * per_page, findings, class_)
+        yield _with_footer(page, findings, 2 + number, n_pages)
+    for number, evidence in enumerate(findings.best):
+        rank = number + 1 if len(ranked) > 1 else None
+        page = channel_page(evidence, class_=class_, rank=rank, n_channels=len(ranked))
+        yield _with_footer(page, findings, 2 + len(more) + number, n_pages)
+
+
+def _first_page(
+    findings: RecordingFindings, model: Mapping[str, Any], ranked: list[ChannelFindings], class_: Any
+) -> tuple[Figure, int]:
+    """What this is about, and as many channels as there is room for; their number."""
+    page = Figure(figsize=(WIDTH, HEIGHT))
+    write_at(page, LEFT, 0.55, plain(findings.name, 62), size=15 if len(findings.name) < 44 else 11.5)
+    write_at(page, LEFT, 0.9, "Which channels, when, and on what evidence", size=10, color=FAINT)
+    box = {"boxstyle": "square,pad=0.45", "facecolor": "w", "edgecolor": INK, "linewidth": 1.2}
+    write_at(page, LEFT + 0.06, 1.27, NOTE, size=10.5, weight="bold", bbox=box)
+    top = 1.75
+    for heading, facts in _facts(findings, model, class_).items():
+        top = _draw_facts(page, top, heading, facts)
+    top = _draw_warnings(page, top, findings)
+    if len(ranked) == 1:
+        _draw_answer(page, _draw_heading(page, top, "The answer"), ranked[0], findings.classes)
+        return page, 1
+    top = _draw_heading(page, top, f"Channels by probability of {plain(class_, 20)}")
+    room = int((HEIGHT - BOTTOM - top - 0.3) / ROW)
+    _draw_table(page, top, ranked[:room], 0, findings, class_)
+    return page, min(room, len(ranked))
+
+
+def _facts(findings: RecordingFindings, model: Mapping[str, Any], class_: Any) -> dict[str, Facts]:
+    """What a reader must know before looking at a number."""
+    settings, data = findings.settings, model.get("training_data", {})
+    rates = " and ".join(f"{rate:g} Hz" for rate in sorted(findings.rates)[:4])
+    n = len(findings.channels)
+    window = settings["window_length"] / min(findings.rates)
+    counts = [f"{plain(name, 24)} {count}" for name, count in list(data.get("classes", {}).items())[:12]]
+    n_groups = data.get("n_groups")
+    return {
+        "Recording": {
+            "length": f"{findings.seconds:,.4g} s at {rates} as the model reads it",
+            "channels": f"{n} scored"
+            + (f", ranked by the probability of {plain(class_, 30)}" if n > 1 else ""),
+        },
+        "Model": {
+            "settings": f"{plain(settings.get('config_hash', 'not known'), 20)} (hash), weights "
+            f"{plain(model.get('weights_sha256') or 'not known', 64)[:12]} (SHA-256), raxss {__version__}",
+            "network": plain(model.get("network") or "not known", 70),
+            "classes": ", ".join(plain(one, 24) for one in findings.classes[:12]),
+            "windows": f"{settings['window_length']:,} samples ({window:.3g} s), a new one every "
+            f"{settings['stride']:,}; calibration: {plain(settings.get('calibration', 'none'), 20)}",
+            "weights": f"{settings['weighting']}, temperature {settings['temperature']:.3g}; "
+            f"{settings['measure']} similarity of {settings['space']}, {settings['n_neighbors']} neighbours, "
+            f"exclusion {settings['exclusion']:,} samples",
+        },
+        "Training data": {
+            "series": f"{data.get('n_series', 'not known')} ({', '.join(counts) or 'classes not known'}), "
+            f"{data.get('n_validation', 'not known')} of them for validation",
+            "groups": "not given: one person may be on both sides of that split"
+            if n_groups is None
+            else f"{n_groups}, each on one side of that split",
+            **({"split": plain(data["split"], 160)} if data.get("split") else {}),
+        },
+    }
+
+
+def _draw_heading(page: Figure, top: float, text: str) -> float:
+    write_at(page, LEFT, top, text, size=10.5, weight="bold")
+    return top + 0.26
+
+
+def _draw_facts(page: Figure, top: float, heading: str, facts: Facts) -> float:
+    """Names on the left, what is to be said on the right, as many lines as it takes."""
+    top = _draw_heading(page, top, heading)
+    for name, text in facts.items():
+        lines = textwrap.wrap(text, 90) or [""]
+        write_at(page, LEFT, top, name, size=8.5, color=FAINT)
+        for line in lines:
+            write_at(page, LEFT + 0.95, top, line, size=8.5)
+            top += 0.165
+    return top + 0.1
+
+
+def _draw_warnings(page: Figure, top: float, findings: RecordingFindings) -> float:
+    """Each warning once, in the words it has for the first channel, and how many channels have it."""
+    kinds: dict[str, list[str]] = {}
+    for channel in findings.ranked():
+        for warning in (without_name(one, channel.name) for one in channel.warnings):
+            kinds.setdefault(re.sub(r"[\d.,]+", "0", warning), []).append(warning)
+    if not kinds:
+        return top
+    top = _draw_heading(page, top, "Before trusting this")
+    n = len(findings.channels)
+    for same in list(kinds.values())[:5]:
+        others = "" if n == 1 else f" ({'all' if len(same) == n else f'{len(same)} of {n}'} channels"
+        others += "" if len(set(same)) == 1 else "; the numbers are those of the first"
+        others += ")" if others else ""
+        lines = textwrap.wrap(plain(same[0], 400) + others, 102)[:4]
+        write_at(page, LEFT, top, "•", size=8.5)
+        for line in lines:
+            write_at(page, LEFT + 0.14, top, line, size=8.5)
+            top += 0.165
+    if len(kinds) > 5:
+        write_at(page, LEFT + 0.14, top, f"and {len(kinds) - 5} more kinds of warning", size=8.5)
+        top += 0.165
+    return top + 0.1
+
+
+def _draw_answer(page: Figure, top: float, one: ChannelFindings, classes: tuple[Any, ...]) -> None:
+    """Of one channel: every class with its probability, the highest first."""
+    order = sorted(range(len(classes)), key=lambda place: -float(one.probability[place]))[:20]
+    ax = _table_axes(page, top, len(order))
+    for row, place in enumerate(order, start=1):
+        value = float(one.probability[place])
+        _cell(ax, 0.1, row, plain(classes[place], 24), room=1.8)
+        ax.barh(row, 3.0, left=2.0, height=0.62, color="#ececec")
+        ax.barh(row, 3.0 * value, left=2.0, height=0.62, color=STEP)
+        _cell(ax, 5.1, row, f"{value:.3f}" + ("   predicted" if classes[place] == one.predicted else ""))
+
+
+def _table_axes(page: Figure, top: float, n_rows: int) -> Axes:
+    """Axes in inches from the left margin, and in rows from the top; row 0 is for headings."""
+    wide, tall = RIGHT - LEFT, ROW * (n_rows + 1)
+    ax = page.add_axes((LEFT / WIDTH, 1 - (top + tall) / HEIGHT, wide / WIDTH, tall / HEIGHT))
+    ax.set_xlim(0, wide)
+    ax.set_ylim(n_rows + 0.5, -0.5)
+    ax.axis("off")
+    return ax
+
+
+def _draw_table(
+    page: Figure,
+    top: float,
+    rows: list[ChannelFindings],
+    n_before: int,
+    findings: RecordingFindings,
+    class_: Any,
+) -> None:
+    """One line a channel: rank, name, probability as a bar, prediction, effective windows, strongest window."""
+    ax = _table_axes(page, top, len(rows))
+    columns = {
+        "rank": 0.3,
+        "channel": 0.42,
+        "": 2.0,
+        "predicted": 4.15,
+        "effective windows": 5.05,
+        "strongest at": 6.23,
+    }
+    for text, x in columns.items():
+        name = text or f"probability of {plain(class_, 16)}"
+        _cell(ax, x, 0, name, right=text == "rank", color=FAINT)
+    ax.axhline(0.5, color=INK, linewidth=0.6)
+    place = findings.classes.index(class_)
+    for row, one in enumerate(rows, start=1):
+        value = float(one.probability[place])
+        _cell(ax, columns["rank"], row, f"{n_before + row}", right=True)
+        _cell(ax, columns["channel"], row, plain(one.channel or one.name, 20), room=1.5)
+        ax.barh(row, 1.55, left=2.0, height=0.62, color="#ececec")
+        ax.barh(row, 1.55 * value, left=2.0, height=0.62, color=STEP)
+        _cell(ax, 3.62, row, f"{value:.3f}")
+        _cell(ax, columns["predicted"], row, plain(one.predicted, 12), room=0.85)
+        share = f"{one.effective_windows:,.4g} ({100 * one.effective_share:.3g} %)"
+        _cell(ax, columns["effective windows"], row, share)
+        if len(one.windows):
+            best = one.windows.iloc[0]
+            _cell(ax, columns["strongest at"], row, f"{best['start_s']:,.2f} s")
+
+
+def _cell(
+    ax: Axes, x: float, row: int, text: str, *, right: bool = False, color: str = INK, room: float = 2.1
+) -> None:
+    side = "right" if right else "left"
+    ax.text(x, row, text, ha=side, va="center", fontsize=fitted(text, 8, room), color=color, parse_math=False)
+
+
+def _with_footer(page: Figure, findings: RecordingFindings, number: int, n_pages: int) -> Figure:
+    """On every page, because pages get separated: what it is of, that it is for research, which page."""
+    write_at(page, LEFT, HEIGHT - 0.45, plain(findings.name, 46), size=7.5, color=FAINT, room=2.9)
+    write_at(page, WIDTH / 2 + 0.5, HEIGHT - 0.45, NOTE, size=7.5, color=FAINT, ha="center")
+    write_at(page, RIGHT, HEIGHT - 0.45, f"page {number} of {n_pages}", size=7.5, color=FAINT, ha="right")
+    return page

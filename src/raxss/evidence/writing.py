@@ -1,0 +1,140 @@
+"""How are the reasons for many recordings laid out on disk?
+
+    SeriesEvidence, one channel after the other -> OUT/<recording>/report.html, report.pdf
+                                                   OUT/<recording>/<channel>/evidence.json, windows.parquet, ...
+
+Evidence passes by once, whatever is written of it, and is let go. A recording of one series has one folder.
+Before this: report/ makes the page, printed.py the PDF, trail.py the rest.
+Next: ../cli/explain.py asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from raxss.evidence.findings import RecordingFindings, watched
+from raxss.evidence.printed import N_CHANNELS, write_pdf
+from raxss.evidence.report import report_of
+from raxss.evidence.trail import FORMATS, SeriesEvidence, safe_name
+from raxss.recordings.series import Series
+from raxss.storage import whole_folder
+
+Tell = Callable[[RecordingFindings], None]
+
+
+def write_recordings(
+    evidence: Iterable[SeriesEvidence],
+    recordings: Mapping[str, Sequence[Series]],
+    out: Path | str,
+    *,
+    model: Mapping[str, Any],
+    formats: Collection[str] = ("report", *FORMATS),
+    positive: Any = None,
+    top: int | None = 50,
+    tell: Sequence[Tell] = (),
+    overwrite: bool = False,
+) -> Path:
+    """Write a folder with one folder a recording in it; it appears whole or not at all.
+
+    Parameters
+    ----------
+    evidence
+        Of the series of ``recordings``, in their order.
+    recordings
+        As `raxss.evidence.findings.by_recording` finds them.
+    model
+        What `raxss.evidence.findings.told_of_model` tells.
+    formats
+        Of ``report`` and ``pdf`` for each recording, ``json``, ``parquet`` and ``figures`` for each series.
+    positive
+        The class that channels are ranked by; see `raxss.evidence.findings.class_of`.
+    top
+        Keep the neighbour lists of so many windows; None keeps all.
+    tell
+        Who else wants to know of each recording that is done.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.datasets import load_synthetic
+    >>> from raxss.evidence.findings import by_recording
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> evidence, out = model.explain_each(series[:2]), Path(tempfile.mkdtemp()) / "why"
+    >>> _ = write_recordings(evidence, by_recording(series[:2]), out, model={}, formats=["report", "json"])
+    >>> sorted(file.relative_to(out).as_posix() for file in out.glob("*/[er]*"))
+    ['motif-000/evidence.json', 'motif-000/report.html', 'noise-001/evidence.json', 'noise-001/report.html']
+    """
+    with whole_folder(out, overwrite=overwrite) as folder:
+        places = {
+            name: folder / safe_name(some[0].name if len(some) == 1 else name)
+            for name, some in recordings.items()
+        }
+        pdfs = {name: place / "report.pdf" for name, place in places.items()} if "pdf" in formats else {}
+        passing = told(evidence, tell, model=model, positive=positive, pdfs=pdfs)
+        for name, some in recordings.items():
+            tables = places[name] if len(some) > 1 else folder
+            each = _saved(islice(passing, len(some)), tables, top, [one for one in FORMATS if one in formats])
+            if "report" in formats:
+                report_of(each, name=name, model=model, positive=positive).save(places[name] / "report.html")
+            else:
+                deque(each, maxlen=0)
+        deque(passing, maxlen=0)  # of the last recording it tells at its end
+    return Path(out)
+
+
+def write_report(
+    evidence: Iterable[SeriesEvidence],
+    out: Path,
+    *,
+    name: str,
+    model: Mapping[str, Any],
+    positive: Any = None,
+    pdf: Path | None = None,
+    tell: Sequence[Tell] = (),
+    overwrite: bool = False,
+) -> None:
+    """Write the report of one recording alone, and its PDF where one is named."""
+    pdfs = {} if pdf is None else {name: pdf}
+    passing = told(evidence, tell, model=model, positive=positive, pdfs=pdfs)
+    report_of(passing, name=name, model=model, positive=positive).save(out, overwrite=overwrite)
+
+
+def told(
+    evidence: Iterable[SeriesEvidence],
+    tell: Sequence[Tell],
+    *,
+    model: Mapping[str, Any],
+    positive: Any = None,
+    pdfs: Mapping[str, Path] | None = None,
+) -> Iterator[SeriesEvidence]:
+    """Pass evidence on, and tell all who want to know when the last channel of a recording has passed.
+
+    ``pdfs``: where to print which recordings.
+    """
+    if not (tell or pdfs):
+        return iter(evidence)
+
+    def tell_all(findings: RecordingFindings) -> None:
+        for one in tell:
+            one(findings)
+        if pdfs:
+            write_pdf(findings, pdfs[findings.name], model=model)
+
+    return watched(evidence, tell_all, class_=positive, model=model, n_best=N_CHANNELS if pdfs else 0)
+
+
+def _saved(
+    evidence: Iterator[SeriesEvidence], folder: Path, top: int | None, formats: Collection[str]
+) -> Iterator[SeriesEvidence]:
+    """Write what is wanted of each series as it passes."""
+    for one in evidence:
+        if formats:
+            one.save(folder, top=top, formats=formats)
+        yield one
+        del one  # or it would be held while the next is computed

@@ -1,0 +1,385 @@
+"""Claims about BIDS derivatives: valid, true to the predictions, added to and never torn, nobody named."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from make_bids import BAD, CANARIES, CHANNELS, OTHER_TYPE, make_bids
+from raxss import RAxSSClassifier
+from raxss.cli import app
+from raxss.errors import ConfigError, OutputError, RAxSSError, RAxSSWarning, RecordingError
+from raxss.evidence import derivatives as module
+from raxss.evidence.derivative_tables import channel_rows, probability_columns
+from raxss.evidence.derivatives import find_source, open_derivatives, write_derivatives
+from raxss.evidence.findings import watched
+from raxss.recordings.bids import plan_bids, read_bids
+from test_findings import channels_of, explained
+
+VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
+MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
+
+
+def raxss(*arguments):
+    """What was printed, or the error."""
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if isinstance(result.exception, RAxSSError):
+        return result.exception
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.output
+
+
+def errors_of(root):
+    """What the BIDS validator calls an error, all rows looked at."""
+    if not VALIDATOR.exists():
+        pytest.skip("the package bids-validator-deno is not installed")
+    command = [VALIDATOR, "--format", "json", "--max-rows", "-1", root]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    assert told["summary"]["totalFiles"] > 0
+    return [one for one in told["issues"]["issues"] if one["severity"] == "error"]
+
+
+def tables(root, suffix):
+    return {
+        file.name.removesuffix(f"_desc-raxss_{suffix}"): pd.read_csv(file, sep="\t", na_values=["n/a"])
+        for file in sorted(root.rglob(f"*_{suffix}"))
+    }
+
+
+def contents(root):
+    return {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory):
+    """A tree whose tables also have free text that names somebody."""
+    truth = make_bids(
+        tmp_path_factory.mktemp("bids") / "raw", n_centres=2, patients_per_centre=1, seconds=8, rate=100
+    )
+    for file in truth.root.rglob("*_channels.tsv"):
+        head, *lines = file.read_text().splitlines()
+        lines = [f"{line}\t{CANARIES[0]}\t{CANARIES[3]}" for line in lines]
+        file.write_text("\n".join([f"{head}\tdescription\treference", *lines]) + "\n")
+    return truth
+
+
+@pytest.fixture(scope="module")
+def classifier(truth):
+    with pytest.warns(RAxSSWarning, match="XY9"):  # planted: a contact that no channel has
+        series = read_bids(truth.root, labels=truth.clinical)
+    return RAxSSClassifier("dlinear", **MODEL).fit(series)
+
+
+@pytest.fixture(scope="module")
+def model(classifier, tmp_path_factory):
+    return classifier.save_pretrained(tmp_path_factory.mktemp("model") / "model")
+
+
+@pytest.fixture(scope="module")
+def written(truth, model):
+    """Where the recordings' dataset has its derivatives; alone, without --out."""
+    root = truth.root / "derivatives" / "raxss"
+    told = raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
+    assert f"The derivatives of {len(truth.onsets)} recordings are in" in told
+    return root
+
+
+def test_the_validator_finds_no_error(written):
+    assert errors_of(written) == []
+
+
+def test_an_undescribed_column_would_be_found(written, tmp_path):
+    """So that the test above can fail."""
+    copy = shutil.copytree(written, tmp_path / "copy")
+    for file in copy.rglob("*_channels.json"):
+        told = json.loads(file.read_text())
+        del told["rank"]
+        file.write_text(json.dumps(told))
+    assert {one["code"] for one in errors_of(copy)} == {"TSV_ADDITIONAL_COLUMNS_MUST_DEFINE"}
+
+
+def test_every_channel_has_the_probability_that_the_model_predicts(written, truth, classifier):
+    series = read_bids(truth.root, only_labelled=False)
+    predicted = dict(zip(series.names, classifier.predict_proba(series), strict=True))
+    found = tables(written, "channels.tsv")
+    assert set(found) == set(truth.onsets)
+    for recording, table in found.items():
+        assert table["name"].tolist() == [*CHANNELS, OTHER_TYPE]
+        assert table["status"].tolist() == [
+            "bad" if one in (BAD, OTHER_TYPE) else "good" for one in table["name"]
+        ]
+        for row in table.to_dict("records"):
+            if row["name"] in (BAD, OTHER_TYPE):
+                assert pd.isna(row["probability_soz"])
+                assert pd.isna(row["rank"])
+                continue
+            other, soz = predicted[f"{recording}:{row['name']}"]
+            assert (row["probability_other"], row["probability_soz"]) == pytest.approx((other, soz), abs=1e-8)
+            assert row["predicted"] == ("soz" if soz > other else "other")
+        scored = table.dropna(subset="rank").sort_values("rank")
+        assert scored["rank"].tolist() == list(range(1, len(CHANNELS)))
+        assert scored["probability_soz"].is_monotonic_decreasing
+
+
+def test_events_are_the_strongest_windows_that_the_evidence_has(written, truth, model, tmp_path):
+    recording = sorted(truth.onsets)[0]
+    out = tmp_path / "why"
+    raxss("explain", model, truth.root, "--out", out, "--one-table", "--device", "cpu")
+    windows = pd.read_parquet(out / "windows.parquet")
+    events = tables(written, "events.tsv")[recording]
+    assert events["onset"].is_monotonic_increasing
+    for channel, rows in events.groupby("channel"):
+        own = windows[windows["series"] == f"{recording}:{channel}"]
+        (kind,) = rows["trial_type"].unique()
+        best = own.loc[own[f"contribution_{kind.removeprefix('raxss/')}"].idxmax()]
+        first = rows[rows["rank"] == 1].iloc[0]
+        assert first["onset"] == pytest.approx(best["start_s"])
+        assert first["duration"] == pytest.approx(64 / truth.rate)
+        assert first["weight"] == pytest.approx(best["weight"], rel=1e-8)
+        assert first["contribution"] == pytest.approx(first["weight"] * first["probability"], rel=1e-7)
+        assert rows.sort_values("rank")["contribution"].is_monotonic_decreasing
+        spans = rows.sort_values("onset")
+        assert (spans["onset"].diff().dropna() >= 64 / truth.rate - 1e-9).all()
+    assert set(events["channel"]) == set(CHANNELS) - {BAD}
+
+
+def test_numbers_can_be_traced_to_model_settings_and_files(written, truth, classifier):
+    file = next(written.rglob("*run-02*_channels.json"))
+    told = json.loads(file.read_text())
+    assert told["RAxSS"]["Model"]["config_hash"] == classifier.config_.hash
+    assert "Research use only" in told["RAxSS"]["Note"]
+    assert "series" not in told["RAxSS"]["Model"]["training_data"]
+    links = json.loads((written / "dataset_description.json").read_text())["DatasetLinks"]
+    assert len(told["Sources"]) == 2  # EDF and its channels.tsv
+    for uri in told["Sources"]:
+        kind, link, place = uri.split(":")
+        assert kind == "bids"
+        source = (written / links[link] / place).resolve()
+        assert source.is_relative_to(truth.root)
+        assert module.sha256_of(source) == told["RAxSS"]["SourceSHA256"][place]
+
+
+def test_nobody_is_named(written):
+    text = b"".join(contents(written).values())
+    assert [word for word in CANARIES if word.encode() in text] == []
+    assert b"tmp" not in text
+
+
+def test_recordings_are_added_and_what_is_there_is_left_alone(truth, model, written, tmp_path):
+    root = tmp_path / "raxss"
+    files = [next(truth.root.rglob("*run-01_ieeg.vhdr")), next(truth.root.rglob("*run-02_ieeg.edf"))]
+    for n, file in enumerate(files, start=1):
+        before = contents(root) if root.exists() else {}
+        raxss("explain", model, file, "--bids-derivatives", root, "--device", "cpu")
+        assert len(list(root.rglob("*_channels.tsv"))) == n
+        assert before.items() <= contents(root).items()
+        assert errors_of(root) == []
+    before = contents(root)
+    told = raxss("explain", model, *files, "--bids-derivatives", root, "--device", "cpu")
+    assert "All 2 recordings are in" in told
+    raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
+    assert before.items() <= contents(root).items()
+    as_at_once = {name: text for name, text in contents(written).items() if name.startswith("sub-")}
+    assert {name: text for name, text in contents(root).items() if name.startswith("sub-")} == as_at_once
+    left = [file.name for file in root.iterdir() if file.name.startswith(".")]
+    assert left == [".bidsignore"]
+
+
+def test_with_out_both_are_written(truth, model, tmp_path):
+    file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
+    where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
+    told = raxss("explain", model, file, *where, "--format", "json", "--pdf")
+    assert "The evidence for 8 series is in" in told
+    assert "The derivatives of 1 recordings are in" in told
+    folder = tmp_path / "why" / file.stem.removesuffix("_ieeg")
+    assert len(list(folder.glob("*/evidence.json"))) == 8
+    assert [one.name for one in folder.iterdir() if one.is_file()] == ["report.pdf"]
+    assert errors_of(tmp_path / "dv") == []
+
+
+def test_what_another_model_made_is_replaced_only_if_told_to(truth, written, model):
+    root = shutil.copytree(written, written.with_name("again"))
+    before = contents(root)
+    ranked = [
+        "explain",
+        model,
+        truth.root,
+        "--bids-derivatives",
+        root,
+        "--positive",
+        "other",
+        "--device",
+        "cpu",
+    ]
+    error = raxss(*ranked)
+    assert isinstance(error, OutputError)
+    assert "'again' has 4 of the recordings already, made by another model, version or ranking" in str(error)
+    assert contents(root) == before
+    raxss(*ranked, "--overwrite")
+    for old, new in zip(
+        tables(written, "channels.tsv").values(), tables(root, "channels.tsv").values(), strict=True
+    ):
+        assert (old["rank"] + new["rank"]).dropna().unique().tolist() == [len(CHANNELS)]  # upside down
+    assert errors_of(root) == []
+
+
+def test_folders_that_raxss_did_not_make_are_left_as_they_are(truth, model, tmp_path):
+    def refused(root):
+        before = contents(root)
+        error = raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
+        assert isinstance(error, OutputError | ConfigError), error
+        assert contents(root) == before
+        return str(error)
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert "'mine' is a folder with content that is not a derivative dataset by raxss" in refused(
+        tmp_path / "mine"
+    )
+    other = {
+        "Name": "x",
+        "BIDSVersion": "1.8.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "fmriprep"}],
+    }
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "dataset_description.json").write_text(json.dumps(other))
+    assert "'other' is a folder with content that is not" in refused(tmp_path / "other")
+    (tmp_path / "other" / "dataset_description.json").write_text("{")
+    assert "dataset_description.json in 'other' cannot be read" in refused(tmp_path / "other")
+    mine = other | {"GeneratedBy": [{"Name": "raxss"}], "DatasetLinks": {"source": "../elsewhere"}}
+    (tmp_path / "other" / "dataset_description.json").write_text(json.dumps(mine))
+    assert "'other' has derivatives of another dataset ('../elsewhere'" in refused(tmp_path / "other")
+    assert "'raw' is the dataset itself" in refused(truth.root)
+
+
+def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, tmp_path):
+    lonely = tmp_path / "night.edf"
+    shutil.copy(next(truth.root.rglob("*.edf")), lonely)
+    error = raxss("explain", model, lonely, "--bids-derivatives", tmp_path / "dv")
+    assert isinstance(error, RecordingError)
+    assert "'night.edf' is not a recording of a BIDS tree" in str(error)
+    assert "Leave --bids-derivatives out, or arrange the recording by BIDS" in str(error)
+    assert not (tmp_path / "dv").exists()
+    twin = tmp_path / "twin" / "sub-01" / "ieeg" / "sub-01_ieeg.edf"
+    with pytest.raises(RecordingError, match=r"of 2 BIDS trees were given \('raw', 'twin'\)"):
+        find_source([truth.root, twin])
+    with pytest.raises(RecordingError, match=r"'raw' has no recording 'sub-x_task-y'"):
+        open_derivatives(tmp_path / "dv", truth.root, model={}, classes=["a"], recordings=["sub-x_task-y"])
+    with pytest.raises(
+        RecordingError, match=r"'raw' has no recording 'sub-x'; its 4 recordings are sub-jh101"
+    ):
+        plan_bids(truth.root, recordings=["sub-x"])
+    told = CliRunner().invoke(app, ["explain", str(model), str(lonely), "--pdf", "--bids-derivatives", "dv"])
+    assert told.exit_code == 2
+    assert "are about what is written to --out" in " ".join(told.output.replace("│", " ").split())
+    told = CliRunner().invoke(app, ["explain", str(model), str(lonely)])
+    assert told.exit_code == 2
+    assert "--bids-derivatives ROOT" in " ".join(told.output.replace("│", " ").split())
+
+
+def test_a_recording_whose_writing_fails_leaves_nothing(truth, classifier, written, tmp_path, monkeypatch):
+    recordings = sorted(truth.onsets)[:2]
+    series = read_bids(truth.root, only_labelled=False, recordings=recordings)
+    evidence = list(classifier.explain_each(series))
+    about = {"config_hash": classifier.config_.hash}
+    root = tmp_path / "dv"
+    assert write_derivatives(evidence[:8], root, source=truth.root, model=about) == recordings[:1]
+    before = contents(root)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "about_events", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_derivatives(evidence, root, source=truth.root, model=about)
+    assert contents(root) == before
+    monkeypatch.undo()
+    assert write_derivatives(evidence, root, source=truth.root, model=about) == recordings
+    assert errors_of(root) == []
+
+
+def test_a_recording_that_cannot_be_read_is_told_and_the_others_are_written(truth, model, tmp_path):
+    raw = shutil.copytree(truth.root, tmp_path / "raw", ignore=shutil.ignore_patterns("derivatives"))
+    file = next(raw.rglob("*run-02_ieeg.edf"))
+    file.write_bytes(file.read_bytes()[:300])
+    root = raw / "derivatives" / "raxss"
+    with pytest.warns(RAxSSWarning, match=r"run-02 is left out"):
+        told = raxss("explain", model, raw, "--bids-derivatives", root, "--device", "cpu")
+    assert "The derivatives of 3 recordings are in" in told
+    assert "1 could not be read, as told above" in told
+    assert errors_of(root) == []
+    assert not list(root.rglob(f"{file.stem.removesuffix('_ieeg')}_desc*"))
+
+
+def findings_of(evidence):
+    done = []
+    for _ in watched(evidence, done.append):
+        pass
+    return done[0]
+
+
+def test_of_several_stretches_the_highest_counts():
+    stretches = [
+        explained(seed, name=f"a:C0#{seed}", origin={"recording": "a", "channel": "C0"}) for seed in (1, 2, 3)
+    ]
+    (row,) = channel_rows([{"name": "C0", "type": "ECOG"}], findings_of(stretches), "ECOG")
+    assert row["probability_soz"] == max(float(one.series_probability[1]) for one in stretches)
+
+
+def test_channels_that_share_a_name_keep_their_order_or_have_nothing():
+    twins = [
+        explained(seed, name=f"a:C0@{seed}", origin={"recording": "a", "channel": "C0"}) for seed in (1, 2)
+    ]
+    source = [
+        {"name": "C0", "status": "good"},
+        {"name": "C0", "status": "bad"},
+        {"name": "C0", "status": "good"},
+    ]
+    found = [row["probability_soz"] for row in channel_rows(source, findings_of(twins), "ECOG")]
+    assert found == [twins[0].series_probability[1], None, twins[1].series_probability[1]]
+    short = channel_rows(source[:1], findings_of(twins), "ECOG")
+    assert short[0]["rank"] is None  # two were scored, and one row cannot say which
+
+
+def test_only_cells_that_cannot_name_somebody_are_copied():
+    source = [
+        {"name": "C0", "type": "Ann Lee", "units": "uV of Ann", "low_cutoff": "1951-05-02", "status": "ann"}
+    ]
+    (row,) = channel_rows(source, findings_of(channels_of("a", 1)), "ECOG")
+    assert [row[name] for name in ("type", "units", "low_cutoff", "status")] == [""] * 4
+
+
+def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):
+    recording = next(name for name in sorted(truth.onsets) if name.endswith("run-01"))
+    series = read_bids(truth.root, only_labelled=False, recordings=[recording])
+    classes = ("=cmd\t|' /C calc'\n", "<script>\u202e\udcff", "µ")
+    evidence = [
+        explained(place, classes=classes, name=one.name, origin=one.origin)
+        for place, one in enumerate(series)
+    ]
+    write_derivatives(evidence, tmp_path / "dv", source=truth.root, model={"classes": classes})
+    assert errors_of(tmp_path / "dv") == []
+    assert probability_columns(classes) == [
+        "probability_cmd_C_calc",
+        "probability_script",
+        "probability_class",
+    ]
+
+
+@pytest.mark.parametrize(("name", "n_scored"), [("ds003029-pt01", 84), ("ds003498-clip", 50)])
+def test_real_recordings_give_a_valid_dataset(shared_data, model, tmp_path, name, n_scored):
+    root = tmp_path / "dv"
+    raxss("explain", model, shared_data / name, "--bids-derivatives", root, "--device", "cpu")
+    assert errors_of(root) == []
+    (table,) = tables(root, "channels.tsv").values()
+    source = next((shared_data / name / next(root.glob("sub-*")).name).rglob("*_channels.tsv"))
+    assert len(table) == len(source.read_text("utf-8-sig").strip().splitlines()) - 1
+    assert table["rank"].dropna().sort_values().tolist() == list(range(1, n_scored + 1))
+    links = json.loads((root / "dataset_description.json").read_text())["DatasetLinks"]
+    assert not links["source"].startswith(("/", "..", "file:"))  # nothing of this machine

@@ -1,0 +1,150 @@
+"""Claims about what is told of a recording: the strongest windows, other weights, ranks."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from raxss.aggregation import aggregate
+from raxss.errors import ConfigError
+from raxss.evidence import trace
+from raxss.evidence.findings import class_of, strongest_apart, under_other_weights, watched
+from raxss.evidence.plain import plain
+from raxss.recordings.series import Series
+from raxss.retrieval import retrieve
+from raxss.windows import windows_of
+
+
+def explained(seed=0, *, classes=("other", "soz"), n=400, stride=5, smoothing=0.0, samples=None, **about):
+    """The evidence of a made-up network about noise."""
+    rng = np.random.default_rng(seed)
+    series = Series(
+        rng.normal(size=n) if samples is None else samples, **{"rate": 20.0, "name": f"s{seed}", **about}
+    )
+    windows = windows_of(series, window_length=40, stride=stride)
+    found = retrieve(series.samples, window_length=40, stride=stride, exclusion=20, n_neighbors=4)
+    posteriors = rng.dirichlet(np.ones(len(classes)), len(windows))
+    options = {"smoothing": smoothing, "neighbors": found.neighbors} if smoothing else {}
+    return trace(series, windows, found, aggregate(posteriors, found.support, **options), classes=classes)
+
+
+def channels_of(recording, n, first=0):
+    return [
+        explained(first + k, name=f"{recording}:C{k}", origin={"recording": recording, "channel": f"C{k}"})
+        for k in range(n)
+    ]
+
+
+def apart_by_a_plain_loop(evidence, n, class_):
+    """Windows by contribution; one that shares time with a better one is passed over."""
+    table = evidence.windows.sort_values(f"contribution_{class_}", ascending=False, kind="stable")
+    chosen = []
+    for _, row in table[table["weight"] > 0].iterrows():
+        if all(row["end_s"] <= one["start_s"] or one["end_s"] <= row["start_s"] for one in chosen):
+            chosen.append(row)
+    return [int(row["window"]) for row in chosen[:n]]
+
+
+@pytest.mark.parametrize("stride", [5, 40, 60])
+@pytest.mark.parametrize("class_", ["other", "soz"])
+def test_the_strongest_windows_apart_are_those_of_a_plain_loop(stride, class_):
+    evidence = explained(3, stride=stride)
+    found = strongest_apart(evidence, 6, class_)
+    assert found["window"].tolist() == apart_by_a_plain_loop(evidence, 6, class_)
+    assert found["rank"].tolist() == list(range(1, len(found) + 1))
+    assert_allclose(found["contribution"], found["weight"] * found["probability"], rtol=1e-12)
+
+
+def test_windows_that_touch_gaps_are_never_the_strongest():
+    samples = np.random.default_rng(0).normal(size=400)
+    samples[100:140] = np.nan
+    evidence = explained(samples=samples)
+    found = strongest_apart(evidence, 100)
+    assert not evidence.windows["nonfinite"][found["window"]].any()
+    assert len(found) >= 5
+
+
+def test_a_window_of_a_smoothed_model_has_the_probability_that_is_weighted():
+    evidence = explained(2, smoothing=0.5)
+    row = strongest_apart(evidence, 1, "soz").iloc[0]
+    assert row["probability"] == evidence.windows["smoothed_soz"][row["window"]]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+def test_other_weights_are_the_softmax_by_hand(smoothing):
+    evidence = explained(5, smoothing=smoothing)
+    table = evidence.windows
+    said = under_other_weights(evidence)
+    values = table["smoothed_soz" if smoothing else "posterior_soz"].to_numpy()
+    assert said["uniform"][1] == pytest.approx(values.mean(), abs=1e-12)
+    inverse = np.exp(-table["support"] / 0.1)
+    assert said["inverse"][1] == pytest.approx((inverse / inverse.sum()) @ values, abs=1e-9)
+    assert all(one.sum() == pytest.approx(1) for one in said.values())
+
+
+def test_recordings_are_told_of_when_their_last_channel_has_passed():
+    done = []
+    seen = []
+    for one in watched([*channels_of("a", 3), *channels_of("b", 2, first=9)], done.append, n_best=2):
+        seen.append((one.name, len(done)))
+    assert seen == [("a:C0", 0), ("a:C1", 0), ("a:C2", 0), ("b:C0", 1), ("b:C1", 1)]
+    assert [(one.name, len(one.channels), len(one.best)) for one in done] == [("a", 3, 2), ("b", 2, 2)]
+
+
+def test_channels_are_ranked_by_the_class_that_is_asked_for():
+    for class_, place in (("other", 0), ("soz", 1), (None, 1)):
+        done = []
+        every = list(watched(channels_of("a", 5), done.append, class_=class_, n_best=3))
+        (found,) = done
+        chances = [one.series_probability[place] for one in every]
+        assert [one.probability[place] for one in found.ranked()] == sorted(chances, reverse=True)
+        assert [one.name for one in found.best] == [one.name for one in found.ranked()[:3]]
+
+
+def test_the_evidence_of_channels_that_are_not_among_the_best_is_let_go():
+    alive = []
+
+    def made():
+        for one in range(8):
+            evidence = channels_of("a", 1, first=one)[0]
+            alive.append(weakref.ref(evidence))
+            yield evidence
+            del evidence
+
+    most = 0
+    for one in watched(made(), lambda found: None, n_best=2):
+        del one
+        gc.collect()
+        most = max(most, sum(reference() is not None for reference in alive))
+    assert most <= 4  # two best, the one that passes, and the generator's
+
+
+def test_a_class_may_be_given_as_text_and_an_unknown_one_is_refused():
+    assert class_of((0, 1, 2), "2") == 2
+    with pytest.raises(ConfigError, match=r"'sox' is not a class of this model; did you mean 'soz'"):
+        class_of(("other", "soz"), "sox")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("G1\x00\x1b[2J", "G1\\x00\\x1b[2J"),
+        ("safe\u202etxt.exe", "safe\\u202etxt.exe"),
+        ("\u2066x\u2069", "\\u2066x\\u2069"),
+        ("half\udcff", "half\\udcff"),
+        ("a\nb\tc", "a b c"),
+        ("\u2028", "\\u2028"),
+        ("日本", "\\u65e5\\u672c"),  # no glyph in the font
+        ("🧠", "\\U0001f9e0"),
+        ("µV Ω é $x^2$", "µV Ω é $x^2$"),
+    ],
+)
+def test_what_cannot_be_drawn_is_shown_as_an_escape(text, shown):
+    assert plain(text) == shown
+
+
+def test_a_long_text_keeps_its_ends():
+    assert plain("first" + "x" * 500_000 + "last", 21).startswith("firstxxxxx…")
+    assert len(plain("\u202e" * 500, 21)) == 21
