@@ -62,7 +62,16 @@ def model(manifest, tmp_path):
 
 
 def test_every_command_has_help():
-    for command in ((), ("demo",), ("fit",), ("predict",), ("explain",), ("rerun",), ("results",)):
+    for command in (
+        (),
+        ("demo",),
+        ("fit",),
+        ("predict",),
+        ("explain",),
+        ("verify",),
+        ("rerun",),
+        ("results",),
+    ):
         assert "--help" in raxss(*command, "--help")
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -14,12 +15,14 @@ from make_bids import BAD, CANARIES, CHANNELS, OTHER_TYPE, make_bids
 from raxss import RAxSSClassifier
 from raxss.cli import app
 from raxss.errors import ConfigError, OutputError, RAxSSError, RAxSSWarning, RecordingError
+from raxss.evidence import Report
 from raxss.evidence import derivatives as module
 from raxss.evidence.derivative_tables import channel_rows, probability_columns
 from raxss.evidence.derivatives import find_source, open_derivatives, write_derivatives
 from raxss.evidence.findings import watched
 from raxss.recordings.bids import plan_bids, read_bids
 from test_findings import channels_of, explained
+from test_phi import text_of_pdf
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
@@ -200,6 +203,48 @@ def test_with_out_both_are_written(truth, model, tmp_path):
     assert len(list(folder.glob("*/evidence.json"))) == 8
     assert [one.name for one in folder.iterdir() if one.is_file()] == ["report.pdf"]
     assert errors_of(tmp_path / "dv") == []
+
+
+def words_of(pdf):
+    return text_of_pdf(pdf.read_bytes()).decode("latin-1")
+
+
+@pytest.mark.parametrize("positive", [None, "other"])
+def test_report_pdf_and_derivatives_rank_by_the_same_class(truth, model, classifier, tmp_path, positive):
+    file = next(truth.root.rglob("*run-02_ieeg.edf"))
+    name = file.stem.removesuffix("_ieeg")
+    where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
+    options = ["--format", "report", "--pdf", *([] if positive is None else ["--positive", positive])]
+    raxss("explain", model, file, *where, *options)
+    counts = classifier.training_data_["classes"]
+    expected = positive or min(reversed(classifier.classes_.tolist()), key=lambda one: counts[one])
+    contents = Report.read(tmp_path / "why" / name / "report.html").contents
+    assert contents["classes"][contents["focus"]] == expected
+    assert f"ranked by the probability of {expected}" in words_of(tmp_path / "why" / name / "report.pdf")
+    table = pd.read_csv(next((tmp_path / "dv").rglob("*_channels.tsv")), sep="\t", na_values=["n/a"])
+    ranked = table.dropna(subset="rank").sort_values("rank")
+    channels = sorted(contents["channels"], key=lambda one: -one["probability"][contents["focus"]])
+    assert ranked["name"].tolist() == [one["name"] for one in channels]
+    np.testing.assert_allclose(
+        ranked[f"probability_{expected}"],
+        [one["probability"][contents["focus"]] for one in channels],
+        atol=1e-6,
+    )
+
+
+def test_a_report_alone_has_its_pdf_and_its_derivatives_beside_it(truth, model, tmp_path):
+    file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
+    where = ["--out", tmp_path / "r.html", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
+    printed = raxss("explain", model, file, *where, "--pdf")
+    assert "open it in any browser" in printed
+    assert "The derivatives of 1 recordings" in printed
+    assert {one.name for one in tmp_path.iterdir()} == {"r.html", "r.pdf", "dv"}
+    assert file.stem.removesuffix("_ieeg") in words_of(tmp_path / "r.pdf")
+    verified = raxss("verify", tmp_path / "r.html", model, truth.root, "--device", "cpu")
+    assert "values are the same" in verified
+    (tmp_path / "r.html").unlink()
+    assert "'r.pdf' exists already" in str(raxss("explain", model, file, *where, "--pdf"))
+    assert not (tmp_path / "r.html").exists()
 
 
 def test_what_another_model_made_is_replaced_only_if_told_to(truth, written, model):

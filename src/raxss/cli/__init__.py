@@ -27,6 +27,7 @@ from raxss.cli import (
     results,
     split,
     table,
+    verify,
 )
 from raxss.errors import RAxSSError
 
@@ -45,6 +46,7 @@ app.command("audit-split")(audit_split.audit_split)
 app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
+app.command("verify")(verify.verify)
 app.command("table")(table.table)
 app.command("rerun")(rerun.rerun)
 app.command("results")(results.results)

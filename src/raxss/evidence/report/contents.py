@@ -118,7 +118,7 @@ def report_contents(
     return {
         "format": FORMAT,
         "version": __version__,
-        "recording": plain_text(recording_of(samples[0]) if name is None else name).rpartition("/")[2],
+        "recording": title_of(recording_of(samples[0]) if name is None else name),
         "classes": [plain_text(class_) for class_ in classes],
         "focus": focus,
         "n_top": N_TOP,
@@ -130,6 +130,15 @@ def report_contents(
         "grid_row": A_ROW,
         "channels": channels,
     }
+
+
+def title_of(name: str) -> str:
+    """How a page calls a recording: without folders.
+
+    >>> title_of("ward 7/night")
+    'night'
+    """
+    return plain_text(name).rpartition("/")[2]
 
 
 def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:

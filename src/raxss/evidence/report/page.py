@@ -102,10 +102,7 @@ def page_of(contents: dict[str, Any]) -> bytes:
     '</script><script>alert(1)</script>'
     """
     before, after = _shell()
-    text = json.dumps(contents, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for sign, escaped in ESCAPED.items():
-        text = text.replace(sign, escaped)
-    return before + text.encode("ascii") + after
+    return before + _block(contents) + after
 
 
 def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
@@ -119,13 +116,23 @@ def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
     block = page[len(before) : len(page) - len(after)]
     try:
         contents = json.loads(block.decode("ascii"))
-        if not isinstance(contents, dict) or contents.get("format") != FORMAT or b"<" in block:
+        if not isinstance(contents, dict) or contents.get("format") != FORMAT:
             raise ValueError(f"needed is one block of format {FORMAT!r}")
+        if block != _block(contents):  # a name that stands twice, a number that is none
+            raise ValueError("it is not written as raxss writes it")
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"the data of {name} cannot be read ({error}); make it anew with raxss explain."
         ) from error
     return contents
+
+
+def _block(contents: dict[str, Any]) -> bytes:
+    """The data as they lie in the page; the same contents are the same bytes."""
+    text = json.dumps(contents, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for sign, escaped in ESCAPED.items():
+        text = text.replace(sign, escaped)
+    return text.encode("ascii")
 
 
 @functools.cache

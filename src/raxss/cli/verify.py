@@ -1,0 +1,106 @@
+"""``raxss verify REPORT MODEL RECORDING``"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raxss.cli.predict import Bank, BankSize, Device, Model, opened_model, series_for
+
+if TYPE_CHECKING:
+    from raxss.evidence import Report
+
+ReportFile = Annotated[
+    Path, typer.Argument(metavar="REPORT", help="Page that raxss explain wrote: report.html.")
+]
+Recording = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RECORDING",
+        help="What the report is of, as raxss explain was given it: a recording, or a BIDS root, manifest or "
+        "prepared folder that has it.",
+    ),
+]
+Positive = Annotated[str | None, typer.Option(help="As raxss explain was given it.")]
+N_PRINTED = 20  # differences; who changed one number is found out by one line
+
+
+def verify(
+    report: ReportFile,
+    model: Model,
+    recording: Recording,
+    device: Device = "auto",
+    positive: Positive = None,
+    bank: Bank = None,
+    bank_size: BankSize = None,
+) -> None:
+    """Compute a report anew from model and recording, and say whether it says the same.
+
+    Exit code 1 where anything differs: a number by more than 1e-6, a text by a letter, a signal by more than a
+    step, the page by a byte.
+    """
+    from raxss.cli import printable
+    from raxss.evidence import Report
+    from raxss.evidence.findings import by_recording, class_of
+    from raxss.evidence.report.verifying import verify_report
+    from raxss.model_folder import describe_model
+
+    found = Report.read(report)
+    classifier = opened_model(model, device, bank, bank_size)
+    refuse_other_model(found, describe_model(classifier), report.name, model.name)
+    recordings = by_recording(series_for(classifier, [recording]))
+    name = recording_meant(found, recordings, report.name)
+    class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
+    told = verify_report(found, classifier.report(recordings[name], name=name, positive=class_))
+    if told.holds:
+        print(
+            printable(
+                f"{report.name} says what {model.name} says of {name}: {told.n_values:,} values are the same"
+            )
+        )
+        return
+    for one in told.differences[:N_PRINTED]:
+        print(printable(one))
+    if len(told.differences) > N_PRINTED:
+        print(f"and {len(told.differences) - N_PRINTED:,} more")
+    print(
+        printable(
+            f"{report.name} does not say what {model.name} says of {name}: {len(told.differences):,} of "
+            f"{told.n_values:,} values differ"
+        )
+    )
+    raise typer.Exit(1)
+
+
+def refuse_other_model(report: Report, facts: Mapping[str, Any], name: str, model: str) -> None:
+    """Numbers of another model would all differ; better to say why."""
+    from raxss.errors import ModelError, shown
+
+    stated = report.contents.get("model")
+    for fact, what in (("weights_sha256", "weights"), ("config_hash", "settings")):
+        said = stated.get(fact) if isinstance(stated, dict) else None
+        if said != facts[fact]:
+            raise ModelError(
+                f"report {shown(name)} says that it was made with {what} {shown(str(said))}, but model "
+                f"{shown(model)} has {shown(facts[fact])}. Give the model it was made with, and --bank as it was "
+                "given then; or the report was changed."
+            )
+
+
+def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:
+    """The recording that the report is of, among those that were found."""
+    from raxss.errors import DataError, listed, shown
+    from raxss.evidence.report.contents import title_of
+
+    stated, names = report.contents.get("recording"), list(recordings)
+    meant = [one for one in names if title_of(one) == stated]
+    if len(meant) != 1:
+        raise DataError(
+            f"report {shown(name)} says that it is of recording {shown(str(stated))}; "
+            f"{len(meant) or 'none'} of what was given is called so: {listed(map(shown, names), 5)}. Give the one "
+            "it was made of; or the report was changed."
+        )
+    return meant[0]

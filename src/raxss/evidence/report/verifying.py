@@ -1,0 +1,168 @@
+"""Does a report say what its model says of its recording?
+
+    contents of a report, contents computed anew -> every number, text and array that differs, by name
+
+A report is a file like any other: somebody may have changed it by accident, or on purpose. Its script and style are
+compared byte by byte when it is read (page.py); here the rest is compared with a computation from model and
+recording. Next: ../../cli/verify.py does both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raxss.errors import shown
+from raxss.evidence.report.page import Report
+from raxss.evidence.report.signals import GAP, NO_WINDOW, decoded
+
+Path = tuple[str | int, ...]  # from the whole to one value
+
+TOLERANCE = 1e-6  # of numbers; of the largest beside them where all are small
+PACKED: dict[Path, tuple[str, int]] = {  # arrays kept as text, and the value that means: nothing here
+    ("heat",): ("uint8", NO_WINDOW),
+    ("weights",): ("uint8", NO_WINDOW),
+    ("envelope", "low"): ("int16", GAP),
+    ("envelope", "high"): ("int16", GAP),
+    ("full", "samples"): ("int16", GAP),
+}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a comparison found.
+
+    Attributes
+    ----------
+    n_values
+        Numbers, texts and packed arrays that were looked at.
+    differences
+        A sentence about each that differs, in the order of the report.
+    """
+
+    n_values: int
+    differences: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+
+def verify_report(report: Report, again: Report) -> Verification:
+    """Compare a report with one that was made anew from the same model and recording.
+
+    Whole numbers and texts must be the same, other numbers within 1e-6, or within 1e-6 of the largest number of
+    their list where that is below 1; packed arrays within one step.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> verify_report(model.report(series[0]), model.report(series[0])).holds
+    True
+    >>> changed = model.report(series[0])
+    >>> changed.contents["channels"][0]["n_samples"] += 1
+    >>> verify_report(changed, model.report(series[0])).differences
+    ("channel 'motif-000', n_samples: the report says 4589, computed anew it is 4588",)
+    """
+    expected = json.loads(json.dumps(again.contents))  # as a file has it
+    differences = [
+        f"{_named(path, expected['channels'])}: {what}"
+        for path, what in _differences(report.contents, expected, ())
+    ]
+    return Verification(_n_values(expected), tuple(differences))
+
+
+def _n_values(value: Any) -> int:
+    """How many there are that are no list and no table."""
+    if isinstance(value, dict | list):
+        return sum(map(_n_values, value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+def _differences(found: Any, expected: Any, path: Path, largest: float = 0.0) -> Iterator[tuple[Path, str]]:
+    """Each place that differs, and how. ``largest``: of the numbers that stand beside this one."""
+    if isinstance(expected, dict):
+        yield from _of_tables(found, expected, path)
+    elif isinstance(expected, list):
+        yield from _of_lists(found, expected, path)
+    elif path[:1] == ("channels",) and path[2:] in PACKED and isinstance(expected, str):
+        if what := _of_arrays(found, expected, *PACKED[path[2:]]):
+            yield path, what
+    elif not _same(found, expected, largest):
+        yield path, f"the report says {_shown(found)}, computed anew it is {_shown(expected)}"
+
+
+def _of_tables(found: Any, expected: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, str]]:
+    if not isinstance(found, dict):
+        yield path, f"the report says {_shown(found)}, computed anew it is a table"
+        return
+    for key, one in expected.items():
+        if key in found:
+            yield from _differences(found[key], one, (*path, key))
+        else:
+            yield (*path, key), "is not in the report"
+    for key in sorted(found.keys() - expected.keys()):
+        yield (*path, key), "is in the report, and nothing computed anew is called so"
+
+
+def _of_lists(found: Any, expected: Sequence[Any], path: Path) -> Iterator[tuple[Path, str]]:
+    if not isinstance(found, list):
+        yield path, f"the report says {_shown(found)}, computed anew it is a list"
+    elif len(found) != len(expected):
+        yield path, f"the report has {len(found)} of them, computed anew there are {len(expected)}"
+    else:
+        largest = max((abs(one) for one in expected if isinstance(one, float)), default=0.0)
+        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, (*path, place), largest)
+
+
+def _same(found: Any, expected: Any, largest: float) -> bool:
+    if not isinstance(expected, float):
+        return type(found) is type(expected) and bool(found == expected)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return False
+    allowed = TOLERANCE * min(1.0, max(largest, abs(expected)))
+    return math.isfinite(found) and abs(found - expected) <= allowed
+
+
+def _of_arrays(found: Any, expected: str, dtype: str, nothing: int) -> str:
+    """How packed arrays differ by more than a step; empty where they do not."""
+    if found == expected:
+        return ""
+    try:
+        told, array = decoded(found, dtype).astype(np.int64), decoded(expected, dtype).astype(np.int64)
+    except (TypeError, ValueError):
+        return "what the report has cannot be read as an array"
+    if len(told) != len(array):
+        return f"the report has {len(told)} values, computed anew there are {len(array)}"
+    apart = (np.abs(told - array) > 1) | ((told == nothing) != (array == nothing))
+    if not apart.any():
+        return ""
+    first = int(apart.argmax())
+    return (
+        f"{int(apart.sum())} of {len(array)} values are more than a step off; the first, at {first}, is "
+        f"{told[first]}, computed anew it is {array[first]}"
+    )
+
+
+def _named(path: Path, channels: Sequence[Mapping[str, Any]]) -> str:
+    """How a person finds the place: ``channel 'C3', windows.weight[4]``."""
+    told, path = ([], path) if path[:1] != ("channels",) or len(path) < 2 else ([path[1]], path[2:])
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{shown(step)[1:-1]}" for step in path)
+    channel = [f"channel {shown(channels[int(place)]['name'])}" for place in told]
+    return ", ".join([*channel, *([steps.removeprefix(".")] if steps else [])])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else f"a list of {len(value)}"
+    return shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]

@@ -1,0 +1,285 @@
+"""A report that was changed is found out; an honest one holds."""
+
+import base64
+import copy
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from raxss import RAxSSClassifier, Series
+from raxss.cli import app
+from raxss.errors import DataError, ModelError, RAxSSError
+from raxss.evidence import Report
+from raxss.evidence.report.page import _shell, page_of
+from raxss.evidence.report.verifying import PACKED, verify_report
+from toys import SMALL, waves
+
+
+@pytest.fixture(scope="module")
+def series():
+    """Two channels of a recording with a gap, which has windows without probability."""
+    rng = np.random.default_rng(4)
+    samples = np.cumsum(rng.normal(size=(2, 600)), axis=1)
+    samples[1, 300:310] = np.nan
+    return [
+        Series(
+            one, 10.0, name=f"night:C{k}", origin={"recording": "night", "channel": f"C{k}"}, gaps_marked=True
+        )
+        for k, one in enumerate(samples)
+    ]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return RAxSSClassifier(**SMALL).fit(waves(np.random.default_rng(1)))
+
+
+@pytest.fixture(scope="module")
+def report(model, series):
+    return model.report(series)
+
+
+@pytest.fixture(scope="module")
+def page(report):
+    return page_of(report.contents)
+
+
+def places(value, path=()):
+    """Every value that is no list and no table."""
+    if isinstance(value, dict | list):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(one, (*path, key))
+    else:
+        yield path, value
+
+
+def changed(contents, path, value):
+    contents = copy.deepcopy(contents)
+    holder = contents
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return contents
+
+
+def is_packed(path):
+    return path[0] == "channels" and path[2:] in PACKED
+
+
+def edit_number(contents, rng):
+    found = [(path, value) for path, value in places(contents) if type(value) in (int, float)]
+    path, value = found[rng.integers(len(found))]
+    if type(value) is int:
+        return changed(contents, path, value + int(rng.choice([-1, 1])))
+    return changed(contents, path, value * (1 + float(rng.choice([-1, 1])) * 1e-3) if value else 1e-3)
+
+
+def edit_text(contents, rng):
+    found = [(p, v) for p, v in places(contents) if type(v) is str and not is_packed(p) and p != ("format",)]
+    path, value = found[rng.integers(len(found))]
+    place = int(rng.integers(len(value) + 1))
+    return changed(contents, path, value[:place] + str(rng.choice([*"aé \u202e0"])) + value[place:])
+
+
+def edit_array(contents, rng):
+    found = [(path, value) for path, value in places(contents) if is_packed(path) and value]
+    path, value = found[rng.integers(len(found))]
+    dtype, nothing = PACKED[path[2:]]
+    array = np.frombuffer(base64.b64decode(value), dtype).astype(int)
+    place = rng.integers(len(array))
+    array[place] += 2 if array[place] < 100 else -2
+    if rng.random() < 0.3:  # a gap where there is none, or none where there is one
+        array[place] = nothing if array[place] != nothing else 7
+    return changed(contents, path, base64.b64encode(array.astype(dtype).tobytes()).decode())
+
+
+def edit_structure(contents, rng):
+    contents = copy.deepcopy(contents)
+    channel = contents["channels"][int(rng.integers(2))]
+    rows = channel["windows"]
+    kind = rng.integers(6)
+    if kind == 0:
+        contents["channels"].reverse()
+    elif kind == 1:  # a window takes the place of another
+        for column in rows["contribution"]:
+            column[0], column[-1] = column[-1], column[0]
+    elif kind == 2:
+        channel["neighbors"][0], channel["neighbors"][-1] = channel["neighbors"][-1], channel["neighbors"][0]
+    elif kind == 3:
+        del contents["channels"][1]
+    elif kind == 4:
+        channel["probability"].reverse()
+    else:
+        del channel[list(channel)[int(rng.integers(len(channel)))]]
+    return contents
+
+
+def edit_page(page, rng):
+    """A byte of markup, style or script."""
+    before, after = map(len, _shell())
+    place = int(rng.integers(before + after))
+    place = place if place < before else len(page) - after + place - before
+    return page[:place] + bytes([page[place] ^ 1]) + page[place + 1 :]
+
+
+def found_out(path, content, expected):
+    path.write_bytes(content)
+    try:
+        return bool(verify_report(Report.read(path), expected).differences)
+    except DataError:
+        return True
+
+
+EDITS = [edit_number, edit_text, edit_array, edit_structure]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_each_of_a_hundred_edited_reports_is_found_out(report, page, tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    kind = seed % 5
+    content = page_of(EDITS[kind](report.contents, rng)) if kind < 4 else edit_page(page, rng)
+    assert content != page
+    assert found_out(tmp_path / "r.html", content, report)
+
+
+def test_every_single_value_counts(report):
+    """Not by luck: each number, text and array is changed in turn."""
+    every = list(places(json.loads(json.dumps(report.contents))))
+    assert verify_report(report, report).n_values == len(every)
+    for path, value in every:
+        if isinstance(value, str):
+            other = value + "x"
+        elif isinstance(value, bool) or value is None:
+            other = 0
+        else:
+            other = value + (1 if isinstance(value, int) else 2e-6)
+        wrong = changed(report.contents, path, other)
+        (sentence,) = verify_report(Report(wrong), report).differences
+        assert str(path[-1]) in sentence
+
+
+def test_texts_that_mean_the_same_but_were_written_by_another_are_refused(report, page, tmp_path):
+    block = re.search(rb'id="report-data">(.*?)</script>', page, re.DOTALL)[1]
+    for other in (
+        block.replace(b'{"format"', b'{ "format"', 1),
+        block.replace(b'"focus":', b'"focus":7,"focus":', 1),
+        block.replace(b'"n_top":12', b'"n_top":NaN', 1),
+        block.replace(b'"n_top":12', b'"n_top":12.0e0', 1),
+    ):
+        assert other != block
+        (tmp_path / "r.html").write_bytes(page.replace(block, other))
+        with pytest.raises(DataError, match=r"data of 'r\.html' cannot be read"):
+            Report.read(tmp_path / "r.html")
+
+
+def test_rounding_is_no_tampering_but_more_is(report):
+    place = ("channels", 0, "probability", 1)
+    value = report.contents["channels"][0]["probability"][1]
+    for off, holds in ((4e-7, True), (3e-6, False)):
+        assert verify_report(Report(changed(report.contents, place, value + off)), report).holds == holds
+    place = ("channels", 0, "envelope", "low")
+    array = np.frombuffer(base64.b64decode(report.contents["channels"][0]["envelope"]["low"]), np.int16)
+    for off, holds in ((1, True), (2, False)):
+        moved = array.copy()
+        moved[5] += off
+        wrong = changed(report.contents, place, base64.b64encode(moved.tobytes()).decode())
+        found = verify_report(Report(wrong), report)
+        assert found.holds == holds
+    assert found.differences[0].startswith(
+        "channel 'C0', envelope.low: 1 of 600 values are more than a step off"
+    )
+
+
+def test_small_numbers_are_compared_by_their_own_measure(report):
+    contents = json.loads(json.dumps(report.contents))
+    contents["channels"][0]["steps"]["step"] = [2e-9]  # a signal in volts
+    wrong = changed(contents, ("channels", 0, "steps", "step", 0), 2.1e-9)
+    assert len(verify_report(Report(wrong), Report(contents)).differences) == 1
+
+
+# On the command line --------------------------------------------------------------------------------------
+
+
+def raxss(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if isinstance(result.exception, RAxSSError):
+        return result.exception
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    """A model, two recordings, and reports of the first."""
+    folder = tmp_path_factory.mktemp("verify")
+    rng = np.random.default_rng(9)
+    model.save_pretrained(folder / "model")
+    RAxSSClassifier(**SMALL | {"random_state": 5}).fit(waves(rng)).save_pretrained(folder / "other")
+    for name in ("day", "night"):
+        np.savez(folder / f"{name}.npz", samples=np.cumsum(rng.normal(size=500)), rate=10.0)
+    raxss("explain", folder / "model", folder / "day.npz", "--out", folder / "r.html", "--device", "cpu")
+    return folder
+
+
+def test_an_honest_report_holds_and_again_after_the_model_was_saved_once_more(folder):
+    told = raxss("verify", folder / "r.html", folder / "model", folder / "day.npz", "--device", "cpu")
+    assert re.fullmatch(r"r\.html says what model says of day: [\d,]+ values are the same\n", told)
+    RAxSSClassifier.from_pretrained(folder / "model").save_pretrained(folder / "copy")
+    raxss("verify", folder / "r.html", folder / "copy", folder / "day.npz", "--device", "cpu")
+
+
+def test_the_options_of_explain_are_those_of_verify(folder, model):
+    report = Report.read(folder / "r.html")
+    other = str(model.classes_[1 - report.contents["focus"]])
+    options = ["--positive", other, "--bank", "local", "--bank-size", 20, "--device", "cpu"]
+    raxss("explain", folder / "model", folder / "day.npz", "--out", folder / "o.html", *options)
+    raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", *options)
+    told = raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", *options[2:], code=1)
+    assert "focus: the report says" in told
+    error = raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", "--device", "cpu")
+    assert isinstance(error, ModelError)
+    assert "made with settings" in str(error)
+    assert "--bank as it was given then" in str(error)
+
+
+def test_a_changed_report_is_told_by_name_with_exit_code_1(folder):
+    contents = Report.read(folder / "r.html").contents
+    contents["channels"][0]["probability"] = [0.01, 0.99]
+    contents["channels"][0]["warnings"] = ["\x1b[31mall is well"]
+    Report(contents).save(folder / "t.html", overwrite=True)
+    told = raxss("verify", folder / "t.html", folder / "model", folder / "day.npz", "--device", "cpu", code=1)
+    assert "channel 'day', probability[0]: the report says 0.01, computed anew it is 0." in told
+    assert "channel 'day', warnings" in told
+    assert "t.html does not say what model says of day" in told
+    assert "\x1b" not in told
+
+
+def test_another_model_recording_or_file_is_told_as_that(folder):
+    error = raxss("verify", folder / "r.html", folder / "other", folder / "day.npz", "--device", "cpu")
+    assert isinstance(error, ModelError)
+    assert re.search(
+        r"'r\.html' says that it was made with weights '[0-9a-f]{64}', but model 'other'", str(error)
+    )
+    error = raxss("verify", folder / "r.html", folder / "model", folder / "night.npz", "--device", "cpu")
+    assert isinstance(error, DataError)
+    assert "is of recording 'day'; none of what was given is called so" in str(error)
+    assert "'night'" in str(error)
+    error = raxss("verify", folder / "day.npz", folder / "model", folder / "day.npz", "--device", "cpu")
+    assert "'day.npz' is not a report as this version of raxss writes it" in str(error)
+
+
+def test_a_recording_of_the_same_name_with_another_signal_is_found_out(folder, tmp_path):
+    (tmp_path / "day.npz").write_bytes((folder / "night.npz").read_bytes())
+    where = [folder / "model", tmp_path / "day.npz", "--device", "cpu"]
+    told = raxss("verify", folder / "r.html", *where, code=1)
+    assert "channel 'day', probability[0]: the report says" in told
+    assert int(re.search(r"and ([\d,]+) more", told)[1].replace(",", "")) > 100
+
+
+def test_the_recording_meant_is_found_among_many(folder):
+    manifest = folder / "all.csv"
+    manifest.write_text("path,rate\nnight.npz,10\nday.npz,10\n")
+    raxss("verify", folder / "r.html", folder / "model", manifest, "--device", "cpu")
