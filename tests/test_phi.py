@@ -246,6 +246,7 @@ def run(tmp_path_factory, words):
         ["fit", "out/prep", "--out", model, *FAST],
         ["predict", model, tree, "--out", "out/b.csv", *cpu],
         ["explain", model, tree, "--out", "out/bwhy", "--pdf", "--bids-derivatives", "out/dv", *cpu],
+        ["verify", "out/bwhy/sub-01_task-rest/report.html", model, tree, *cpu],
         [
             "explain",
             model,
@@ -320,7 +321,7 @@ def test_the_run_did_all_that_it_was_to_do(run, words):
     assert codes[4:8] == ["exit 0"] * 4, done.stdout + done.stderr
     assert "refused" in done.stdout
     assert "RecordingError" in done.stderr
-    assert codes[-7:] == ["exit 0"] * 5 + ["exit 1"] * 2, done.stdout + done.stderr
+    assert codes[-8:] == ["exit 0"] * 6 + ["exit 1"] * 2, done.stdout + done.stderr
     assert "is not a recording of a BIDS tree" in done.stderr
     written = {file.relative_to(folder).parts[:2] for file in outputs(folder)}
     assert {("out", "model"), ("out", "p.csv"), ("out", "q.parquet"), ("out", "why")} <= written

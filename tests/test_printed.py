@@ -219,13 +219,14 @@ def test_warnings_are_on_the_first_page_once_for_all_channels_that_have_them():
 @pytest.fixture(scope="module")
 def hostile():
     """Every hostile text as a channel's name; some as recording, class, label, and in what is told of the model."""
+    recording = HOSTILE[18] + "\u202e$a_{$\x00"
     evidence = [
         explained(
             k,
             classes=("$\\frac{", HOSTILE[55]),
-            name=f"{HOSTILE[18]}:{text}",
+            name=f"{recording}:{text}",
             label="$x^$",
-            origin={"recording": HOSTILE[18] + "\u202e$a_{$\x00", "channel": text},
+            origin={"recording": recording, "channel": text},
         )
         for k, text in enumerate(HOSTILE)
     ]
