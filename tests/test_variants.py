@@ -84,7 +84,7 @@ def test_an_empty_table_empties_and_another_backbone_begins_without_options():
         "with its own": base.with_settings(
             "a", {"backbone": "patchtst", "backbone_options": {"n_layers": 1}}
         ),
-        "the same": base.with_settings("a", {"backbone": "convnet", "backbone_options": {"width": 8}}),
+        "the same": base.with_settings("a", {"backbone": "multiview", "backbone_options": {"width": 8}}),
     }
     found = {name: one.parameters(WINDOWS)["backbone_options"] for name, one in options.items()}
     assert found == {
