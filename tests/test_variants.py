@@ -196,6 +196,8 @@ def test_every_variant_of_the_issued_studies_trains(tmp_path):
     for given in settings.values():
         if "max_epochs" in given or given.get("base") is None:
             given["max_epochs"] = 1
+        if "window_length" in given:
+            given["window_length"] = 128
     settings["windows-short"]["window_length"], settings["windows-long"]["window_length"] = 64, 256
     small = dataclasses.replace(
         issued,
