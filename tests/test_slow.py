@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import safetensors
 
+from memory import PEAK
 from raxss import RAxSSClassifier
-from raxss.retrieval import retrieve
 
 pytestmark = pytest.mark.slow
 
@@ -64,10 +64,7 @@ def test_a_run_killed_at_random_moments_ends_where_an_undisturbed_one_does(tmp_p
 
 def peak_memory(script, *arguments):
     """Largest resident memory of a fresh process that runs the script, in MB, and what it printed."""
-    code = (
-        textwrap.dedent(script)
-        + "\nimport resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
+    code = PEAK + textwrap.dedent(script) + "\nprint(peak())"
     environment = os.environ | {"RAXSS_CACHE": "off"}
     ended = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -81,9 +78,6 @@ def peak_memory(script, *arguments):
 
 
 def test_retrieval_on_200_000_samples_stays_under_1_gb():
-    retrieve(
-        np.arange(99.0) % 7, window_length=16, stride=5, n_neighbors=2
-    )  # compiled: that takes memory too
     peak, _ = peak_memory(
         """
         import numpy as np
