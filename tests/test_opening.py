@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from memory import PEAK
 from raxss.errors import MissingExtraError, RecordingError
 from raxss.recordings.files import read_recording, read_series
 from raxss.recordings.opening import open_recording
@@ -245,16 +246,16 @@ def test_one_channel_of_a_huge_file_costs_little_memory_and_time(tmp_path, suffi
     )
     with open(path, "r+b") as file:
         file.truncate(256 * 17 + 86400 * 16 * 1000 * (2 if suffix == "edf" else 3))
-    script = f"""
-import resource, time
+    script = f"""{PEAK}
+import time
 from raxss.recordings.opening import open_recording
 import edfio
-before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+before, began = peak(), time.perf_counter()
 with open_recording({str(path)!r}) as recording:
     for hour in (0, 11, 23):
         samples = recording.read([5], start=hour * 3_600_000, stop=hour * 3_600_000 + 600_000)
         assert samples.shape == (1, 600_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, time.perf_counter() - began)
+print(peak() - before, time.perf_counter() - began)
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     kilobytes, seconds = map(float, found.stdout.split())
@@ -270,15 +271,14 @@ def test_reading_every_block_of_a_long_file_does_not_pile_up_memory(tmp_path):
     )
     with open(path, "r+b") as file:
         file.truncate(256 * 17 + 14400 * 32000)
-    script = f"""
-import resource
+    script = f"""{PEAK}
 from raxss.recordings.opening import open_recording
 import edfio
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 with open_recording({str(path)!r}) as recording:
     for start in range(0, 14_400_000, 100_000):
         recording.read(range(16), start=start, stop=start + 100_000)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert float(found.stdout) < 120_000  # kilobytes; all pages of the file would be 460,000

@@ -358,11 +358,9 @@ def test_a_study_is_spoiled(finished):
 
 def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
     _, study, out = finished
-    table = run_table(Study.read(study), tmp_path, work=CPU, only=["recommended"], seeds=[1])
+    table = run_table(Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[1])
     (place,) = [
-        one
-        for one in (out / "reweighting" / "cells").rglob("recommended-1-*.json")
-        if one.suffixes == [".json"]
+        one for one in (out / "reweighting" / "cells").rglob("sss-1-*.json") if one.suffixes == [".json"]
     ]
     assert_array_equal(Probed.read(place).result.probabilities, table.results[0].probabilities)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import safetensors
 
+from memory import PEAK
 from raxss import RAxSSClassifier
 
 pytestmark = pytest.mark.slow
@@ -63,10 +64,7 @@ def test_a_run_killed_at_random_moments_ends_where_an_undisturbed_one_does(tmp_p
 
 def peak_memory(script, *arguments):
     """Largest resident memory of a fresh process that runs the script, in MB, and what it printed."""
-    code = (
-        textwrap.dedent(script)
-        + "\nimport resource\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
+    code = PEAK + textwrap.dedent(script) + "\nprint(peak())"
     environment = os.environ | {"RAXSS_CACHE": "off"}
     ended = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],

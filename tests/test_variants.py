@@ -84,7 +84,7 @@ def test_an_empty_table_empties_and_another_backbone_begins_without_options():
         "with its own": base.with_settings(
             "a", {"backbone": "patchtst", "backbone_options": {"n_layers": 1}}
         ),
-        "the same": base.with_settings("a", {"backbone": "convnet", "backbone_options": {"width": 8}}),
+        "the same": base.with_settings("a", {"backbone": "multiview", "backbone_options": {"width": 8}}),
     }
     found = {name: one.parameters(WINDOWS)["backbone_options"] for name, one in options.items()}
     assert found == {
@@ -196,6 +196,8 @@ def test_every_variant_of_the_issued_studies_trains(tmp_path):
     for given in settings.values():
         if "max_epochs" in given or given.get("base") is None:
             given["max_epochs"] = 1
+        if "window_length" in given:
+            given["window_length"] = 128
     settings["windows-short"]["window_length"], settings["windows-long"]["window_length"] = 64, 256
     small = dataclasses.replace(
         issued,

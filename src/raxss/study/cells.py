@@ -150,7 +150,7 @@ def cell_of(
     }
     digest = canonical_hash(decides)[:12]
     told = "".join(f"-{value}" for value in choice.values()) if trial else ""
-    folder = out / ("choices" if trial else "cells") / slug(view.name)
+    folder = out / ("choices" if trial else "cells")
     return Cell(
         view=view,
         system=system,
@@ -162,10 +162,19 @@ def cell_of(
         n_threads=study.n_threads,
         device=device,
         extensions=extensions,
-        place=folder / f"{slug(system.name)}-{seed}{told}-{digest}.json",
+        place=place_of(folder, view.name, system.name, f"{seed}{told}", digest),
         trial=trial,
         probe=probe,
     )
+
+
+def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_hash: str) -> Path:
+    """The file of a cell in a folder of cells.
+
+    >>> place_of(Path("cells"), "bonn", "sss", 1, "0123456789ab").as_posix()
+    'cells/bonn/sss-1-0123456789ab.json'
+    """
+    return folder / slug(dataset) / f"{slug(system)}-{seed}-{config_hash}.json"
 
 
 def _compatible(version: str) -> str:

@@ -9,7 +9,6 @@ Next: overview.py makes one page of it.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +19,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from raxss.errors import ConfigError, DataError
+from raxss.study.cells import place_of
 from raxss.study.report import read_table
 from raxss.study.study import ALL, Study
 from raxss.study.systems import SYSTEMS
-from raxss.study.table import STUDY_FILE
-from raxss.study.views import slug
+from raxss.study.table import STUDY_FILE, read_facts
+from raxss.study.views import is_view_of
 
 logger = logging.getLogger("raxss")
 Kind = Literal["main", "changed", "shuffled", "variants"]
@@ -166,7 +166,8 @@ def read_folder(place: Path) -> Folder:
     missing = [
         one for name in names for one in _missing(name, cells[cells["dataset"] == name], systems, seeds)
     ]
-    without = [one.name for one in study.datasets if not _begun(one.name, names)] if study else []
+    asked = [one.name for one in study.datasets] if study else []
+    without = [one for one in asked if not any(is_view_of(name, one) for name in names)]
     n_each = len(systems) * len(seeds)
     missing += [
         Missing(dataset=one, systems=(), seeds=seeds, reason="not run", count=n_each) for one in without
@@ -248,11 +249,6 @@ def _block(
     )
 
 
-def _begun(dataset: str, views: Sequence[str]) -> bool:
-    """Whether a dataset of the study, or a centre of it, has a row."""
-    return any(view == dataset or view.startswith(f"{dataset}: ") for view in views)
-
-
 def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Iterable[Missing]:
     """Fits without a result, those together that lack the same seeds for the same reason."""
     done = cells[cells["error"] == ""]
@@ -280,20 +276,13 @@ def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence
 
 def _facts(place: Path, done: Frame) -> Iterable[Mapping[str, Any]]:
     """Of the cells that the table has, and of all trials."""
-    cells = place / "cells"
-    files = [
-        cells
-        / slug(str(one["dataset"]))
-        / f"{slug(str(one['system']))}-{one['seed']}-{one['config_hash']}.facts.json"
+    keys = ("dataset", "system", "seed", "config_hash")
+    cells = [
+        place_of(place / "cells", *(str(one[key]) for key in keys)).with_suffix(".facts.json")
         for one in done.to_dict("records")
     ]
-    for file in [*files, *sorted((place / "choices").rglob("*.facts.json"))]:
-        try:
-            facts = json.loads(file.read_text("utf-8"))
-        except (OSError, ValueError):
-            continue  # for readers alone: the page does without
-        if isinstance(facts, dict):
-            yield facts
+    found = map(read_facts, [*cells, *sorted((place / "choices").rglob("*.facts.json"))])
+    return [facts for facts in found if facts]
 
 
 # Pages of other commands --------------------------------------------------------------------------------------

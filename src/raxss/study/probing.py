@@ -117,11 +117,7 @@ def list_probe(
     study = of_windows(study, only)
     with opened(study, out, work or Work(), root) as table:
         cells = _cells(question, table, *study.narrowed(only=only, seeds=seeds))
-        return [(f"{cell}, {_n_training(cell)} training series", state_of(cell)) for cell in cells]
-
-
-def _n_training(cell: Cell) -> int:
-    return len(cell.split.train)
+        return [(f"{cell}, {len(cell.split.train)} training series", state_of(cell)) for cell in cells]
 
 
 def of_windows(study: Study, only: Iterable[str] = ()) -> Study:

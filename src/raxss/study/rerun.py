@@ -23,13 +23,13 @@ from raxss.errors import ConfigError, DataError, RAxSSError, nearest
 from raxss.metrics import score
 from raxss.prediction import pick_device
 from raxss.storage import json_ready
-from raxss.study.cells import cell_of, run_cell
-from raxss.study.dataset import HEADLINES, StudyDataset
+from raxss.study.cells import cell_of, place_of, run_cell
+from raxss.study.dataset import HEADLINES
 from raxss.study.report import read_table
 from raxss.study.result import CellResult
 from raxss.study.study import Study, load_extensions
-from raxss.study.table import STUDY_FILE
-from raxss.study.views import View, slug, views_of
+from raxss.study.table import STUDY_FILE, read_facts
+from raxss.study.views import View, is_view_of, views_of
 
 #: What was noted beside a result and may explain another figure.
 PLACES = (
@@ -177,7 +177,7 @@ def committed_table(folder: Path) -> pd.DataFrame:
 def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, dict[str, Any]]:
     """The result behind a row, and what was noted beside it; a row that says something else is refused."""
     dataset, system, seed = str(row["dataset"]), str(row["system"]), int(row["seed"])
-    place = folder / "cells" / slug(dataset) / f"{slug(system)}-{seed}-{row['config_hash']}.json"
+    place = place_of(folder / "cells", dataset, system, seed, str(row["config_hash"]))
     result = CellResult.read(place)
     for name, value in _figures(result).items():
         if not np.isclose(value, row[name], rtol=WRITTEN, atol=0, equal_nan=True):
@@ -186,11 +186,7 @@ def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, di
                 f"but predictions in {place.name!r} give {value:.10g}. One of them was changed; run the study "
                 "again."
             )
-    try:
-        facts = json.loads(place.with_suffix(".facts.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        facts = {}
-    return result, facts if isinstance(facts, dict) else {}
+    return result, read_facts(place.with_suffix(".facts.json"))
 
 
 def _rows(table: pd.DataFrame, system: str, seed: int, dataset: str | None) -> list[dict[Any, Any]]:
@@ -225,7 +221,7 @@ def _study(folder: Path, given: Path | str | None) -> Study:
 
 def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str | None) -> tuple[View, Study]:
     """The data of one block of the table, and the study as far as it is about that."""
-    datasets = tuple(one for one in study.datasets if _has(one, name))
+    datasets = tuple(one for one in study.datasets if is_view_of(name, one.name))
     known = [one.name for one in study.datasets]
     if not datasets:
         raise ConfigError(f"the study has no dataset for {name!r}{nearest(name, known)}")
@@ -234,11 +230,6 @@ def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str 
     if name not in views:
         raise ConfigError(f"the study has no dataset for {name!r}{nearest(name, views)}")
     return views[name], narrowed
-
-
-def _has(dataset: StudyDataset, view: str) -> bool:
-    """Whether a block of the table is this dataset, or a centre of it."""
-    return view == dataset.name or view.startswith(f"{dataset.name}: ")
 
 
 def _again(

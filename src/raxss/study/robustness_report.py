@@ -33,7 +33,15 @@ from raxss.study.markdown import TITLES, Markdown, difference, number, render, t
 from raxss.study.probe import Probed
 from raxss.study.report import csv_text, png, read_table
 from raxss.study.robustness import CLEAN, LEVELS, NOISE, OWN, SHORT, TRAINING, UNIFORM
-from raxss.study.statistics import N_RESAMPLES, REFERENCES, Resampled, holm, mean_over_systems, resampled
+from raxss.study.statistics import (
+    INK,
+    N_RESAMPLES,
+    REFERENCES,
+    Resampled,
+    holm,
+    mean_over_systems,
+    resampled,
+)
 from raxss.study.statistics import difference as difference_of
 from raxss.study.views import slug
 
@@ -41,7 +49,6 @@ REFERENCE = REFERENCES[0]
 FROM_UNIFORM, FROM_REFERENCE = "own weights − uniform weights", f"system − {REFERENCE}"
 MEAN = "mean"  # in the place of a level: over all levels of a kind
 COLOURS = ("#31688e", "#c2572b", "#3b8f5a", "#8a5aa8", "#a3892b", "#7a7a7a")
-INK = "#1a1a1a"
 
 Frame = pd.DataFrame
 Key = tuple[str, str, float, str]  # system, kind, level, weights

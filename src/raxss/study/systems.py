@@ -123,8 +123,7 @@ class System:
         """
         if not self.is_network:
             return self.kind == "forest"
-        homes = setting_homes()
-        config = Config.from_parameters({one: value for one, value in parameters.items() if one in homes})
+        config = _config_of(parameters)
         calibrated = config.calibration.calibration != "none"
         return not (config.training.patience > 0 or calibrated or config.fits_temperature_on_validation)
 
@@ -166,9 +165,8 @@ class System:
 
     def _check_values(self, name: str, settings: Mapping[str, Any]) -> None:
         """Before anything runs, as far as RAxSS has settings of these names; the rest is for the estimator."""
-        homes, every = setting_homes(), self._start() | {**self.settings, **settings}
         try:
-            config = Config.from_parameters({one: value for one, value in every.items() if one in homes})
+            config = _config_of(self._start() | {**self.settings, **settings})
             if self.kind in ("windows", "fixed"):
                 config.check_fit(validation_given=True)
         except ConfigError as error:
@@ -270,6 +268,12 @@ class System:
         return {
             name: value for name, value in training.items() if in_windows or name not in BUDGET_OF_WINDOWS
         }
+
+
+def _config_of(parameters: Mapping[str, Any]) -> Config:
+    """Those of an estimator's parameters that are settings of RAxSS."""
+    homes = setting_homes()
+    return Config.from_parameters({one: value for one, value in parameters.items() if one in homes})
 
 
 def find_system(name: str, extra: Mapping[str, System] | None = None) -> System:

@@ -175,6 +175,20 @@ def _home(stem: str, asked_for: Sequence[Any]) -> str:
     return f"{slug(stem)}-{canonical_hash(asked_for)[:8]}"
 
 
+def centre_view(dataset: str, centre: str) -> str:
+    """What the view of one centre of a dataset is called.
+
+    >>> centre_view("ds003029", "JHH"), is_view_of("ds003029: JHH", "ds003029")
+    ('ds003029: JHH', True)
+    """
+    return f"{dataset}: {centre}"
+
+
+def is_view_of(view: str, dataset: str) -> bool:
+    """Whether a view of this name is the whole dataset, or a centre of it."""
+    return view == dataset or view.startswith(centre_view(dataset, ""))
+
+
 def slug(name: str) -> str:
     """A name as part of a file name; one that had to be changed gets a few digits that tell it from others.
 
@@ -348,13 +362,13 @@ def _splits(
         told = [replace(one, description=f"{plan.n_folds} folds by {one.description}") for one in made]
         return {dataset.name: dict(zip(seeds, told, strict=False))}
     centres = _centres(series, plan.only)
-    found: dict[str, dict[int, Split]] = {f"{dataset.name}: {centre}": {} for centre in centres}
+    found: dict[str, dict[int, Split]] = {centre_view(dataset.name, centre): {} for centre in centres}
     for seed in seeds:
         if plan.kind == "leave-one-out":
             share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
             left_out = leave_one_out(series, seed=seed, validation=share, balance=plan.balance)
             for centre in centres:
-                found[f"{dataset.name}: {centre}"][seed] = left_out[centre]
+                found[centre_view(dataset.name, centre)][seed] = left_out[centre]
             continue
         for centre, members in centres.items():
             try:
@@ -362,7 +376,7 @@ def _splits(
             except DataError as error:
                 raise DataError(f"centre {centre!r}: {error}") from error
             split = replace(split, fold=centre, description=f"one centre, by {split.description}")
-            found[f"{dataset.name}: {centre}"][seed] = _of_whole(split, members)
+            found[centre_view(dataset.name, centre)][seed] = _of_whole(split, members)
     return found
 
 
