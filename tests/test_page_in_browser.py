@@ -240,7 +240,7 @@ def test_buttons_are_buttons_with_names_and_focus_stays_visible(page):
 
 def test_filters_say_what_they_do_and_change_the_picture_alone(page):
     scores = rows(page, "channels")
-    told = page.locator(".trace .told")
+    told = page.locator(".trace .signal")
     assert told.text_content() == "Every sample is shown. Unfiltered."
     plain = page.locator(".plot canvas").screenshot()
     page.get_by_label("High-pass").select_option("5 Hz")
@@ -258,7 +258,7 @@ def test_where_only_an_envelope_is_kept_the_page_says_so(browser, tmp_path, monk
     page = opened(browser, tmp_path, recording(["A1", "A2"], n_samples=20_000), full_bytes=6000)
     assert (
         "Grey band: envelope elsewhere (lowest to highest of each 0.1 s)"
-        in page.locator(".trace .told").text_content()
+        in page.locator(".trace .signal").text_content()
     )
     kept = page.get_by_text("Full resolution around evidence, an envelope elsewhere")
     assert "its strongest window with 4 s around it" in kept.text_content()

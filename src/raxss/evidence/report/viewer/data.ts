@@ -1,6 +1,8 @@
 // What lies in the data block of a report, and how its packed arrays are read.
 // Made by ../contents.py; every number that is shown is in here or follows from it.
 
+import { significant } from "./dom";
+
 export interface Neighbors {
   window: number[];
   start: number[]; // sample of the channel
@@ -186,6 +188,24 @@ export function secondsOf(channel: Channel): number {
 
 export function timeOf(channel: Channel, sample: number): number {
   return channel.start_s + sample / channel.rate;
+}
+
+// A rate of 1 is one that nobody told: times then count samples.
+export function isTimed(channel: Channel): boolean {
+  return channel.rate !== 1;
+}
+
+export function spanText(channel: Channel, start: number): string {
+  const from = timeOf(channel, start);
+  const to = timeOf(channel, start + channel.window_samples);
+  if (!isTimed(channel)) return `${from} – ${to}`;
+  const decimals = to - from < 0.5 ? 3 : to < 1000 ? 2 : 1;
+  return `${from.toFixed(decimals)} – ${to.toFixed(decimals)} s`;
+}
+
+// A length of time in words.
+export function lengthText(channel: Channel, seconds: number): string {
+  return isTimed(channel) ? `${significant(seconds, 2)} s` : `${Math.round(seconds)} ${seconds === 1 ? "sample" : "samples"}`;
 }
 
 export function isWhole(channel: Channel): boolean {

@@ -43,7 +43,14 @@ export function choice(
   const select = el("select", { attributes: { "aria-label": name } });
   for (const [key, text] of options) select.append(el("option", { attributes: { value: key } }, text));
   select.value = value;
-  select.addEventListener("change", () => on(select.value));
+  // Who chose with the mouse goes on with the keys of the page; who chose with the keyboard stays in the list.
+  let byMouse = false;
+  select.addEventListener("pointerdown", () => (byMouse = true));
+  select.addEventListener("keydown", () => (byMouse = false));
+  select.addEventListener("change", () => {
+    on(select.value);
+    if (byMouse) select.blur();
+  });
   return el("label", { class: "choice" }, `${name} `, select);
 }
 
@@ -100,11 +107,13 @@ export function significant(value: number, digits = 3): string {
   return size >= 1e5 || size < 1e-4 ? value.toExponential(digits - 1) : Number(value.toPrecision(digits)).toString();
 }
 
-export function percent(share: number): string {
-  return `${significant(100 * share)} %`;
+// As many digits in every row, so that a column can be read down.
+export function figures(value: number, digits = 3): string {
+  const size = Math.abs(value);
+  if (size < 1e-12) return "0"; // what is left of rounding
+  return size >= 10 ** digits ? Math.round(value).toString() : size < 1e-4 ? value.toExponential(digits - 1) : value.toPrecision(digits);
 }
 
-export function spanText(start: number, end: number): string {
-  const decimals = end - start < 0.5 ? 3 : end < 1000 ? 2 : 1;
-  return `${start.toFixed(decimals)} – ${end.toFixed(decimals)} s`;
+export function percent(share: number): string {
+  return `${figures(100 * share)} %`;
 }

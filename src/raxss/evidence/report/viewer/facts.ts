@@ -1,6 +1,6 @@
 // What made this report: the model, what it learned from, how to read the page.
 
-import { Contents, Fact, isWhole } from "./data";
+import { Contents, Fact, isWhole, lengthText } from "./data";
 import { el, significant } from "./dom";
 
 const NAMES: { [fact: string]: string } = {
@@ -16,11 +16,16 @@ const NAMES: { [fact: string]: string } = {
   rates: "sampling rates (Hz)",
   classes: "series a class",
   n_neighbors: "neighbours",
+  exclusion: "exclusion (samples)",
+  spread: "spread (samples)",
+  stride: "stride (samples)",
   bank_seconds: "bank (s)",
   bank_size: "bank (windows)",
 };
 
 const SHOWN_ONCE = new Set(["config_hash", "temperature", "window_length", "calibration"]); // settings that are facts of the model too
+
+const OF_A_CHANNEL = ["bank_size", "bank_seconds"]; // where the bank is the channel, every channel has its own
 
 function text(fact: Fact): string {
   if (fact === null) return "none";
@@ -48,12 +53,13 @@ function list(title: string, facts: { [name: string]: Fact } | null, missing: st
 
 export function facts(contents: Contents): HTMLElement {
   const known = contents.model !== null;
+  const bounded = contents.settings.bank !== "series";
   return el(
     "div",
     { class: "facts" },
     list("Model", contents.model, "This page was made from evidence alone; the model was not told."),
     list("Training data", contents.training, "Not told."),
-    list("Retrieval and weights", contents.settings, "Not told.", known ? SHOWN_ONCE : new Set()),
+    list("Retrieval and weights", contents.settings, "Not told.", new Set([...(known ? SHOWN_ONCE : []), ...(bounded ? [] : OF_A_CHANNEL)])),
   );
 }
 
@@ -63,10 +69,10 @@ export function kept(contents: Contents): string {
   const some = channels.filter((one) => one.full.spans.length > 0).length;
   return (
     "Full resolution around evidence, an envelope elsewhere. Kept sample by sample: for each channel its strongest " +
-    `window with ${contents.page_seconds} s around it and that window's neighbours; then, best-ranked channels first, ` +
+    `window with ${lengthText(channels[0], contents.page_seconds)} around it and that window's neighbours; then, best-ranked channels first, ` +
     `the other windows listed and their neighbours, as long as there was room (${some} of ${channels.length} channels ` +
     "have such stretches). Neighbours marked ~ are there as an envelope only. Probability strips are means of the " +
-    "windows over each of 2,000 moments."
+    "windows over each of 2,000 moments of the recording."
   );
 }
 

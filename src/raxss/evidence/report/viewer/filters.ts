@@ -7,12 +7,14 @@ export interface Filters {
   notch: number;
 }
 
+const NOTCH_Q = 30;
+
 type Biquad = [number, number, number, number, number]; // b0 b1 b2 a1 a2
 
 function biquad(kind: "high" | "low" | "notch", frequency: number, rate: number): Biquad {
   const angle = (2 * Math.PI * frequency) / rate;
   const cosine = Math.cos(angle);
-  const quality = kind === "notch" ? 30 : Math.SQRT1_2;
+  const quality = kind === "notch" ? NOTCH_Q : Math.SQRT1_2;
   const width = kind === "notch" ? Math.tan(angle / (2 * quality)) : Math.sin(angle) / (2 * quality);
   const scale = 1 + width;
   const a1 = (-2 * cosine) / scale;
@@ -42,14 +44,29 @@ function pass([b0, b1, b2, a1, a2]: Biquad, values: Float64Array): void {
   }
 }
 
-export function isOn(filters: Filters): boolean {
-  return filters.high > 0 || filters.low > 0 || filters.notch > 0;
+const KINDS: ("high" | "low" | "notch")[] = ["high", "low", "notch"];
+
+// Those that are set; one at or above half the sampling rate can do nothing.
+function wantedOf(filters: Filters, rate: number): ("high" | "low" | "notch")[] {
+  return KINDS.filter((kind) => filters[kind] > 0 && filters[kind] < rate / 2);
+}
+
+export function isOn(filters: Filters, rate: number): boolean {
+  return wantedOf(filters, rate).length > 0;
+}
+
+// What is done to the picture, exactly.
+export function inWords(filters: Filters, rate: number): string {
+  const wanted = wantedOf(filters, rate);
+  const passes = wanted.filter((kind) => kind !== "notch").map((kind) => `${kind}-pass ${filters[kind]} Hz`);
+  const parts = passes.length ? [`${passes.join(", ")} (Butterworth, 2nd order; −6 dB at the corner)`] : [];
+  if (wanted.includes("notch")) parts.push(`notch ${filters.notch} Hz (Q ${NOTCH_Q})`);
+  return `${parts.join(", ")}, forwards and backwards, so that nothing is shifted in time`;
 }
 
 // A filtered copy. A gap ends a stretch: both sides are filtered alone.
 export function filtered(samples: Float64Array, rate: number, filters: Filters): Float64Array {
-  const kinds: ("high" | "low" | "notch")[] = ["high", "low", "notch"];
-  const wanted = kinds.filter((kind) => filters[kind] > 0 && filters[kind] < rate / 2);
+  const wanted = wantedOf(filters, rate);
   const result = samples.slice();
   if (wanted.length === 0) return result;
   let first = 0;

@@ -29,7 +29,7 @@ THE SOFTWARE.
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 
-import { Channel, Contents, ranked, readContents, secondsOf, timeOf } from "./data";
+import { Channel, Contents, isTimed, lengthText, ranked, readContents, secondsOf, timeOf } from "./data";
 import { button, choice, el, percent, probabilityText, significant } from "./dom";
 import { facts, reading } from "./facts";
 import { Overlay } from "./overlay";
@@ -43,6 +43,7 @@ const NOTE = "Research use only. Not for diagnosis.";
 const HIGH = [0, 0.1, 0.5, 1, 5, 10, 30, 80];
 const LOW = [0, 15, 30, 40, 70, 100, 150, 250];
 const PAGES = [1, 2, 5, 10, 20, 30, 60, 300];
+const PAGES_IN_WINDOWS = [1, 2, 4, 10, 40]; // where no rate is known
 const KEYS: [string, string][] = [
   ["← →", "page back, forward"],
   ["↑ ↓", "channel above, below in rank"],
@@ -82,7 +83,8 @@ class Page {
     this.class_ = contents.focus;
     this.order = ranked(contents, this.class_);
     this.channel = this.order[0];
-    this.seconds = Math.min(contents.page_seconds, Math.max(...contents.channels.map(secondsOf)));
+    const longest = Math.max(...contents.channels.map(secondsOf));
+    this.seconds = Math.min(isTimed(this.one) ? contents.page_seconds : 4 * this.one.window_samples, longest);
     this.overview = new Overview(contents, (channel, time) => {
       if (channel !== this.channel) this.chooseChannel(channel, false);
       this.goTo(time);
@@ -143,7 +145,8 @@ class Page {
         ...(window.self === window.top ? [button("Print", () => window.print())] : []), // frames of notebooks may not
       ),
     );
-    const overview = this.section("all", single ? "The whole recording" : "All channels", this.part("legends"), this.overview.root);
+    const scales = el("p", { class: "told" }, "Every channel is drawn to a scale of its own: heights cannot be compared between rows.");
+    const overview = this.section("all", single ? "The whole recording" : "All channels", this.part("legends"), this.overview.root, ...(single ? [] : [scales]));
     if (!single) {
       const order = choice("Order", [["rank", "by rank"], ["file", "as recorded"]], "rank", (value) => {
         this.byRank = value === "rank";
@@ -195,7 +198,7 @@ class Page {
     const rates = [...new Set(channels.map((one) => significant(one.rate, 6)))];
     const longest = Math.max(...channels.map(secondsOf));
     const n = channels.length === 1 ? "" : `${channels.length} channels · `;
-    const rate = channels[0].rate === 1 ? `${channels[0].n_samples} samples` : `${significant(longest, 4)} s at ${rates.join(", ")} Hz`;
+    const rate = !isTimed(channels[0]) ? `${longest} samples, rate unknown` : `${significant(longest, 4)} s at ${rates.join(", ")} Hz`;
     const hash = this.contents.settings.config_hash;
     return `${n}${rate}${hash ? ` · model ${String(hash).slice(0, 12)}` : ""}`;
   }
@@ -206,8 +209,12 @@ class Page {
         .filter((one) => one < Math.max(...this.contents.channels.map((channel) => channel.rate)) / 2)
         .map((one): [string, string] => [String(one), one ? `${one} Hz` : "off"]);
     const longest = Math.max(...this.contents.channels.map(secondsOf));
-    const pages = PAGES.filter((one) => one < longest && one >= longest / 5000).map((one): [string, string] => [String(one), `${one} s`]);
-    if (longest <= 300) pages.push([String(longest), "all"]);
+    const timed = isTimed(this.one);
+    const lengths = timed ? PAGES : PAGES_IN_WINDOWS.map((one) => one * this.one.window_samples);
+    const pages = lengths
+      .filter((one) => one < longest && one >= longest / 5000)
+      .map((one): [string, string] => [String(one), lengthText(this.one, one)]);
+    if (longest <= (timed ? 300 : 300_000)) pages.push([String(longest), "all"]);
     const redraw = () => this.drawTrace();
     return el(
       "div",
@@ -222,7 +229,7 @@ class Page {
       }),
       el(
         "span",
-        { class: "pairing", title: "Height of the plot; changes the picture only" },
+        { class: "pairing", title: "× 1 fits the usual range of the channel into the plot, and every channel has its own: the axis tells the amplitude. Changes the picture only." },
         "Sensitivity ",
         button("−", () => this.amplify(1 / 1.5), "smaller (−)"),
         this.sensitivity,
@@ -342,7 +349,7 @@ class Page {
     this.parts.legends.querySelector(".legend")?.remove();
     this.parts.legends.prepend(heatLegend(this.className));
     this.drawOverview();
-    this.chooseChannel(this.order[0]);
+    this.chooseChannel(this.channel);
     this.root.dataset.redrawMs = (performance.now() - began).toFixed(1);
   }
 
@@ -354,7 +361,7 @@ class Page {
   private drawOverview(): void {
     const order = this.byRank ? this.order : this.contents.channels.map((_, place) => place);
     const width = this.printing ? 690 : Math.max(320, (this.overview.root.clientWidth || 900) - 2);
-    this.overview.draw(width, this.class_, order);
+    this.overview.draw(width, this.class_, order, this.printing);
     this.markOverview();
   }
 
@@ -385,6 +392,9 @@ class Page {
       one.overlap_share === null ? "no neighbours" : `${percent(one.overlap_share)} of listed neighbours overlap their window`,
       one.label === null ? null : `known label: ${one.label}`,
     ];
+    const n = one.warnings.length;
+    const warned = button(`⚠ ${n} ${n === 1 ? "warning" : "warnings"}`, () => this.parts.warnings.scrollIntoView({ block: "center" }), one.warnings.join("\n"));
+    warned.className = "warned";
     const others = this.contents.classes
       .map((name, place) => `${name} ${probabilityText(one.probability[place])}`)
       .join(" · ");
@@ -393,6 +403,7 @@ class Page {
       el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(one.probability[this.class_])}`),
       el("p", { class: "told" }, `predicted ${this.contents.classes[predicted]} (${others})`),
       el("p", { class: "told" }, facts.filter((fact) => fact !== null).join(" · ")),
+      ...(n ? [warned] : []),
     ];
   }
 
@@ -425,6 +436,12 @@ class Page {
     return this.neighbor === null ? null : this.one.neighbors[this.window].start[this.neighbor];
   }
 
+  private neighborName(): string {
+    if (this.neighbor === null) return "";
+    const similarity = this.one.neighbors[this.window].similarity[this.neighbor];
+    return `neighbour ${this.neighbor + 1}${similarity === null ? "" : `: similarity ${similarity.toFixed(3).replace("-", "−")}`}`;
+  }
+
   private drawTrace(): void {
     const { one } = this;
     this.trace.draw(
@@ -438,14 +455,20 @@ class Page {
         filters: this.filters,
         windows: one.top[this.class_].map((row) => one.windows.start[row]),
         window: one.windows.start[this.window],
+        rank: one.top[this.class_].indexOf(this.window) + 1,
+        probability: (one.windows.smoothed ?? one.windows.posterior)[this.class_][this.window],
+        smoothed: one.windows.smoothed !== null,
+        weight: one.windows.weight[this.window] * one.n_usable,
         neighbors: one.neighbors[this.window].start,
         neighbor: this.neighborStart(),
+        neighborName: this.neighborName(),
+        overlapping: Number(this.contents.settings.stride) < one.window_samples,
       },
       this.width(),
     );
     this.sensitivity.textContent = `× ${significant(this.gain, 2)}`;
     this.root.dataset.page = `${this.begin.toFixed(3)} ${(this.begin + this.seconds).toFixed(3)}`;
-    this.markOverview();
+    if (!this.printing) this.markOverview(); // on paper they were drawn with the overview
   }
 
   private markOverview(): void {

@@ -2,8 +2,8 @@
 
 import uPlot from "uplot";
 
-import { Channel, samplesOf, timeOf } from "./data";
-import { BLUE, FAINT, FONT, INK, RULE, el, significant, spanText } from "./dom";
+import { Channel, isTimed, samplesOf, spanText } from "./data";
+import { BLUE, FAINT, FONT, INK, RULE, el, significant } from "./dom";
 
 export interface Pair {
   channel: Channel;
@@ -21,8 +21,7 @@ export class Overlay {
     this.root.replaceChildren();
     const query = cut(pair.channel, pair.window);
     const other = pair.neighbor === null ? null : cut(pair.channel, pair.neighbor);
-    const span = (start: number) =>
-      spanText(timeOf(pair.channel, start), timeOf(pair.channel, start + pair.channel.window_samples));
+    const span = (start: number) => spanText(pair.channel, start);
     this.root.append(
       el(
         "p",
@@ -32,7 +31,7 @@ export class Overlay {
       ),
     );
     if (pair.neighbor === null) {
-      this.root.append(el("p", { class: "told" }, "Choose a neighbour to lay it over the window."));
+      this.root.append(el("p", { class: "told" }, "This window has no neighbour that could be laid over it."));
     }
     if (query === null || (pair.neighbor !== null && other === null)) {
       const which = query === null ? "this window" : "this neighbour";
@@ -43,7 +42,7 @@ export class Overlay {
     }
     const pairs = el("div", { class: "pair" });
     this.root.append(pairs);
-    const each = width > 700 ? Math.floor((width - 24) / 2) : width;
+    const each = width > 640 ? Math.floor((width - 24) / 2) : width;
     for (const scaled of [false, true]) {
       const holder = el("figure", {}, el("figcaption", {}, scaled ? "z-scored" : pair.channel.preparation ? "as prepared" : "as recorded"));
       pairs.append(holder);
@@ -85,14 +84,19 @@ export class Overlay {
         padding: [6, 10, 0, 0],
         legend: { show: false },
         cursor: { show: false },
-        scales: { x: { time: false } },
+        scales: { x: { time: false }, y: lanes === 1 ? { range: (_, low, high) => roomFor(low, high) } : { range: [0.6 - lanes, 0.6] } },
         series,
         axes: [
-          { ...axis, label: channel.rate === 1 ? "time in the window (samples)" : "time in the window (s)", labelSize: 18, size: 30 },
+          { ...axis, label: isTimed(channel) ? "time in the window (s)" : "time in the window (samples)", labelSize: 18, size: 30 },
           {
             ...axis,
-            size: 60,
-            values: (_: uPlot, ticks: number[]) => ticks.map((one) => (lanes === 1 ? significant(one) : "")),
+            size: lanes === 1 ? 60 : 78,
+            ...(lanes === 1
+              ? { values: (_: uPlot, ticks: number[]) => ticks.map((one) => significant(one)) }
+              : {
+                  splits: () => Array.from({ length: lanes }, (_, lane) => -lane),
+                  values: (_: uPlot, ticks: number[]) => ticks.map((one) => `variate ${1 - one}`),
+                }),
           },
         ],
       },
@@ -112,6 +116,13 @@ function cut(channel: Channel, start: number): Float64Array[] | null {
     parts.push(samples);
   }
   return parts;
+}
+
+// A little above and below; a flat line lies in the middle.
+function roomFor(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [-1, 1];
+  const room = 0.08 * (high - low) || Math.max(1, 0.1 * Math.abs(low));
+  return [low - room, high + room];
 }
 
 function extent(values: Float64Array): [number, number] {

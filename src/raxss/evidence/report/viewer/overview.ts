@@ -26,6 +26,7 @@ export class Overview {
   private order: number[] = [];
   private width = 0;
   private row = 0;
+  private printing = false;
 
   constructor(
     private readonly contents: Contents,
@@ -50,21 +51,28 @@ export class Overview {
   }
 
   // Everything but the marks: on opening, and when width, class or order change.
-  draw(width: number, class_: number, order: number[]): void {
+  draw(width: number, class_: number, order: number[], printing: boolean): void {
     const { channels } = this.contents;
     const variates = Math.min(channels[0].n_variates, 8);
     this.width = width;
     this.order = order;
-    this.row = order.length === 1 ? 40 + 24 * variates : Math.max(15, Math.min(26, Math.floor(520 / order.length)));
+    this.printing = printing;
+    const least = printing ? 5 : 15; // a screen scrolls, a sheet of paper does not
+    this.row = order.length === 1 ? 40 + 24 * variates : Math.max(least, Math.min(26, Math.floor((printing ? 850 : 520) / order.length)));
     const height = this.row * order.length;
     const context = sized(this.base, width, height);
-    const image = context.createImageData(this.base.width, this.base.height);
+    const picture = document.createElement("canvas");
+    picture.width = this.base.width;
+    picture.height = this.base.height;
+    const paint = picture.getContext("2d") as CanvasRenderingContext2D;
+    const image = paint.createImageData(picture.width, picture.height);
     const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(0xffffffff);
     const ratio = this.base.width / width;
     order.forEach((place, row) => this.drawRow(pixels, place, class_, row * this.row * ratio, ratio));
-    context.putImageData(image, 0, 0);
-    context.font = FONT;
+    paint.putImageData(image, 0, 0);
+    context.drawImage(picture, 0, 0, width, height); // what is put into a canvas directly, Chromium does not print
+    context.font = FONT.replace("12px", `${Math.min(12, this.row)}px`);
     context.textBaseline = "middle";
     context.textAlign = "right";
     context.fillStyle = INK;
@@ -144,8 +152,11 @@ export class Overview {
   }
 
   // Where the reader is; quick, because it follows every step.
+  // On paper they are part of the picture: Chromium prints an empty canvas white, over what lies below it.
   mark(marks: Marks): void {
-    const context = sized(this.over, this.width, this.row * this.order.length);
+    const context = this.printing
+      ? (this.base.getContext("2d") as CanvasRenderingContext2D)
+      : sized(this.over, this.width, this.row * this.order.length);
     const channel = this.contents.channels[marks.channel];
     const top = this.order.indexOf(marks.channel) * this.row;
     const [from, to] = marks.page.map((time) => this.x(time));
@@ -212,7 +223,7 @@ export function heatLegend(class_: string): HTMLElement {
   return el(
     "span",
     { class: "legend" },
-    el("span", {}, `window probability of ${class_}: 0 `, canvas, " 1"),
+    el("span", {}, `mean probability of ${class_} of the windows over each moment: 0 `, canvas, " 1"),
     el("span", {}, none, " no window"),
     el("span", {}, swatch("ink"), "chosen window"),
     el("span", {}, swatch("blue"), "its neighbour"),

@@ -1,7 +1,7 @@
 // How a score is made up, and what other weights would have made of the same windows.
 
-import { Channel, timeOf } from "./data";
-import { FAINT, INK, el, probabilityText, significant, spanText, svg } from "./dom";
+import { Channel, spanText } from "./data";
+import { FAINT, INK, el, figures, probabilityText, svg } from "./dom";
 
 const GREY = "#b3bcc7";
 const STEP = "#d97914";
@@ -16,7 +16,7 @@ export function sumOf(channel: Channel, class_: number): Sum {
   const rows = channel.top[class_];
   const { start, contribution } = channel.windows;
   const steps = rows.map((row): [string, number] => [
-    spanText(timeOf(channel, start[row]), timeOf(channel, start[row] + channel.window_samples)),
+    spanText(channel, start[row]),
     contribution[class_][row],
   ]);
   const score = channel.probability[class_];
@@ -52,13 +52,15 @@ export function waterfall(channel: Channel, class_: number, className: string, w
     picture.append(
       svg("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: isSum ? "strong" : "" }, text),
       svg("rect", { x: a, y: y + 2, width: Math.max(b - a, 1), height: line - 6, fill: color }),
-      svg("text", { x: b + 6, y: y + 13 }, `${isSum || from === 0 ? "" : "+"}${isSum ? probabilityText(size) : significant(size)}`),
+      svg("text", { x: b + 6, y: y + 13 }, `${isSum || from === 0 ? "" : "+"}${isSum ? probabilityText(size) : figures(size)}`),
     );
     if (!isSum) picture.append(svg("line", { x1: b, x2: b, y1: y + 2, y2: y + line + 4, stroke: FAINT, "stroke-width": 0.7 }));
     if (cut > 0 && from < cut) picture.append(svg("text", { x: a + 5, y: y + 13, fill: "#fff", class: "onbar" }, "//"));
   });
   const told = cut > 0 ? " Bars marked // are cut on the left." : "";
-  return el("div", { class: "waterfall" }, picture as unknown as HTMLElement, el("p", { class: "told" }, `Contribution = weight × what the window says of ${className}; all ${channel.n_windows.toLocaleString("en")} contributions add up to the score.${told}`));
+  const n = channel.n_windows;
+  const all = n === 1 ? "there is one window, and it is the score" : `all ${n.toLocaleString("en")} contributions add up to the score`;
+  return el("div", { class: "waterfall" }, picture as unknown as HTMLElement, el("p", { class: "told" }, `Contribution = weight × what the window says of ${className}; ${all}.${told}`));
 }
 
 // What the same windows would have said under equal and under inverted weights.
@@ -77,13 +79,16 @@ export function otherWeights(channel: Channel, class_: number, className: string
       el("tr", {}, el("th", { attributes: { scope: "row" } }, text), el("td", { class: "number" }, probabilityText(value)), el("td", { class: "bars" }, bar)),
     );
   }
-  const change = score - channel.inverse[class_];
+  const change = Math.abs(score - channel.inverse[class_]);
+  const by = change < 0.001 ? "less than 0.001" : figures(change, 2);
   const verdict =
-    weighting === "uniform"
-      ? "The weights are equal by setting."
-      : Math.abs(change) < 0.02
-        ? `Turning the weights round changes the score by ${significant(Math.abs(change), 2)}: they decide little here, and explain little.`
-        : `Turning the weights round changes the score by ${significant(Math.abs(change), 2)}: which windows count matters here.`;
+    channel.n_usable < 2
+      ? "One window decides alone, whatever the weights."
+      : weighting === "uniform"
+        ? "The weights are equal by setting."
+        : change < 0.02
+          ? `Turning the weights round changes the score by ${by}: they decide little here, and explain little.`
+          : `Turning the weights round changes the score by ${by}: which windows count matters here.`;
   return el(
     "div",
     { class: "weights" },

@@ -1,7 +1,7 @@
 // The ranked channels, the windows of one of them, and the neighbours of one window.
 
-import { Channel, Contents, isFull, overlapOf, sharesOf, timeOf } from "./data";
-import { button, el, heatColor, percent, probabilityText, significant, spanText } from "./dom";
+import { Channel, Contents, isFull, isTimed, lengthText, overlapOf, sharesOf, spanText } from "./data";
+import { button, el, figures, heatColor, percent, probabilityText } from "./dom";
 
 function head(...names: [string, string?][]): HTMLElement {
   const row = el("tr");
@@ -90,7 +90,7 @@ export function windowTable(
   const { windows } = channel;
   const names: [string, string?][] = [
     ["#"],
-    ["time"],
+    [timeName(channel)],
     ["weight", "share of the decision; × 1 would be an equal share"],
     ["support", "mean similarity of its neighbours"],
     [`p(${className})`, "what the network says of this window alone"],
@@ -99,18 +99,21 @@ export function windowTable(
   names.push(["adds", "contribution: weight × probability"], ["share", "of the series probability"]);
   const body = el("tbody");
   channel.top[class_].forEach((at, rank) => {
-    const start = windows.start[at];
-    const end = start + channel.window_samples;
+    const support = windows.support[at];
+    const alone = channel.neighbors[at].window.length === 0;
     const adds = windows.contribution[class_][at];
     const cells = [
       number(String(rank + 1)),
-      el("td", {}, pick(spanText(timeOf(channel, start), timeOf(channel, end)), `window ${windows.window[at]}`)),
-      number(`× ${significant(windows.weight[at] * channel.n_usable)}`, `weight ${windows.weight[at]}`),
-      number(windows.support[at] === null ? "–" : (windows.support[at] as number).toFixed(3)),
+      el("td", {}, pick(spanText(channel, windows.start[at]), `window ${windows.window[at]}`)),
+      number(`× ${figures(windows.weight[at] * channel.n_usable)}`, `weight ${windows.weight[at]}`),
+      number(
+        support === null || alone ? "–" : minus(support.toFixed(3)),
+        alone ? "it has no neighbours, and weighs as if its support were the mean of the other windows'" : undefined,
+      ),
       el("td", { class: "number" }, chip(windows.posterior[class_][at]), probabilityText(windows.posterior[class_][at])),
     ];
     if (windows.smoothed) cells.push(number(probabilityText(windows.smoothed[class_][at])));
-    cells.push(number(significant(adds), String(adds)), number(percent(adds / (channel.probability[class_] || 1))));
+    cells.push(number(figures(adds), String(adds)), number(percent(adds / (channel.probability[class_] || 1))));
     body.append(row(at === chosen, () => onPick(at), ...cells));
   });
   return el("table", { class: "windows" }, head(...names), body);
@@ -133,7 +136,7 @@ export function neighborTable(
     const similarity = neighbors.similarity[place];
     const change = neighbors.weight_change[place];
     const overlap = overlapOf(channel, channel.windows.start[window], start);
-    const time = spanText(timeOf(channel, start), timeOf(channel, start + channel.window_samples));
+    const time = spanText(channel, start);
     const kept = isFull(channel, start) ? null : el("span", { class: "faint", title: "kept as an envelope only" }, " ~");
     body.append(
       row(
@@ -141,10 +144,10 @@ export function neighborTable(
         () => onPick(place),
         number(String(place + 1)),
         el("td", {}, pick(time, `window ${other}`), kept),
-        number(similarity === null ? "–" : similarity.toFixed(4)),
-        el("td", { class: overlap > 0 ? "overlaps" : "" }, overlap > 0 ? `overlaps ${significant(overlap, 2)} s` : "apart"),
-        number(shares === null ? "–" : percent(shares[place])),
-        number(change === null ? "–" : signed(change)),
+        number(similarity === null ? "–" : minus(similarity.toFixed(4))),
+        el("td", { class: overlap > 0 ? "overlaps" : "" }, overlap > 0 ? `overlaps ${lengthText(channel, overlap)}` : "apart"),
+        number(shares === null ? "–" : percent(shares[place]), shares === null ? "there are no shares where a similarity is negative, or all are 0" : undefined),
+        number(change === null ? "–" : signed(change * channel.n_usable), change === null ? undefined : `weight ${change}`),
       ),
     );
   });
@@ -153,16 +156,25 @@ export function neighborTable(
     { class: "neighbors" },
     head(
       ["rank"],
-      ["time"],
+      [timeName(channel)],
       ["similarity"],
       ["overlap", "time that it shares with the window"],
       ["share", "of the support: its similarity / sum of all similarities listed"],
-      ["weight change", "what it adds to the weight of the window: negative where the list would be better without it"],
+      ["adds to weight", "what it adds to the weight of the window, where × 1 is an equal share: negative where the list would be better without it"],
     ),
     body,
   );
 }
 
+function timeName(channel: Channel): string {
+  return isTimed(channel) ? "time" : "time (samples)";
+}
+
+function minus(text: string): string {
+  return text.replace("-", "−");
+}
+
 function signed(value: number): string {
-  return (value > 0 ? "+" : value < 0 ? "−" : "") + significant(Math.abs(value), 2);
+  const text = figures(Math.abs(value), 2);
+  return text === "0" ? text : (value > 0 ? "+" : "−") + text;
 }

@@ -1,15 +1,26 @@
 // One channel, a page at a time: samples as they are where the report has them, elsewhere the envelope, labelled so.
-// Below it the window probabilities and weights of the same moments.
+// Below it what the chosen window says, and the means of all windows over the same moments.
 
 import uPlot from "uplot";
 
 import {
   Channel,
+  NO_WINDOW,
   envelopeOf,
   heatOf,
-  NO_WINDOW, rangeOf, samplesOf, secondsOf, spansOf, timeOf, valueOf, weightsOf } from "./data";
-import { BLUE, FAINT, FONT, HEAT, INK, RULE, el, significant, sized } from "./dom";
-import { Filters, filtered, isOn } from "./filters";
+  isTimed,
+  lengthText,
+  rangeOf,
+  samplesOf,
+  secondsOf,
+  spanText,
+  spansOf,
+  timeOf,
+  valueOf,
+  weightsOf,
+} from "./data";
+import { BLUE, FAINT, FONT, HEAT, INK, RULE, el, figures, heatColor, probabilityText, significant, sized } from "./dom";
+import { Filters, filtered, inWords, isOn } from "./filters";
 
 const AXIS = 78; // pixels left of the plot
 const RIGHT = 12;
@@ -26,13 +37,20 @@ export interface View {
   filters: Filters;
   windows: number[]; // start samples of the evidence windows
   window: number; // start sample of the chosen one
+  rank: number; // its place among those of the class, from 1
+  probability: number; // what it says, and what is weighted
+  smoothed: boolean; // together with its neighbours
+  weight: number; // × 1 is an equal share
   neighbors: number[]; // start samples of its neighbours
-  neighbor: number | null;
+  neighbor: number | null; // the chosen one of them
+  neighborName: string;
+  overlapping: boolean; // windows share moments
 }
 
 export class Trace {
   readonly root = el("div", { class: "trace" });
-  readonly told = el("p", { class: "told", attributes: { "aria-live": "off" } });
+  readonly told = el("p", { class: "told signal", attributes: { "aria-live": "off" } });
+  private readonly legend = el("p", { class: "told strips" });
   private readonly plot = el("div", { class: "plot" });
   private readonly strips = el("canvas", { attributes: { role: "img" } });
   private chart: uPlot | null = null;
@@ -40,7 +58,7 @@ export class Trace {
   private view: View | null = null;
 
   constructor(onTime: (time: number) => void) {
-    this.root.append(this.plot, this.strips, this.told);
+    this.root.append(this.plot, this.strips, this.legend, this.told);
     this.strips.addEventListener("click", (event) => {
       if (!this.view) return;
       const width = this.strips.clientWidth - AXIS - RIGHT;
@@ -52,7 +70,7 @@ export class Trace {
     this.view = view;
     const lanes = view.channel.n_variates;
     const height = lanes === 1 ? 230 : Math.min(90 + 60 * lanes, 560);
-    const shape = `${lanes}:${width}:${height}:${view.channel.rate === 1}`;
+    const shape = `${lanes}:${width}:${height}:${isTimed(view.channel)}`;
     const { data, full, envelope } = pageOf(view, Math.max(width - AXIS - RIGHT, 100));
     if (shape !== this.shape || !this.chart) {
       this.chart?.destroy();
@@ -62,6 +80,7 @@ export class Trace {
       this.chart.setData(data);
     }
     this.drawStrips(view, width);
+    this.legend.textContent = tellStrips(view);
     this.told.textContent = tellPage(view, full, envelope);
   }
 
@@ -75,7 +94,7 @@ export class Trace {
       series.push({ stroke: ENVELOPE, width: 0.7, points: { show: false } });
     }
     const axis = { stroke: FAINT, font: FONT, labelFont: FONT, grid: { stroke: "#eceff3", width: 1 }, ticks: { stroke: RULE } };
-    const samples = this.view?.channel.rate === 1;
+    const samples = !isTimed((this.view as View).channel);
     return {
       width,
       height,
@@ -110,9 +129,9 @@ export class Trace {
   }
 
   private heightRange(): [number, number] {
-    const { channel, gain } = this.view as View;
+    const { channel, gain, filters } = this.view as View;
     if (channel.n_variates > 1) return [-channel.n_variates + 0.4, 0.6];
-    const middle = isOn((this.view as View).filters) && (this.view as View).filters.high > 0 ? 0 : rangeOf(channel, 0).middle;
+    const middle = filters.high > 0 ? 0 : rangeOf(channel, 0).middle;
     const half = (1.15 * rangeOf(channel, 0).half) / gain;
     return [middle - half, middle + half];
   }
@@ -161,46 +180,117 @@ export class Trace {
     }
     outline(view.window, INK, []);
     if (view.neighbor !== null) outline(view.neighbor, BLUE, [6, 4]);
+    context.font = FONT.replace("12px", `${12 * ratio}px`);
+    context.textAlign = "left";
+    context.textBaseline = "alphabetic";
+    context.lineJoin = "round";
+    context.setLineDash([]);
+    const name = (start: number, text: string, color: string, up: boolean) => {
+      const [x, y, width, height] = this.box(chart, start);
+      if (width <= 0) return;
+      const right = chart.bbox.left + chart.bbox.width - context.measureText(text).width - 4 * ratio;
+      const place: [number, number] = [Math.min(x + 6 * ratio, right), up ? y + 16 * ratio : y + height - 8 * ratio];
+      context.strokeStyle = "rgba(255, 255, 255, 0.85)"; // so that the signal does not cross it out
+      context.lineWidth = 4 * ratio;
+      context.strokeText(text, ...place);
+      context.fillStyle = color;
+      context.fillText(text, ...place);
+    };
+    name(view.window, windowName(view), INK, true);
+    if (view.neighbor !== null) name(view.neighbor, view.neighborName, BLUE, false);
     context.restore();
   }
 
   private drawStrips(view: View, width: number): void {
-    const context = sized(this.strips, width, 62);
+    const context = sized(this.strips, width, 86);
     const heat = heatOf(view.channel);
     const weights = weightsOf(view.channel);
     const wide = width - AXIS - RIGHT;
     const seconds = secondsOf(view.channel);
     const highest = Math.max(view.channel.highest_weight, 1.3);
-    const base = 58;
+    const base = 82;
     const tall = 34;
     for (let x = 0; x < wide; x++) {
       const time = view.begin + ((x + 0.5) / wide) * view.seconds;
       const bin = Math.floor(((time - view.channel.start_s) / seconds) * BINS);
       if (bin < 0 || bin >= BINS) continue;
       context.fillStyle = `rgb(${HEAT[heat[view.class_ * BINS + bin]].join(",")})`;
-      context.fillRect(AXIS + x, 2, 1, 16);
+      context.fillRect(AXIS + x, 26, 1, 16);
       if (weights[bin] === NO_WINDOW) continue;
       const weight = (weights[bin] / 254) * view.channel.highest_weight;
       context.fillStyle = "#9aa5b1";
       context.fillRect(AXIS + x, base - (tall * weight) / highest, 1, (tall * weight) / highest);
     }
     context.strokeStyle = RULE;
-    context.strokeRect(AXIS - 0.5, 1.5, wide + 1, 17);
+    context.strokeRect(AXIS - 0.5, 25.5, wide + 1, 17);
     context.strokeStyle = INK;
     context.setLineDash([4, 3]);
     context.beginPath();
     context.moveTo(AXIS, base - tall / highest);
     context.lineTo(AXIS + wide, base - tall / highest);
     context.stroke();
+    context.setLineDash([]);
     context.fillStyle = FAINT;
     context.font = FONT;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText("probability", AXIS - 8, 10);
-    context.fillText("weight", AXIS - 8, 40);
-    context.fillText("1 = equal", AXIS - 8, 54);
-    this.strips.setAttribute("aria-label", `Window probabilities of ${view.className} and window weights on this page`);
+    context.fillText("this window", AXIS - 8, 11);
+    context.fillText("mean p", AXIS - 8, 34);
+    context.fillText("weight", AXIS - 8, 64);
+    context.fillText("1 = equal", AXIS - 8, 78);
+    this.drawOwn(context, view, wide, base - (tall * view.weight) / highest);
+    this.strips.setAttribute(
+      "aria-label",
+      `${windowName(view)}, weight × ${figures(view.weight)}; mean window probability of ${view.className} and mean window weight on this page`,
+    );
   }
+
+  // The chosen window by itself: the strips below it are means, and it may say something else.
+  private drawOwn(context: CanvasRenderingContext2D, view: View, wide: number, weightAt: number): void {
+    const { channel } = view;
+    const x = (sample: number) => AXIS + ((timeOf(channel, sample) - view.begin) / view.seconds) * wide;
+    const from = x(view.window);
+    const to = x(Math.min(view.window + channel.window_samples, channel.n_samples));
+    const left = Math.max(from, AXIS);
+    const right = Math.min(to, AXIS + wide);
+    context.textAlign = "left";
+    if (right - left < 1) {
+      const before = to <= AXIS;
+      const away = `${windowName(view)}, at ${spanText(channel, view.window)}`;
+      context.textAlign = before ? "left" : "right";
+      context.fillText(before ? `◀ ${away}` : `${away} ▶`, before ? AXIS : AXIS + wide, 11);
+      return;
+    }
+    context.fillStyle = heatColor(view.probability);
+    context.fillRect(left, 3, right - left, 16);
+    context.strokeStyle = INK;
+    context.lineWidth = 1.5;
+    context.strokeRect(left, 3, right - left, 16);
+    context.fillStyle = INK;
+    context.fillRect(left, weightAt - 1, right - left, 2);
+    const text = `${pName(view)} ${probabilityText(view.probability)}, weight × ${figures(view.weight)}`;
+    const size = context.measureText(text).width;
+    const at = size + 10 <= right - left ? left + 6 : right + 6 + size <= AXIS + wide ? right + 6 : left - 6 - size;
+    context.fillText(text, at, 11.5);
+  }
+}
+
+function pName(view: View): string {
+  return view.smoothed ? "smoothed p" : "p";
+}
+
+function windowName(view: View): string {
+  return `window ${view.rank}: ${pName(view)} ${probabilityText(view.probability)}`;
+}
+
+function tellStrips(view: View): string {
+  const means = view.overlapping
+    ? "mean p and weight: at each moment the mean of all windows that cover it, so where windows disagree the strip differs from the chosen one"
+    : "mean p and weight: those of the window at each moment";
+  return (
+    `This window: what the chosen window says of ${view.className} by itself; ${means}. ` +
+    "Dark line over the weights: the chosen window's own. Blue: its neighbours. Bars above the plot: the windows listed below."
+  );
 }
 
 // The samples of a page, by filter and sensitivity; x, then line, low and high of each variate.
@@ -285,7 +375,7 @@ function shown(
   to: number,
   filters: Filters,
 ): Float64Array {
-  if (!isOn(filters)) return samplesOf(channel, variate, from, to) as Float64Array;
+  if (!isOn(filters, channel.rate)) return samplesOf(channel, variate, from, to) as Float64Array;
   const around = Math.ceil(10 * channel.rate);
   const first = Math.max(spanFirst, from - around);
   const last = Math.min(spanLast, to + around);
@@ -295,19 +385,16 @@ function shown(
 
 function tellPage(view: View, full: boolean, envelope: boolean): string {
   const { channel, filters } = view;
-  const bin = significant(envelopeOf(channel).samples / channel.rate, 2);
+  const bin = lengthText(channel, envelopeOf(channel).samples / channel.rate);
   const kept = envelope
     ? full
-      ? `Dark line: every sample, around evidence. Grey band: envelope elsewhere (lowest to highest of each ${bin} s).`
-      : `Envelope only (lowest to highest of each ${bin} s): no evidence window of this report lies on this page.`
+      ? `Dark line: every sample, around evidence. Grey band: envelope elsewhere (lowest to highest of each ${bin}).`
+      : `Envelope only (lowest to highest of each ${bin}): no evidence window of this report lies on this page.`
     : "Every sample is shown.";
-  const parts: string[] = [];
-  if (filters.high > 0) parts.push(`high-pass ${filters.high} Hz`);
-  if (filters.low > 0) parts.push(`low-pass ${filters.low} Hz`);
-  if (filters.notch > 0) parts.push(`notch ${filters.notch} Hz`);
-  const filter = parts.length
-    ? ` Filtered for display: ${parts.join(", ")} (Butterworth, 2nd order, forwards and backwards); scores come from the unfiltered signal${envelope ? ", and the envelope is not filtered" : ""}.`
+  const filter = isOn(filters, channel.rate)
+    ? ` Filtered for display: ${inWords(filters, channel.rate)}; scores come from the unfiltered signal${envelope ? ", and the envelope is not filtered" : ""}.`
     : " Unfiltered.";
+  const scale = channel.n_variates > 1 ? " Each variate has a scale of its own." : "";
   const prepared = channel.preparation ? ` The signal is shown as the model got it: ${channel.preparation}.` : "";
-  return kept + filter + prepared;
+  return `${kept}${filter} Positive is up.${scale}${prepared}`;
 }
