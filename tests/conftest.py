@@ -1,5 +1,6 @@
 """What every test shares: one seeded generator, no surprises from Hypothesis, a cache folder of its own."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -35,3 +36,18 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip("the folder ../shared/data is absent")
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium for the page of a report; see pages.py."""
+    from pages import CHROMIUM, Browser, needed
+
+    needed("chromium", CHROMIUM)
+    needed("playwright", importlib.util.find_spec("playwright"))
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield Browser(chromium)
+        chromium.close()

@@ -1,4 +1,4 @@
-"""What a report says, and the file that it is put into. The page in a browser: test_page_in_browser.py."""
+"""What a report says, and the file it is put into. In a browser: test_page_in_browser.py, test_page_reading.py."""
 
 import base64
 import hashlib

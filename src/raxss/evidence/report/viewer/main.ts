@@ -66,6 +66,7 @@ class Page {
   private gain = 1;
   private filters = { high: 0, low: 0, notch: 0 };
   private byRank = true;
+  private picked = false; // the reader chose the channel; until then it is the first in rank
   private printing = false;
 
   private readonly overview: Overview;
@@ -267,6 +268,7 @@ class Page {
   private chooseChannel(channel: number, move = true): void {
     const began = performance.now();
     this.channel = channel;
+    this.picked = true;
     this.window = this.one.top[this.class_][0];
     this.neighbor = this.one.neighbors[this.window].window.length ? 0 : null;
     if (move) this.centre(this.one.windows.start[this.window]);
@@ -349,7 +351,9 @@ class Page {
     this.parts.legends.querySelector(".legend")?.remove();
     this.parts.legends.prepend(heatLegend(this.className));
     this.drawOverview();
-    this.chooseChannel(this.channel);
+    const { picked } = this;
+    this.chooseChannel(picked ? this.channel : this.order[0]);
+    this.picked = picked;
     this.root.dataset.redrawMs = (performance.now() - began).toFixed(1);
   }
 
@@ -401,9 +405,9 @@ class Page {
     return [
       el("h2", {}, el("bdi", {}, one.name)),
       el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(one.probability[this.class_])}`),
+      ...(n ? [warned] : []),
       el("p", { class: "told" }, `predicted ${this.contents.classes[predicted]} (${others})`),
       el("p", { class: "told" }, facts.filter((fact) => fact !== null).join(" · ")),
-      ...(n ? [warned] : []),
     ];
   }
 

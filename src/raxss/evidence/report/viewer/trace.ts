@@ -71,7 +71,7 @@ export class Trace {
     const lanes = view.channel.n_variates;
     const height = lanes === 1 ? 230 : Math.min(90 + 60 * lanes, 560);
     const shape = `${lanes}:${width}:${height}:${isTimed(view.channel)}`;
-    const { data, full, envelope } = pageOf(view, Math.max(width - AXIS - RIGHT, 100));
+    const { data, full, envelope, gaps } = pageOf(view, Math.max(width - AXIS - RIGHT, 100));
     if (shape !== this.shape || !this.chart) {
       this.chart?.destroy();
       this.chart = new uPlot(this.options(lanes, width, height), data, this.plot);
@@ -81,7 +81,7 @@ export class Trace {
     }
     this.drawStrips(view, width);
     this.legend.textContent = tellStrips(view);
-    this.told.textContent = tellPage(view, full, envelope);
+    this.told.textContent = tellPage(view, full, envelope, gaps);
   }
 
   private options(lanes: number, width: number, height: number): uPlot.Options {
@@ -234,7 +234,7 @@ export class Trace {
     context.font = FONT;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    context.fillText("this window", AXIS - 8, 11);
+    context.fillText("chosen", AXIS - 8, 11);
     context.fillText("mean p", AXIS - 8, 34);
     context.fillText("weight", AXIS - 8, 64);
     context.fillText("1 = equal", AXIS - 8, 78);
@@ -288,21 +288,25 @@ function tellStrips(view: View): string {
     ? "mean p and weight: at each moment the mean of all windows that cover it, so where windows disagree the strip differs from the chosen one"
     : "mean p and weight: those of the window at each moment";
   return (
-    `This window: what the chosen window says of ${view.className} by itself; ${means}. ` +
+    `Chosen: what the chosen window says of ${view.className} by itself; ${means}. ` +
     "Dark line over the weights: the chosen window's own. Blue: its neighbours. Bars above the plot: the windows listed below."
   );
 }
 
 // The samples of a page, by filter and sensitivity; x, then line, low and high of each variate.
-function pageOf(view: View, width: number): { data: uPlot.AlignedData; full: boolean; envelope: boolean } {
+function pageOf(view: View, width: number): { data: uPlot.AlignedData; full: boolean; envelope: boolean; gaps: boolean } {
   const { channel } = view;
   const first = Math.max(0, Math.floor((view.begin - channel.start_s) * channel.rate));
   const last = Math.min(channel.n_samples, Math.ceil((view.begin + view.seconds - channel.start_s) * channel.rate) + 1);
   const lanes = channel.n_variates;
   const x: number[] = [];
   const y: (number | null)[][] = Array.from({ length: 3 * lanes }, () => []);
+  let gaps = false;
   const lane = (variate: number, value: number): number | null => {
-    if (Number.isNaN(value)) return null;
+    if (Number.isNaN(value)) {
+      gaps = true;
+      return null;
+    }
     if (lanes === 1) return value;
     const { middle, half } = rangeOf(channel, variate);
     const from = view.filters.high > 0 ? 0 : middle;
@@ -353,7 +357,7 @@ function pageOf(view: View, width: number): { data: uPlot.AlignedData; full: boo
     at = to;
   }
   addEnvelope(at, last);
-  return { data: [x, ...y] as uPlot.AlignedData, full: spans.length > 0, envelope: enveloped };
+  return { data: [x, ...y] as uPlot.AlignedData, full: spans.length > 0, envelope: enveloped, gaps };
 }
 
 // The lowest (turn 0) or highest (turn 1) of a stretch.
@@ -383,7 +387,7 @@ function shown(
   return all.subarray(from - first, to - first);
 }
 
-function tellPage(view: View, full: boolean, envelope: boolean): string {
+function tellPage(view: View, full: boolean, envelope: boolean, gaps: boolean): string {
   const { channel, filters } = view;
   const bin = lengthText(channel, envelopeOf(channel).samples / channel.rate);
   const kept = envelope
@@ -394,7 +398,8 @@ function tellPage(view: View, full: boolean, envelope: boolean): string {
   const filter = isOn(filters, channel.rate)
     ? ` Filtered for display: ${inWords(filters, channel.rate)}; scores come from the unfiltered signal${envelope ? ", and the envelope is not filtered" : ""}.`
     : " Unfiltered.";
+  const missing = gaps ? " Where no line is drawn the recording has a gap." : "";
   const scale = channel.n_variates > 1 ? " Each variate has a scale of its own." : "";
   const prepared = channel.preparation ? ` The signal is shown as the model got it: ${channel.preparation}.` : "";
-  return `${kept}${filter} Positive is up.${scale}${prepared}`;
+  return `${kept}${missing}${filter} Positive is up.${scale}${prepared}`;
 }

@@ -1,0 +1,256 @@
+"""What a reader is told on the page of a report, and what stays of it on paper: in headless Chromium."""
+
+import re
+import zlib
+
+import numpy as np
+import pytest
+
+from pages import FACTS, assert_quiet, evidence_of, opened, recording, rows, shown_page, signal
+from raxss import Series
+
+CONTACTS = [*(f"LA{number}" for number in range(1, 7)), *(f"PD{number}" for number in range(1, 5))]
+
+
+@pytest.fixture(scope="module")
+def night():
+    return recording(CONTACTS, label="other")
+
+
+@pytest.fixture
+def page(browser, night, tmp_path):
+    opened_page = opened(browser, tmp_path, night, model=FACTS)
+    yield opened_page
+    assert_quiet(opened_page)
+    opened_page.close()
+
+
+def best_of(night):
+    """The evidence of the first channel, and its first window."""
+    evidence = max(night, key=lambda one: one.probability_of("soz"))
+    return evidence, evidence.top_windows(1, "soz").iloc[0]
+
+
+# What a window says, and what the strips say --------------------------------------------------------------
+
+
+def pixel(page, canvas, x, y):
+    """Red, green and blue there."""
+    return page.evaluate(
+        """([canvas, x, y]) => {
+            const copy = document.createElement("canvas").getContext("2d");
+            copy.drawImage(document.querySelector(canvas), Math.round(x), Math.round(y), 1, 1, 0, 0, 1, 1);
+            return [...copy.getImageData(0, 0, 1, 1).data].slice(0, 3);
+        }""",
+        [canvas, x, y],
+    )
+
+
+def test_beside_the_means_stands_what_the_chosen_window_says_by_itself(page, night):
+    evidence, window = best_of(night)
+    table, moment = evidence.windows, window["end_s"] - 0.02
+    over = (table["start_s"] <= moment) & (table["end_s"] > moment)
+    assert table["posterior_soz"][over].mean() < window["posterior_soz"] - 0.1  # the strip says otherwise
+    strips = page.locator(".trace > canvas")
+    weight = window["weight"] * len(table)
+    assert strips.get_attribute("aria-label").startswith(
+        f"window 1: p {window['posterior_soz']:.3f}, weight × {weight:.3g};"
+    )
+    first, last = shown_page(page)
+    x = 78 + (moment - first) / (last - first) * (strips.bounding_box()["width"] - 90)
+    chip = page.locator("table.windows .chip").first
+    own = [
+        int(one) for one in re.findall(r"\d+", chip.evaluate("one => getComputedStyle(one).backgroundColor"))
+    ]
+    assert pixel(page, ".trace > canvas", x, 6) == own
+    assert sum(pixel(page, ".trace > canvas", x, 34)) > sum(own)  # paler
+    assert (
+        "at each moment the mean of all windows that cover it"
+        in page.locator(".trace .strips").text_content()
+    )
+    assert (
+        page.locator(".legend").text_content().startswith("p(soz), mean of the windows over each moment")
+    )
+
+
+def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(browser, tmp_path):
+    page = opened(browser, tmp_path, recording(["A1"], window_length=64, stride=64))
+    assert "those of the window at each moment" in page.locator(".trace .strips").text_content()
+    page.close()
+
+
+def test_warnings_are_told_beside_the_score_and_listed_below(browser, tmp_path):
+    (one,) = recording(["A1"], n_samples=1500)
+    one.warnings[:] = ["the first", "the second"]
+    page = opened(browser, tmp_path, one)
+    told = page.locator(".title").get_by_role("button", name="⚠ 2 warnings")
+    assert told.get_attribute("title") == "the first\nthe second"
+    told.click()
+    box = page.locator(".warnings li").first.bounding_box()
+    assert 0 < box["y"] < 900
+    page.close()
+    one.warnings.clear()
+    page = opened(browser, tmp_path, one)
+    assert page.locator(".title .warned").count() == 0
+    page.close()
+
+
+# What the reader looks at stays ---------------------------------------------------------------------------
+
+
+def test_another_class_goes_to_its_first_channel_until_the_reader_has_chosen_one(page, night):
+    page.get_by_label("Rank by probability of").select_option("other")
+    assert page.locator(".title h2").text_content() == rows(page, "channels")[0][1].split(" ")[0]
+    page.get_by_label("Rank by probability of").select_option("soz")
+    assert page.locator(".title h2").text_content() == rows(page, "channels")[0][1].split(" ")[0]
+    page.get_by_role("button", name="LA3", exact=True).click()
+    page.get_by_label("Rank by probability of").select_option("other")
+    assert page.locator(".title h2").text_content() == "LA3"
+    best = night[CONTACTS.index("LA3")].top_windows(1, "other").iloc[0]
+    assert rows(page, "windows")[0][1] == f"{best['start_s']:.2f} – {best['end_s']:.2f} s"
+
+
+def test_after_a_choice_with_the_mouse_keys_turn_pages_again(page):
+    choice = page.get_by_label("Page length")
+    choice.select_option("2 s")
+    page.locator("table.windows button").first.click()
+    for _ in range(20):
+        page.keyboard.press("ArrowLeft")
+    choice.dispatch_event("pointerdown")
+    choice.focus()
+    choice.select_option("1 s")
+    (begin, _) = shown_page(page)
+    page.keyboard.press("ArrowRight")
+    assert shown_page(page) == (begin + 1, begin + 2)
+    choice.focus()
+    page.keyboard.press("ArrowDown")  # who chooses with the keyboard stays in the list
+    assert choice.input_value() == "2"
+    assert choice.evaluate("one => one === document.activeElement")
+
+
+# Texts that depend on the recording -----------------------------------------------------------------------
+
+
+def test_where_no_rate_is_known_nothing_is_in_seconds_and_a_page_shows_a_window(browser, tmp_path):
+    series = Series(signal(np.random.default_rng(5), 2000), 1.0, name="plain")
+    evidence = evidence_of(series)
+    window = evidence.top_windows(1).iloc[0]
+    page = opened(browser, tmp_path, evidence, model=FACTS)
+    text = page.locator("#report").inner_text()
+    assert re.findall(r"\d s\b", text) == []
+    assert "2000 samples, rate unknown" in text
+    assert rows(page, "windows")[0][1] == f"{window['start_s']:.0f} – {window['end_s']:.0f}"
+    first, last = shown_page(page)
+    assert first <= window["start_s"] < window["end_s"] <= last
+    assert last - first == 4 * 64
+    offered = page.get_by_label("Page length").locator("option").all_text_contents()
+    assert offered == ["64 samples", "128 samples", "256 samples", "640 samples", "all"]
+    assert_quiet(page)
+    page.close()
+
+
+def test_a_window_alone_is_said_to_decide_alone(browser, tmp_path):
+    page = opened(browser, tmp_path, evidence_of(Series(signal(np.random.default_rng(6), 40), 100.0)))
+    text = page.locator("#report").inner_text()
+    assert rows(page, "windows")[0][3] == "–"  # nobody is like it, which is no support of 0
+    assert "This window has no neighbour that could be laid over it." in text
+    assert "One window decides alone, whatever the weights." in text
+    assert "there is one window, and it is the score" in text
+    page.close()
+
+
+def test_a_gap_is_said_to_be_one(browser, tmp_path):
+    samples = signal(np.random.default_rng(4), 3000)
+    samples[0, 1100:1300] = np.nan
+    page = opened(browser, tmp_path, evidence_of(Series(samples, 100.0, gaps_marked=True)))
+    told = page.locator(".trace .signal")
+    for _ in range(4):
+        page.keyboard.press("ArrowLeft")
+    assert "gap" not in told.text_content()
+    page.keyboard.press("ArrowRight")
+    assert "Where no line is drawn the recording has a gap." in told.text_content()
+    page.close()
+
+
+def test_filters_are_named_for_what_they_are(browser, tmp_path):
+    page = opened(browser, tmp_path, recording(["A1"], rate=200.0))
+    told = page.locator(".trace .signal")
+    page.get_by_label("Notch").select_option("50 Hz")
+    assert "Filtered for display: notch 50 Hz (Q 30), forwards and backwards" in told.text_content()
+    assert "Butterworth" not in told.text_content()
+    page.get_by_label("High-pass").select_option("1 Hz")
+    assert "high-pass 1 Hz (Butterworth, 2nd order; −6 dB at the corner), notch 50" in told.text_content()
+    page.close()
+
+
+def test_the_bank_of_one_channel_is_not_told_as_that_of_all(browser, tmp_path):
+    several = [*recording(["A1"], n_samples=3000), *recording(["A2"], n_samples=1000)]
+    page = opened(browser, tmp_path, several, model=FACTS)
+    terms = page.locator(".made dt").all_text_contents()
+    assert "bank" in terms
+    assert not {"bank (s)", "bank (windows)"} & set(terms)
+    page.close()
+    page = opened(browser, tmp_path, recording(["A1"], bank="local", bank_size=50), model=FACTS)
+    assert {"bank (s)", "bank (windows)"} <= set(page.locator(".made dt").all_text_contents())
+    page.close()
+
+
+def test_rounding_that_is_left_over_is_not_shown_as_a_number(browser, tmp_path):
+    page = opened(browser, tmp_path, evidence_of(Series(np.full(1500, 3.0), 100.0)))
+    assert {row[5] for row in rows(page, "neighbors")} == {"0"}
+    assert "changes the score by less than 0.001" in page.locator(".weights").last.text_content()
+    page.close()
+
+
+# On paper -------------------------------------------------------------------------------------------------
+
+
+def images_of(pdf):
+    """Width, height and bytes of the pictures in a PDF."""
+    found = []
+    for match in re.finditer(
+        rb"<<(?:(?!<<|endobj).)*?/Subtype /Image(?:(?!endobj).)*?stream\r?\n", pdf, re.DOTALL
+    ):
+        width, height, length = (
+            int(re.search(rb"/%s (\d+)" % name, match[0])[1]) for name in (b"Width", b"Height", b"Length")
+        )
+        found.append((width, height, zlib.decompress(pdf[match.end() : match.end() + length])))
+    return found
+
+
+def test_the_heat_map_is_on_paper_too(page, tmp_path):
+    """Chromium leaves out pixels that were put into a canvas, and prints an empty canvas white over another."""
+    page.pdf(path=tmp_path / "print.pdf", prefer_css_page_size=True)
+    wide = [one for one in images_of((tmp_path / "print.pdf").read_bytes()) if one[0] == 690]
+    assert len(wide) == 1
+    width, height, content = wide[0]
+    pixels = np.frombuffer(content, np.uint8).reshape(height, width, 3).astype(int)
+    warm = (pixels[..., 0] > 200) & (pixels[..., 0] - pixels[..., 2] > 30)  # orange, from pale to strong
+    assert warm[:, 110:670].mean() > 0.5
+    page.emulate_media(media="print")
+    assert not page.locator("canvas.over").is_visible()
+
+
+def test_the_overview_of_many_channels_fits_one_sheet(browser, tmp_path):
+    names = [f"G{number}" for number in range(1, 121)]
+    page = opened(browser, tmp_path, recording(names, n_samples=400))
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".all").bounding_box()["height"] < (297 - 27) / 25.4 * 96  # A4 less its margins
+    page.close()
+
+
+def test_it_prints_on_a4_with_its_note_and_without_controls(page, tmp_path):
+    page.pdf(path=tmp_path / "print.pdf", prefer_css_page_size=True)
+    content = (tmp_path / "print.pdf").read_bytes()
+    boxes = {tuple(map(float, box.split())) for box in re.findall(rb"/MediaBox ?\[([^\]]*)\]", content)}
+    ((left, bottom, right, top),) = boxes
+    assert (right - left, top - bottom) == (pytest.approx(595, abs=1), pytest.approx(842, abs=1))
+    assert 2 <= content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") <= 8
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 703, "height": 1000})  # A4 less its margins
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert not page.locator(".controls").is_visible()
+    assert page.get_by_role("note").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 703
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
