@@ -8,6 +8,7 @@ import pytest
 
 from pages import FACTS, assert_quiet, evidence_of, opened, recording, rows, shown_page, signal
 from raxss import Series
+from raxss.evidence import report_of
 
 CONTACTS = [*(f"LA{number}" for number in range(1, 7)), *(f"PD{number}" for number in range(1, 5))]
 
@@ -68,9 +69,7 @@ def test_beside_the_means_stands_what_the_chosen_window_says_by_itself(page, nig
         "at each moment the mean of all windows that cover it"
         in page.locator(".trace .strips").text_content()
     )
-    assert (
-        page.locator(".legend").text_content().startswith("p(soz), mean of the windows over each moment")
-    )
+    assert page.locator(".legend").text_content().startswith("p(soz), mean of the windows over each moment")
 
 
 def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(browser, tmp_path):
@@ -126,6 +125,25 @@ def test_after_a_choice_with_the_mouse_keys_turn_pages_again(page):
     page.keyboard.press("ArrowDown")  # who chooses with the keyboard stays in the list
     assert choice.input_value() == "2"
     assert choice.evaluate("one => one === document.activeElement")
+
+
+def test_a_click_on_a_name_of_the_overview_goes_to_the_strongest_window_of_the_channel(page, night):
+    page.get_by_label("Page length").select_option("2 s")
+    name = rows(page, "channels")[4][1].split(" ")[0]
+    box = page.locator("canvas.over").bounding_box()
+    page.mouse.click(box["x"] + 60, box["y"] + 4.5 / len(CONTACTS) * box["height"])
+    assert page.locator(".title h2").text_content() == name
+    best = night[CONTACTS.index(name)].top_windows(1, "soz").iloc[0]
+    assert best["start_s"] > 1  # a click that went to the beginning would be found out
+    first, last = shown_page(page)
+    assert first <= best["start_s"] < best["end_s"] <= last
+
+
+def test_two_channels_of_one_contact_are_one_in_the_schematic_and_that_is_told(browser, tmp_path):
+    page = opened(browser, tmp_path, recording(["LA1-REF", "LA1-AVG", "LA2", "LA3"], n_samples=1000))
+    assert page.locator(".electrodes button").count() == 3
+    assert "1 more channel is of a contact that is drawn already" in page.locator(".contacts").text_content()
+    page.close()
 
 
 # Texts that depend on the recording -----------------------------------------------------------------------
@@ -202,7 +220,19 @@ def test_rounding_that_is_left_over_is_not_shown_as_a_number(browser, tmp_path):
     page.close()
 
 
-# On paper -------------------------------------------------------------------------------------------------
+# On screens and on paper ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [800, 1024, 1100, 1280, 1920])
+def test_no_table_is_cut_on_common_screens(browser, night, tmp_path, width):
+    page = browser.open(report_of(night, model=FACTS).save(tmp_path / "report.html"), width=width)
+    page.get_by_role("button", name="PD2", exact=True).click()
+    for place in range(12):
+        page.locator("table.windows button").nth(place).click()
+        hidden = "boxes => boxes.map(one => one.scrollWidth - one.clientWidth)"
+        assert page.locator(".list > div, div.channels").evaluate_all(hidden) == [0, 0, 0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
 
 
 def images_of(pdf):

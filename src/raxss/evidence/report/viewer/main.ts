@@ -87,6 +87,7 @@ class Page {
     const longest = Math.max(...contents.channels.map(secondsOf));
     this.seconds = Math.min(isTimed(this.one) ? contents.page_seconds : 4 * this.one.window_samples, longest);
     this.overview = new Overview(contents, (channel, time) => {
+      if (time === null) return this.chooseChannel(channel);
       if (channel !== this.channel) this.chooseChannel(channel, false);
       this.goTo(time);
     });

@@ -30,7 +30,7 @@ export class Overview {
 
   constructor(
     private readonly contents: Contents,
-    private readonly onPick: (channel: number, time: number) => void,
+    private readonly onPick: (channel: number, time: number | null) => void, // null: the name was clicked
   ) {
     const channels = contents.channels;
     this.begin = Math.min(...channels.map((one) => one.start_s));
@@ -42,7 +42,7 @@ export class Overview {
       const row = Math.floor(event.offsetY / this.row);
       if (row < 0 || row >= this.order.length) return;
       const share = (event.offsetX - LEFT) / (this.width - LEFT - RIGHT);
-      this.onPick(this.order[row], this.begin + Math.min(Math.max(share, 0), 1) * (this.end - this.begin));
+      this.onPick(this.order[row], share < 0 ? null : this.begin + Math.min(share, 1) * (this.end - this.begin));
     });
   }
 

@@ -5,11 +5,15 @@ import { el, heatColor, probabilityText } from "./dom";
 
 export function schematic(contents: Contents, class_: number, chosen: number, onPick: (channel: number) => void): HTMLElement {
   const list = el("div", { class: "electrodes" });
+  let left = 0;
   for (const electrode of contents.electrodes) {
     const contacts = el("div", { class: `row ${electrode.kind}` });
     const seen = new Set<number>();
     for (const [number, place] of electrode.contacts) {
-      if (seen.has(number)) continue; // another stretch of the same contact
+      if (seen.has(number)) {
+        left++; // another stretch or reference of the same contact
+        continue;
+      }
       seen.add(number);
       const channel = contents.channels[place];
       const probability = channel.probability[class_];
@@ -31,7 +35,8 @@ export function schematic(contents: Contents, class_: number, chosen: number, on
     list.append(el("div", { class: "electrode" }, el("span", { class: "name", title: electrode.name }, electrode.name), contacts));
   }
   const grids = contents.electrodes.some((one) => one.kind === "grid");
-  const told = `From channel names alone; not to scale, not where they lie${grids ? `; grids in rows of ${contents.grid_row}` : ""}.`;
+  const twice = left ? ` ${left} more ${left === 1 ? "channel is" : "channels are"} of a contact that is drawn already; see the list.` : "";
+  const told = `From channel names alone; not to scale, not where they lie${grids ? `; grids in rows of ${contents.grid_row}` : ""}.${twice}`;
   const made = el("div", { class: "schematic" }, list, el("p", { class: "told" }, told));
   markContact(made, chosen);
   return made;

@@ -50,7 +50,7 @@ export function channelTable(contents: Contents, class_: number, order: number[]
     ["effective", "1 / sum of squared weights, as a share of the usable windows"],
   ];
   if (contents.classes.length > 2) names.push(["predicted"]);
-  if (labelled) names.push(["label", "the known label, which the model did not see"]);
+  if (labelled) names.push(["label", "the known label, for comparison: it does not enter the score"]);
   const body = el("tbody");
   order.forEach((place, rank) => {
     const channel = contents.channels[place];
