@@ -200,6 +200,7 @@ def test_the_model_tells_a_report_what_its_folder_says(rng, tmp_path):
     assert told["recording"] == "three"
     assert told["model"]["weights_sha256"] == facts["weights_sha256"]
     assert told["model"]["config_hash"] == facts["config_hash"]
+    assert told["model"]["scaling"] == model.scaling
     assert told["training"]["classes"] == facts["training_data"]["classes"]
     np.testing.assert_allclose(
         [channel["probability"] for channel in told["channels"]], model.predict_proba(series[:3]), atol=1e-12

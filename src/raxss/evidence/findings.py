@@ -30,6 +30,7 @@ TOLD = (  # of config.json in a model folder
     "n_variates",
     "window_length",
     "preparation",
+    "scaling",
     "temperature",
     "calibration",
     "seed",
@@ -310,5 +311,7 @@ def told_of_model(facts: Mapping[str, Any]) -> dict[str, Any]:
     {'config_hash': '12ab', 'training_data': {'n_series': 9}}
     """
     data = facts.get("training_data") or {}
+    if "settings" in facts:  # beside what was done to the samples before, what the model does to them itself
+        facts = {**facts, "scaling": facts["settings"]["preparation"]["scaling"]}
     told = {name: facts[name] for name in TOLD if name in facts}
     return told | {"training_data": {name: data[name] for name in TOLD_OF_TRAINING if name in data}}

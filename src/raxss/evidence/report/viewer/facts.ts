@@ -9,6 +9,7 @@ const NAMES: { [fact: string]: string } = {
   n_variates: "variates",
   window_length: "window length (samples)",
   best_epoch: "best epoch",
+  scaling: "scaling by the model",
   n_series: "series",
   n_validation: "of them for validation",
   n_groups: "groups (patients, pairs)",
