@@ -158,6 +158,10 @@ def results(tmp_path_factory):
     )
     (root / "plain").mkdir()
     (root / "plain" / "README.md").write_text("# Plain\n\nOne line.\n\n## Rest\n\nNo.\n")
+    (root / "variants" / "robustness").mkdir()
+    (root / "variants" / "robustness" / "README.md").write_text(
+        "# Spoiled\n\nNot this.\n\n## Summary\n\nIt [holds](answers.csv).\n\n## bonn\n\nNor this.\n"
+    )
     (root / "nothing").mkdir()
     (root / "about.md").write_text("Written *by hand*.\n")
     return root
@@ -287,6 +291,10 @@ def test_pages_of_other_commands_are_quoted_with_links_that_lead_there(page):
     assert "### Where\n\nHere." in quoted
     assert "this" not in quoted
     assert section(page, "## Plain").strip().startswith("One line.")
+    assert section(page, "## Spoiled").strip() == (
+        "It [holds](variants/robustness/answers.csv).\n\n"
+        "All of it: [variants/robustness](variants/robustness/README.md)."
+    )
     assert page.startswith("# Results\n\nWritten *by hand*.\n\n")
 
 

@@ -35,6 +35,10 @@ NEEDED = {
     "summary": ("headline", "base", "about"),
     "comparisons": ("p_holm",),
 }
+PROBES = (
+    "reweighting",
+    "robustness",
+)  # in the folder of a study: pages of raxss reweigh and raxss robustness
 SUMMARY = re.compile(r"## +(summary|in short)\s*$", re.IGNORECASE)
 
 
@@ -148,8 +152,10 @@ def gather(results: Path) -> tuple[list[Folder], list[Quote]]:
     for place in sorted(one for one in results.iterdir() if one.is_dir()):
         if (place / "results.csv").is_file():
             folders.append(read_folder(place))
+            inside = [place / name for name in PROBES if (place / name / "README.md").is_file()]
+            quotes += [_quote(one, within=results) for one in inside]
         elif (place / "README.md").is_file():
-            quotes.append(_quote(place))
+            quotes.append(_quote(place, within=results))
     return folders, quotes
 
 
@@ -297,7 +303,7 @@ def _title(place: Path) -> str:
     return next((line.removeprefix("# ").strip() for line in lines if line.startswith("# ")), place.name)
 
 
-def _quote(place: Path) -> Quote:
+def _quote(place: Path, *, within: Path) -> Quote:
     """The section ``## Summary`` (or ``In short``) where the page begins with one, else what stands before any."""
     body = (place / "README.md").read_text("utf-8").split("\n")
     first = next((k for k, line in enumerate(body) if line.startswith("# ")), -1) + 1
@@ -307,5 +313,6 @@ def _quote(place: Path) -> Quote:
         start, end = sections[0] + 1, sections[1]
     text = "\n".join(body[start:end]).strip()
     # links count from the page that they stand in
-    text = re.sub(r"\]\((?!https?:|/|#)", f"]({place.name}/", text)
-    return Quote(name=place.name, title=_title(place), text=text)
+    name = place.relative_to(within).as_posix()
+    text = re.sub(r"\]\((?!https?:|/|#)", f"]({name}/", text)
+    return Quote(name=name, title=_title(place), text=text)
