@@ -184,7 +184,7 @@ def test_a_name_that_ends_in_html_is_the_report_of_one_recording(manifest, model
 
     where[1] = tmp_path / "s.html"
     several = raxss("explain", model, tmp_path / "rec0.npz", tmp_path / "rec3.npz", *where, code=1)
-    assert "'s.html' takes the report of one recording, but 2 were given: 'rec0', 'rec3'" in several
+    assert "'s.html' takes the report of one recording, but more were given: 'rec0', 'rec3'" in several
     wrong = raxss("explain", model, tmp_path / "rec0.npz", *where, "--positive", "slwo", code=1)
     assert "'slwo' is not a class of this model; did you mean 'slow'?" in wrong
     assert "--format" in raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "json", code=2)

@@ -159,6 +159,13 @@ def test_the_best_channels_have_a_page_with_reasons(found, pages):
         )
 
 
+def test_folders_of_a_recording_are_not_printed():
+    """They may be called after a patient, and a report does not tell them either."""
+    for page in drawn(findings_of(channels_of("Ann Lee/night", 2))):
+        assert "night" in words(page)
+        assert "Ann" not in words(page)
+
+
 def test_every_page_has_its_number_and_the_note(pages):
     for number, page in enumerate(pages, start=1):
         assert f"page {number} of {len(pages)}" in words(page)

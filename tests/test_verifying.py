@@ -162,7 +162,9 @@ def test_every_single_value_counts(model, series):
 
 
 def test_texts_that_mean_the_same_but_were_written_by_another_are_refused(report, page, tmp_path):
-    head, block = re.search(rb'(<script type="application/json"[^>]*>)(.*?)</script>', page, re.DOTALL).groups()
+    head, block = re.search(
+        rb'(<script type="application/json"[^>]*>)(.*?)</script>', page, re.DOTALL
+    ).groups()
     for other in (
         block.replace(b'{"format"', b'{ "format"', 1),
         block.replace(b'"focus":', b'"focus":7,"focus":', 1),

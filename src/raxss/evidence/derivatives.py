@@ -95,6 +95,22 @@ def find_source(inputs: Sequence[Path]) -> tuple[Path, list[str] | None]:
     return next(iter(roots.items()))
 
 
+def run_in_tree(path: Path, name: Any) -> Path | None:
+    """The BIDS root that a path is, or lies in, if its recording, or one of its recordings, has this name.
+
+    Examples
+    --------
+    >>> run_in_tree(Path("night.edf"), "night") is None
+    True
+    """
+    try:
+        root, names = find_source([path])
+    except RecordingError:
+        return None
+    known = [run.name for run in runs_of(open_tree(root), ("ieeg", "eeg")) if run.signal is not None]
+    return root if name in (known if names is None else {*known} & {*names}) else None
+
+
 @dataclass(frozen=True)
 class Derivatives:
     """A derivative dataset that is being written; made by `open_derivatives`.

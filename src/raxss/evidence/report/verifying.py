@@ -25,7 +25,7 @@ from raxss.evidence.report.signals import GAP, NO_WINDOW, decoded
 Path = tuple[str | int, ...]  # from the whole to one value
 
 TOLERANCE = 1e-6  # of numbers; of the largest beside them where all are small
-# Between -1 and 1 whatever the signal: a probability of 1e-20 has no digits that count, and other threads other ones.
+# Between -1 and 1 whatever the signal: of a probability of 1e-20 no digit counts, and other threads have others.
 OF_ONE = {"probability", "uniform", "inverse", "posterior", "smoothed", "similarity", "support"}
 PACKED: dict[Path, tuple[str, int]] = {  # arrays kept as text, and the value that means: nothing here
     ("heat",): ("uint8", NO_WINDOW),
@@ -60,8 +60,8 @@ class Verification:
 def verify_report(report: Report, again: Report) -> Verification:
     """Compare a report with one that was made anew from the same model and recording.
 
-    Whole numbers and texts must be the same, packed arrays within one step. Other numbers within 1e-6, or where they
-    are small by nature (weights, what windows contribute, the steps of a signal) within 1e-6 of the largest of them.
+    Whole numbers and texts must be the same, packed arrays within one step. Other numbers within 1e-6, or where
+    they are small by nature (weights, what windows contribute, the steps of a signal) within 1e-6 of the largest.
 
     Examples
     --------
@@ -137,9 +137,7 @@ def _largest(value: Any) -> float:
     return abs(value) if isinstance(value, float) else 0.0
 
 
-def _of_lists(
-    found: Any, expected: Sequence[Any], path: Path, measure: float
-) -> Iterator[tuple[Path, str]]:
+def _of_lists(found: Any, expected: Sequence[Any], path: Path, measure: float) -> Iterator[tuple[Path, str]]:
     if not isinstance(found, list):
         yield path, f"the report says {_shown(found)}, computed anew it is a list"
     elif len(found) != len(expected):
