@@ -141,6 +141,20 @@ def test_every_channel_is_listed_once_by_rank_with_its_probability(found, pages)
         assert said[place + 1] == f"{one.probability[1]:.3f}"
 
 
+def test_the_strongest_window_of_a_channel_is_that_of_the_class_it_is_ranked_by(found, pages):
+    """Also where another class is predicted; and it is the first one on the channel's page."""
+    listed = "\n".join(words(page) for page in pages if "by probability" in words(page)).splitlines()
+
+    def strongest(one):
+        return f"{one.windows['start_s'][one.windows['contribution_soz'].idxmax()]:,.2f}"
+
+    for one in channels_of("sub-01_run-01", 40):
+        assert f"{strongest(one)} s" in listed[listed.index(one.series.origin["channel"]) :][:5]
+    assert {one.predicted for one in found.channels} == {"other", "soz"}
+    for one, page in zip(found.best, pages[2:], strict=True):
+        assert f"1   {strongest(one)} to" in words(page)
+
+
 def test_the_best_channels_have_a_page_with_reasons(found, pages):
     assert len(pages) == 2 + 3
     for rank, (page, evidence) in enumerate(zip(pages[2:], found.best, strict=True), start=1):

@@ -9,6 +9,7 @@ Before this: channel_page.py draws the page of one channel.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -267,9 +268,8 @@ def _draw_table(
         _cell(ax, columns["predicted"], row, plain(one.predicted, 12), room=0.85)
         share = f"{one.effective_windows:,.4g} ({100 * one.effective_share:.3g} %)"
         _cell(ax, columns["effective windows"], row, share)
-        if len(one.windows):
-            best = one.windows.iloc[0]
-            _cell(ax, columns["strongest at"], row, f"{best['start_s']:,.2f} s")
+        if math.isfinite(one.strongest_s):
+            _cell(ax, columns["strongest at"], row, f"{one.strongest_s:,.2f} s")
 
 
 def _cell(
