@@ -408,6 +408,23 @@ def test_a_recording_that_cannot_be_read_is_told_and_the_others_are_written(trut
     assert not list(root.rglob(f"{file.stem.removesuffix('_ieeg')}_desc*"))
 
 
+def test_a_recording_that_the_model_cannot_take_does_not_stop_the_others(truth, model, tmp_path):
+    """A channel without a single number, in a recording that can be read."""
+    raw = shutil.copytree(truth.root, tmp_path / "raw", ignore=shutil.ignore_patterns("derivatives"))
+    files = sorted(raw.rglob("*run-01_ieeg.eeg"))
+    samples = np.fromfile(files[0], "<f4").reshape(-1, len(CHANNELS) + 1)
+    samples[:, 0] = np.nan
+    samples.tofile(files[0])
+    options = ["--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
+    name = files[0].stem.removesuffix("_ieeg")
+    with pytest.warns(RAxSSWarning, match=rf"{name}' is left out: .*has no finite sample"):
+        told = raxss("explain", model, raw, *options, "--out", tmp_path / "why", "--format", "report")
+    assert "The derivatives of 3 recordings are in" in told
+    assert "1 could not be read, as told above" in told
+    assert {one.parent.name for one in tmp_path.rglob("why/*/report.html")} == set(truth.onsets) - {name}
+    assert "has no finite sample" in str(raxss("explain", model, files[0].with_suffix(".vhdr"), *options))
+
+
 def findings_of(evidence):
     done = []
     for _ in watched(evidence, done.append):
@@ -456,6 +473,12 @@ def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):
     ]
     write_derivatives(evidence, tmp_path / "dv", source=truth.root, model={"classes": classes})
     assert errors_of(tmp_path / "dv") == []
+    (table,) = tables(tmp_path / "dv", "channels.tsv").values()
+    assert {one[:5] for one in table["predicted"].dropna()} == {
+        "'=cmd",
+        "<scri",
+        "µ",
+    }  # no spreadsheet runs it
     assert probability_columns(classes) == [
         "probability_cmd_C_calc",
         "probability_script",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from enum import StrEnum
 from itertools import chain, islice
@@ -41,7 +42,7 @@ Out = Annotated[
         "one recording alone.",
     ),
 ]
-Top = Annotated[int, typer.Option(help="Keep the neighbour lists of so many windows; 0 keeps all.")]
+Top = Annotated[int, typer.Option(min=0, help="Keep the neighbour lists of so many windows; 0 keeps all.")]
 Formats = Annotated[
     list[Format] | None, typer.Option("--format", help="Write only this; may be given more than once.")
 ]
@@ -212,15 +213,29 @@ def batches_of(classifier: RAxSSClassifier, inputs: list[Path]) -> Iterator[Batc
 def batches_of_tree(
     classifier: RAxSSClassifier, root: Path, wanted: list[str] | None = None
 ) -> Iterator[Batch]:
-    """The good channels of a tree's recordings, by its own tables, prepared as the training data were."""
+    """The good channels of a tree's recordings, by its own tables, prepared as the training data were.
+
+    Of many recordings one that the model cannot take is told and left out, or no run would ever get past it.
+    """
     from raxss.archive import FromPlan
+    from raxss.errors import DataError, RAxSSWarning, shown
     from raxss.preparation import Preparation
     from raxss.recordings.bids import plan_to_read
 
     preparation = Preparation.parse(classifier.preparation_)
     plan = plan_to_read(root, only_labelled=False, recordings=wanted)
+    n_left_out = 0
     for one in plan.recordings:
-        yield {one.name: FromPlan(one, plan.group_by).read(preparation)}
+        try:
+            series = FromPlan(one, plan.group_by).read(preparation)
+            classifier.known_series(series)
+        except DataError as error:
+            n_left_out += 1
+            if n_left_out == len(plan.recordings):
+                raise
+            warnings.warn(f"recording {shown(one.name)} is left out: {error}", RAxSSWarning, stacklevel=2)
+            continue
+        yield {one.name: series}
 
 
 def named_first(batches: Iterator[Batch]) -> tuple[Iterator[tuple[str, list[Series]]], Iterator[Batch]]:
