@@ -116,7 +116,7 @@ def explain(
         derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
         wanted = list(derivatives.runs) if out is not None else derivatives.missing()
         if not wanted:
-            print(f"Nothing to do: {bids_derivatives} has {count(derivatives.runs)} already, by this model.")
+            say(f"Nothing to do: {bids_derivatives} has {count(derivatives.runs)} already, by this model.")
             return
         batches = batches_of_tree(classifier, derivatives.tree.root, wanted)
 
@@ -133,7 +133,7 @@ def explain(
         write_report(
             evidence, out, name=name, model=about, positive=class_, pdf=pages, tell=tell, overwrite=overwrite
         )
-        print(f"The report of {len(names)} series is {out}: open it in any browser, no network is needed")
+        say(f"The report of {len(names)} series is {out}: open it in any browser, no network is needed")
     elif one_table:
         write_tables(
             told(evidence, tell, model=about, positive=class_), out, top=top or None, overwrite=overwrite
@@ -154,7 +154,7 @@ def explain(
             tell=tell,
             overwrite=overwrite,
         )
-        print(f"The evidence for {len(names)} series is in {out}: {first_look(chosen)}")
+        say(f"The evidence for {len(names)} series is in {out}: {first_look(chosen)}")
     if derivatives is not None:
         print_derivatives(derivatives, bids_derivatives)
 
@@ -293,7 +293,14 @@ def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
     there = [name for name in derivatives.runs if derivatives.is_there(name)]
     missing = len(derivatives.runs) - len(there)
     left_out = f"; {missing} could not be read, as told above" if missing else ""
-    print(f"The derivatives of {count(there)} are in {root}{left_out}")
+    say(f"The derivatives of {count(there)} are in {root}{left_out}")
+
+
+def say(text: str) -> None:
+    """Print; names that were made from those of files may hold what a terminal obeys."""
+    from raxss.cli import printable
+
+    print(printable(text))
 
 
 def count(recordings: Collection[str]) -> str:
