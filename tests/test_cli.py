@@ -184,11 +184,22 @@ def test_a_name_that_ends_in_html_is_the_report_of_one_recording(manifest, model
 
     where[1] = tmp_path / "s.html"
     several = raxss("explain", model, tmp_path / "rec0.npz", tmp_path / "rec3.npz", *where, code=1)
-    assert "'s.html' takes the report of one recording, but 2 were given: 'rec0', 'rec3'" in several
+    assert "'s.html' takes the report of one recording, but more were given: 'rec0', 'rec3'" in several
     wrong = raxss("explain", model, tmp_path / "rec0.npz", *where, "--positive", "slwo", code=1)
     assert "'slwo' is not a class of this model; did you mean 'slow'?" in wrong
     assert "--format" in raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "json", code=2)
     assert not (tmp_path / "s.html").exists()
+
+
+def test_names_made_from_those_of_files_tell_a_terminal_nothing_that_it_obeys(manifest, model, tmp_path):
+    name = "\x1b]0;owned\x07\x1b[31m=cmd"
+    (tmp_path / f"{name}.npz").write_bytes((tmp_path / "rec0.npz").read_bytes())
+    for command, suffix in (("explain", "html"), ("predict", "csv")):
+        out = tmp_path / f"{name}.{suffix}"
+        told = raxss(command, model, tmp_path / f"{name}.npz", "--out", out, "--device", "cpu")
+        assert out.exists()
+        assert "owned" in told
+        assert not {"\x1b", "\x07"} & set(told)
 
 
 def test_the_channels_of_a_recording_share_one_report_in_its_folder(model, tmp_path):

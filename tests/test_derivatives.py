@@ -1,9 +1,11 @@
 """Claims about BIDS derivatives: valid, true to the predictions, added to and never torn, nobody named."""
 
+import gc
 import json
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from make_bids import BAD, CANARIES, CHANNELS, OTHER_TYPE, make_bids
 from raxss import RAxSSClassifier
+from raxss.archive import FromPlan
 from raxss.cli import app
 from raxss.errors import ConfigError, OutputError, RAxSSError, RAxSSWarning, RecordingError
 from raxss.evidence import Report
@@ -184,7 +187,7 @@ def test_recordings_are_added_and_what_is_there_is_left_alone(truth, model, writ
         assert errors_of(root) == []
     before = contents(root)
     told = raxss("explain", model, *files, "--bids-derivatives", root, "--device", "cpu")
-    assert "All 2 recordings are in" in told
+    assert "has 2 recordings already, by this model" in told
     raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
     assert before.items() <= contents(root).items()
     as_at_once = {name: text for name, text in contents(written).items() if name.startswith("sub-")}
@@ -198,7 +201,7 @@ def test_with_out_both_are_written(truth, model, tmp_path):
     where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
     told = raxss("explain", model, file, *where, "--format", "json", "--pdf")
     assert "The evidence for 8 series is in" in told
-    assert "The derivatives of 1 recordings are in" in told
+    assert "The derivatives of 1 recording are in" in told
     folder = tmp_path / "why" / file.stem.removesuffix("_ieeg")
     assert len(list(folder.glob("*/evidence.json"))) == 8
     assert [one.name for one in folder.iterdir() if one.is_file()] == ["report.pdf"]
@@ -237,11 +240,16 @@ def test_a_report_alone_has_its_pdf_and_its_derivatives_beside_it(truth, model, 
     where = ["--out", tmp_path / "r.html", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
     printed = raxss("explain", model, file, *where, "--pdf")
     assert "open it in any browser" in printed
-    assert "The derivatives of 1 recordings" in printed
+    assert "The derivatives of 1 recording" in printed
     assert {one.name for one in tmp_path.iterdir()} == {"r.html", "r.pdf", "dv"}
     assert file.stem.removesuffix("_ieeg") in words_of(tmp_path / "r.pdf")
-    verified = raxss("verify", tmp_path / "r.html", model, truth.root, "--device", "cpu")
-    assert "values are the same" in verified
+    for given in (truth.root, file):
+        verified = raxss("verify", tmp_path / "r.html", model, given, "--device", "cpu")
+        assert "values are the same" in verified
+    by_itself = ["--out", tmp_path / "f.html", "--device", "cpu"]  # bad channels too, names of its own
+    raxss("explain", model, file, *by_itself)
+    raxss("verify", tmp_path / "f.html", model, file, "--device", "cpu")
+    (tmp_path / "f.html").unlink()
     (tmp_path / "r.html").unlink()
     assert "'r.pdf' exists already" in str(raxss("explain", model, file, *where, "--pdf"))
     assert not (tmp_path / "r.html").exists()
@@ -328,6 +336,44 @@ def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, t
     assert "--bids-derivatives ROOT" in " ".join(told.output.replace("│", " ").split())
 
 
+def test_a_run_killed_at_its_first_recording_is_no_foreign_folder(truth, model, tmp_path):
+    left = tmp_path / "dv" / ".sub-x_desc-raxss.elsewhere-1-0a1b2c3d.partial"
+    left.mkdir(parents=True)
+    (left / "README.md").write_text("half of it")
+    file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
+    raxss("explain", model, file, "--bids-derivatives", tmp_path / "dv", "--device", "cpu")
+    assert errors_of(tmp_path / "dv") == []
+
+
+def test_what_looks_like_something_to_finish_in_somebody_elses_folder_is_left_alone(truth, model, tmp_path):
+    (tmp_path / ".job.ready").mkdir()
+    (tmp_path / ".job.ready" / "mine.txt").write_text("mine")
+    (tmp_path / ".night.raxss-ready").write_text("a file")
+    before = contents(tmp_path)
+    error = raxss("explain", model, truth.root, "--bids-derivatives", tmp_path, "--device", "cpu")
+    assert "is a folder with content that is not a derivative dataset by raxss" in str(error)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("out", [[], ["--out", "why", "--format", "json"], ["--out", "why", "--one-table"]])
+def test_a_tree_is_read_recording_by_recording(truth, model, tmp_path, monkeypatch, out):
+    """The one that is explained, and the one that is read next: not all of them, which may be terabytes."""
+    read, alive, most = FromPlan.read, [], []
+
+    def watched_read(source, preparation):
+        series = read(source, preparation)
+        alive.append(weakref.ref(series[0]))
+        gc.collect()
+        most.append(sum(one() is not None for one in alive))
+        return series
+
+    monkeypatch.setattr(FromPlan, "read", watched_read)
+    monkeypatch.chdir(tmp_path)
+    raxss("explain", model, truth.root, *out, "--bids-derivatives", "dv", "--device", "cpu")
+    assert len(most) == len(truth.onsets) == 4
+    assert max(most) <= 2
+
+
 def test_a_recording_whose_writing_fails_leaves_nothing(truth, classifier, written, tmp_path, monkeypatch):
     recordings = sorted(truth.onsets)[:2]
     series = read_bids(truth.root, only_labelled=False, recordings=recordings)
@@ -360,6 +406,23 @@ def test_a_recording_that_cannot_be_read_is_told_and_the_others_are_written(trut
     assert "1 could not be read, as told above" in told
     assert errors_of(root) == []
     assert not list(root.rglob(f"{file.stem.removesuffix('_ieeg')}_desc*"))
+
+
+def test_a_recording_that_the_model_cannot_take_does_not_stop_the_others(truth, model, tmp_path):
+    """A channel without a single number, in a recording that can be read."""
+    raw = shutil.copytree(truth.root, tmp_path / "raw", ignore=shutil.ignore_patterns("derivatives"))
+    files = sorted(raw.rglob("*run-01_ieeg.eeg"))
+    samples = np.fromfile(files[0], "<f4").reshape(-1, len(CHANNELS) + 1)
+    samples[:, 0] = np.nan
+    samples.tofile(files[0])
+    options = ["--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
+    name = files[0].stem.removesuffix("_ieeg")
+    with pytest.warns(RAxSSWarning, match=rf"{name}' is left out: .*has no finite sample"):
+        told = raxss("explain", model, raw, *options, "--out", tmp_path / "why", "--format", "report")
+    assert "The derivatives of 3 recordings are in" in told
+    assert "1 could not be read, as told above" in told
+    assert {one.parent.name for one in tmp_path.rglob("why/*/report.html")} == set(truth.onsets) - {name}
+    assert "has no finite sample" in str(raxss("explain", model, files[0].with_suffix(".vhdr"), *options))
 
 
 def findings_of(evidence):
@@ -410,6 +473,12 @@ def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):
     ]
     write_derivatives(evidence, tmp_path / "dv", source=truth.root, model={"classes": classes})
     assert errors_of(tmp_path / "dv") == []
+    (table,) = tables(tmp_path / "dv", "channels.tsv").values()
+    assert {one[:5] for one in table["predicted"].dropna()} == {
+        "'=cmd",
+        "<scri",
+        "µ",
+    }  # no spreadsheet runs it
     assert probability_columns(classes) == [
         "probability_cmd_C_calc",
         "probability_script",

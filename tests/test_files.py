@@ -793,8 +793,10 @@ def test_recordings_of_the_same_name_are_told_apart_by_as_few_folders_as_needed(
     assert read_inputs(files).names == ["A/x", f"{tmp_path.name}/B/x", "C/B/x"]
     monkeypatch.chdir(tmp_path / "A")
     assert read_inputs(["m.csv", "../B/m.csv"]).names == expected
-    assert read_inputs(["x.npy", "../B/x.npy"], channel=0).names == ["x:0", "B/x:0"]
-    assert read_inputs(["./x.npy", "../A/onlyA.npy"]).names == ["x", "A/onlyA"]
+    assert read_inputs(["x.npy", "../B/x.npy"], channel=0).names == ["A/x:0", "B/x:0"]
+    assert read_inputs(["./x.npy", "../A/onlyA.npy"]).names == ["x", "onlyA"]
+    monkeypatch.chdir(tmp_path)  # a folder may be called after a patient
+    assert read_inputs(["C/B/x.npy", "A/onlyA.npy"]).names == ["x", "onlyA"]
 
 
 def test_one_recording_by_channel_has_one_name(folder):

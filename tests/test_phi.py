@@ -241,7 +241,10 @@ def run(tmp_path_factory, words):
     (hidden / "breaks.py").write_text(BREAKS)
     (hidden / "study.toml").write_text(STUDY)
     model, cpu = "out/model2", ["--device", "cpu"]
+    lonely = with_canaries_in_edf(folder / "rec" / words[18] / "night.edf", words)
+    lonely = lonely.relative_to(folder).as_posix()  # folders are as much part of it as somebody types
     commands += [
+        ["explain", "out/model", lonely, "--out", "out/nwhy", "--format", "json", "--pdf", *cpu],
         ["prepare", tree, "--out", "out/prep"],
         ["fit", "out/prep", "--out", model, *FAST],
         ["predict", model, tree, "--out", "out/b.csv", *cpu],
@@ -321,11 +324,11 @@ def test_the_run_did_all_that_it_was_to_do(run, words):
     assert codes[4:8] == ["exit 0"] * 4, done.stdout + done.stderr
     assert "refused" in done.stdout
     assert "RecordingError" in done.stderr
-    assert codes[-8:] == ["exit 0"] * 6 + ["exit 1"] * 2, done.stdout + done.stderr
+    assert codes[-9:] == ["exit 0"] * 7 + ["exit 1"] * 2, done.stdout + done.stderr
     assert "is not a recording of a BIDS tree" in done.stderr
     written = {file.relative_to(folder).parts[:2] for file in outputs(folder)}
     assert {("out", "model"), ("out", "p.csv"), ("out", "q.parquet"), ("out", "why")} <= written
-    assert {("out", name) for name in ("bwhy", "dv", "dv2", "table", "marks.csv")} <= written
+    assert {("out", name) for name in ("nwhy", "bwhy", "dv", "dv2", "table", "marks.csv")} <= written
     (error,) = (folder / "out" / "table").rglob("*.error.json")
     assert "cannot read breaks.py" in error.read_text()
     pages = sorted((folder / "out" / "bwhy").glob("*/report.pdf"))

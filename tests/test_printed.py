@@ -141,6 +141,20 @@ def test_every_channel_is_listed_once_by_rank_with_its_probability(found, pages)
         assert said[place + 1] == f"{one.probability[1]:.3f}"
 
 
+def test_the_strongest_window_of_a_channel_is_that_of_the_class_it_is_ranked_by(found, pages):
+    """Also where another class is predicted; and it is the first one on the channel's page."""
+    listed = "\n".join(words(page) for page in pages if "by probability" in words(page)).splitlines()
+
+    def strongest(one):
+        return f"{one.windows['start_s'][one.windows['contribution_soz'].idxmax()]:,.2f}"
+
+    for one in channels_of("sub-01_run-01", 40):
+        assert f"{strongest(one)} s" in listed[listed.index(one.series.origin["channel"]) :][:5]
+    assert {one.predicted for one in found.channels} == {"other", "soz"}
+    for one, page in zip(found.best, pages[2:], strict=True):
+        assert f"1   {strongest(one)} to" in words(page)
+
+
 def test_the_best_channels_have_a_page_with_reasons(found, pages):
     assert len(pages) == 2 + 3
     for rank, (page, evidence) in enumerate(zip(pages[2:], found.best, strict=True), start=1):
@@ -157,6 +171,13 @@ def test_the_best_channels_have_a_page_with_reasons(found, pages):
             f"1:  {neighbor['start_s']:.2f} to {neighbor['end_s']:.2f} s  ({neighbor['similarity']:.3f}"
             in said
         )
+
+
+def test_folders_of_a_recording_are_not_printed():
+    """They may be called after a patient, and a report does not tell them either."""
+    for page in drawn(findings_of(channels_of("Ann Lee/night", 2))):
+        assert "night" in words(page)
+        assert "Ann" not in words(page)
 
 
 def test_every_page_has_its_number_and_the_note(pages):

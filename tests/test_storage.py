@@ -72,7 +72,7 @@ def test_files_that_belong_together_appear_together_wherever_a_run_is_killed(tmp
         texts = {(root / file).read_text() for file in ("sub-01/a.tsv", "sub-01/a.json", "top.json")}
         assert len(texts) == 1, n_calls
         assert (root / "sub-01" / "other.tsv").read_text() == "old"
-        assert not list(root.glob(".*.ready"))
+        assert not list(root.glob(".*-ready"))
         seen |= texts
         if done.returncode == 0:
             break

@@ -32,7 +32,7 @@ def test_recordings_that_come_mixed_are_kept_apart_and_each_is_told_once(toy, rn
     evidence = toy.explain_each([one for some in recordings.values() for one in some])
     out = write_recordings(
         evidence,
-        recordings,
+        recordings.items(),
         tmp_path / "why",
         model=told_of_model(describe_model(toy)),
         formats=["report", "pdf", "json"],
@@ -51,7 +51,7 @@ def test_the_report_alone_is_the_one_in_the_folder(toy, rng, tmp_path):
     about = told_of_model(describe_model(toy))
     write_report(toy.explain_each(recordings["night"]), tmp_path / "r.html", name="night", model=about)
     evidence = toy.explain_each(recordings["night"])
-    write_recordings(evidence, recordings, tmp_path / "why", model=about, formats=["report"])
+    write_recordings(evidence, recordings.items(), tmp_path / "why", model=about, formats=["report"])
     alone = (tmp_path / "r.html").read_bytes()
     assert (tmp_path / "why" / "night" / "report.html").read_bytes() == alone
     assert toy.report(recordings["night"]).save(tmp_path / "p.html").read_bytes() == alone

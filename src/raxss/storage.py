@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MARK = ".raxss"  # in every folder that was written whole
-READY = ".ready"  # ends the name of a folder whose files only need to be moved into place
+PARTIAL = ".partial"  # ends the name of what is being written
+READY = ".raxss-ready"  # ends the name of a folder whose files only need to be moved into place
 ADVICE = "Nothing was left half-written. Choose a folder that can be written and has room"
 
 
@@ -175,8 +176,9 @@ def whole_files(root: Path | str, name: str) -> Iterator[Path]:
 def finish_files(root: Path | str) -> None:
     """Do what a process that died in `whole_files` left to do."""
     for ready in sorted(Path(root).glob(f".*{READY}")):
-        with named_output(ready):
-            _empty_into(ready, Path(root))
+        if ready.is_dir():
+            with named_output(ready):
+                _empty_into(ready, Path(root))
 
 
 def _empty_into(ready: Path, root: Path) -> None:
@@ -279,11 +281,11 @@ def _place_beside(path: Path) -> Path:
     The name tells host and process, so that only what surely nobody writes any more is removed.
     """
     host = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*.partial"):
-        process = left.name.removesuffix(".partial").split("-")[-2]
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*{PARTIAL}"):
+        process = left.name.removesuffix(PARTIAL).split("-")[-2]
         if process.isdigit() and not _runs(int(process)):
             remove(left)
-    return path.with_name(f".{path.name}.{host}-{os.getpid()}-{secrets.token_hex(4)}.partial")
+    return path.with_name(f".{path.name}.{host}-{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
 
 
 def _runs(process: int) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from enum import StrEnum
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +14,14 @@ import typer
 from raxss.cli.predict import Bank, BankSize, Device, Inputs, Model, Overwrite, opened_model, series_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator
 
     from raxss.estimator import RAxSSClassifier
+    from raxss.evidence import SeriesEvidence
     from raxss.evidence.derivatives import Derivatives
-    from raxss.recordings.series import SeriesCollection
+    from raxss.recordings.series import Series
+
+    Batch = dict[str, list[Series]]  # recordings whose series are in memory at once
 
 
 class Format(StrEnum):
@@ -37,7 +42,7 @@ Out = Annotated[
         "one recording alone.",
     ),
 ]
-Top = Annotated[int, typer.Option(help="Keep the neighbour lists of so many windows; 0 keeps all.")]
+Top = Annotated[int, typer.Option(min=0, help="Keep the neighbour lists of so many windows; 0 keeps all.")]
 Formats = Annotated[
     list[Format] | None, typer.Option("--format", help="Write only this; may be given more than once.")
 ]
@@ -91,7 +96,7 @@ def explain(
     alone = out is not None and out.suffix.lower() == ".html"
     refuse_contradictions(out, formats, alone, one_table, pdf, bids_derivatives)
     from raxss.evidence import write_tables
-    from raxss.evidence.findings import by_recording, class_of, told_of_model
+    from raxss.evidence.findings import class_of, told_of_model
     from raxss.evidence.writing import told, write_recordings, write_report
     from raxss.model_folder import describe_model
     from raxss.storage import check_writable, refuse_existing
@@ -106,17 +111,20 @@ def explain(
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
     derivatives = None
     if bids_derivatives is None:
-        series = series_for(classifier, inputs)
+        batches = batches_of(classifier, inputs)
     else:
         derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
         wanted = list(derivatives.runs) if out is not None else derivatives.missing()
         if not wanted:
-            print(f"All {len(derivatives.runs)} recordings are in {bids_derivatives} already, by this model.")
+            say(f"Nothing to do: {bids_derivatives} has {count(derivatives.runs)} already, by this model.")
             return
-        series = series_of_runs(classifier, derivatives, wanted)
+        batches = batches_of_tree(classifier, derivatives.tree.root, wanted)
 
-    recordings = by_recording(series)
-    evidence = classifier.explain_each([one for some in recordings.values() for one in some])
+    recordings: Iterator[tuple[str, list[Series]]] = iter(())
+    if out is not None and not one_table:  # who writes must know what comes; for nobody it would be kept
+        recordings, batches = named_first(batches)
+    names: list[str] = []
+    evidence = noted(chain.from_iterable(map(classifier.explain_each, map(flat, batches))), names)
     tell = [] if derivatives is None else [derivatives.write]
     if out is None:
         deque(told(evidence, tell, model=about, positive=class_), maxlen=0)
@@ -125,13 +133,13 @@ def explain(
         write_report(
             evidence, out, name=name, model=about, positive=class_, pdf=pages, tell=tell, overwrite=overwrite
         )
-        print(f"The report of {len(series)} series is {out}: open it in any browser, no network is needed")
+        say(f"The report of {len(names)} series is {out}: open it in any browser, no network is needed")
     elif one_table:
         write_tables(
             told(evidence, tell, model=about, positive=class_), out, top=top or None, overwrite=overwrite
         )
         print(
-            f"The evidence for {len(series)} series is in {out}: summary.parquet first, then windows.parquet"
+            f"The evidence for {len(names)} series is in {out}: summary.parquet first, then windows.parquet"
         )
     else:
         chosen = {one.value for one in formats or Format} | ({"pdf"} if pdf else set())
@@ -146,7 +154,7 @@ def explain(
             tell=tell,
             overwrite=overwrite,
         )
-        print(f"The evidence for {len(series)} series is in {out}: {first_look(chosen)}")
+        say(f"The evidence for {len(names)} series is in {out}: {first_look(chosen)}")
     if derivatives is not None:
         print_derivatives(derivatives, bids_derivatives)
 
@@ -176,16 +184,87 @@ def refuse_contradictions(
         )
 
 
-def only_recording(recordings: Collection[str], out: Path) -> str:
+def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:
     """One file is about one recording."""
     from raxss.errors import DataError, listed
 
-    if len(recordings) != 1:
+    names = [name for name, _ in islice(recordings, 2)]
+    if len(names) > 1:
         raise DataError(
-            f"{out.name!r} takes the report of one recording, but {len(recordings)} were given: "
-            f"{listed(map(repr, recordings))}. Give one, or a folder as --out."
+            f"{out.name!r} takes the report of one recording, but more were given: {listed(map(repr, names))}. "
+            "Give one, or a folder as --out."
         )
-    return next(iter(recordings))
+    return names[0]
+
+
+def batches_of(classifier: RAxSSClassifier, inputs: list[Path]) -> Iterator[Batch]:
+    """Recordings with their series, as many as are held at once: of a BIDS tree one, of files all."""
+    from raxss.evidence.findings import by_recording
+    from raxss.prepared import is_prepared
+    from raxss.recordings.bids import is_bids_root
+
+    roots = [path for path in inputs if is_bids_root(path) and not is_prepared(path)]
+    for root in roots:
+        yield from batches_of_tree(classifier, root)
+    if others := [path for path in inputs if path not in roots]:
+        yield by_recording(series_for(classifier, others))
+
+
+def batches_of_tree(
+    classifier: RAxSSClassifier, root: Path, wanted: list[str] | None = None
+) -> Iterator[Batch]:
+    """The good channels of a tree's recordings, by its own tables, prepared as the training data were.
+
+    Of many recordings one that the model cannot take is told and left out, or no run would ever get past it.
+    """
+    from raxss.archive import FromPlan
+    from raxss.errors import DataError, RAxSSWarning, shown
+    from raxss.preparation import Preparation
+    from raxss.recordings.bids import plan_to_read
+
+    preparation = Preparation.parse(classifier.preparation_)
+    plan = plan_to_read(root, only_labelled=False, recordings=wanted)
+    n_left_out = 0
+    for one in plan.recordings:
+        try:
+            series = FromPlan(one, plan.group_by).read(preparation)
+            classifier.known_series(series)
+        except DataError as error:
+            n_left_out += 1
+            if n_left_out == len(plan.recordings):
+                raise
+            warnings.warn(f"recording {shown(one.name)} is left out: {error}", RAxSSWarning, stacklevel=2)
+            continue
+        yield {one.name: series}
+
+
+def named_first(batches: Iterator[Batch]) -> tuple[Iterator[tuple[str, list[Series]]], Iterator[Batch]]:
+    """The recordings of each batch, and then the batch, which is kept in between (`itertools.tee` keeps dozens)."""
+    waiting: deque[Batch] = deque()
+
+    def recordings() -> Iterator[tuple[str, list[Series]]]:
+        for batch in batches:
+            waiting.append(batch)
+            yield from batch.items()
+
+    def later() -> Iterator[Batch]:
+        while waiting:
+            yield waiting.popleft()
+
+    return recordings(), later()
+
+
+def flat(batch: Batch) -> list[Series]:
+    """All series of a batch, recording by recording."""
+    return [one for some in batch.values() for one in some]
+
+
+def noted(evidence: Iterable[SeriesEvidence], names: list[str]) -> Iterator[SeriesEvidence]:
+    """Pass evidence on, and note of which series it was."""
+    for one in evidence:
+        names.append(one.name)
+        yield one
+        del one  # or it would be held while the next is computed
 
 
 def opened_derivatives(
@@ -209,25 +288,24 @@ def opened_derivatives(
     return opened
 
 
-def series_of_runs(
-    classifier: RAxSSClassifier, derivatives: Derivatives, wanted: list[str]
-) -> SeriesCollection:
-    """The good channels of these recordings, by the tree's own tables, prepared as the training data were."""
-    from raxss.preparation import Preparation
-    from raxss.recordings.bids import read_bids
-    from raxss.recordings.series import SeriesCollection
-
-    prepare = Preparation.parse(classifier.preparation_).apply
-    found = read_bids(derivatives.tree.root, only_labelled=False, recordings=wanted)
-    return SeriesCollection(map(prepare, found))
-
-
 def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
     """How many recordings are there now, and how many are not."""
-    n_there = sum(map(derivatives.is_there, derivatives.runs))
-    missing = len(derivatives.runs) - n_there
+    there = [name for name in derivatives.runs if derivatives.is_there(name)]
+    missing = len(derivatives.runs) - len(there)
     left_out = f"; {missing} could not be read, as told above" if missing else ""
-    print(f"The derivatives of {n_there} recordings are in {root}{left_out}")
+    say(f"The derivatives of {count(there)} are in {root}{left_out}")
+
+
+def say(text: str) -> None:
+    """Print; names that were made from those of files may hold what a terminal obeys."""
+    from raxss.cli import printable
+
+    print(printable(text))
+
+
+def count(recordings: Collection[str]) -> str:
+    """1 recording, 2 recordings."""
+    return f"{len(recordings)} recording{'s' if len(recordings) != 1 else ''}"
 
 
 def first_look(chosen: Collection[str]) -> str:

@@ -117,6 +117,7 @@ def predict(
 
 def write_table(table: pd.DataFrame, out: Path) -> None:
     """Whole or not at all."""
+    from raxss.cli import printable
     from raxss.storage import whole_file, without_formula
 
     with whole_file(out) as temporary:
@@ -124,7 +125,7 @@ def write_table(table: pd.DataFrame, out: Path) -> None:
             table.map(without_formula).to_csv(temporary, index=False)
         else:
             table.to_parquet(temporary, engine="pyarrow", index=False)
-    print(f"{len(table)} predictions are in {out}")
+    print(printable(f"{len(table)} predictions are in {out}"))
 
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raxss.cli.explain import batches_of_tree
 from raxss.cli.predict import Bank, BankSize, Device, Model, opened_model, series_for
 
 if TYPE_CHECKING:
+    from raxss.estimator import RAxSSClassifier
     from raxss.evidence import Report
+    from raxss.recordings.series import Series
 
 ReportFile = Annotated[
     Path, typer.Argument(metavar="REPORT", help="Page that raxss explain wrote: report.html.")
@@ -44,14 +47,14 @@ def verify(
     """
     from raxss.cli import printable
     from raxss.evidence import Report
-    from raxss.evidence.findings import by_recording, class_of
+    from raxss.evidence.findings import class_of
     from raxss.evidence.report.verifying import verify_report
     from raxss.model_folder import describe_model
 
     found = Report.read(report)
     classifier = opened_model(model, device, bank, bank_size)
     refuse_other_model(found, describe_model(classifier), report.name, model.name)
-    recordings = by_recording(series_for(classifier, [recording]))
+    recordings = recordings_in(recording, classifier, found.contents.get("recording"))
     name = recording_meant(found, recordings, report.name)
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
     told = verify_report(found, classifier.report(recordings[name], name=name, positive=class_))
@@ -88,6 +91,20 @@ def refuse_other_model(report: Report, facts: Mapping[str, Any], name: str, mode
                 f"{shown(model)} has {shown(facts[fact])}. Give the model it was made with, and --bank as it was "
                 "given then; or the report was changed."
             )
+
+
+def recordings_in(path: Path, classifier: RAxSSClassifier, stated: Any) -> dict[str, list[Series]]:
+    """What was given, by recording; of a BIDS tree, and of a file in one, only the run that the report names.
+
+    A file in a tree may have been explained by itself, or, where derivatives were written, as the tree's tables
+    say; the name that the report has for it tells which.
+    """
+    from raxss.evidence.derivatives import run_in_tree
+    from raxss.evidence.findings import by_recording
+
+    if (root := run_in_tree(path, stated)) is None:
+        return by_recording(series_for(classifier, [path]))
+    return next(batches_of_tree(classifier, root, [stated]))
 
 
 def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:

@@ -39,6 +39,7 @@ def mne_annotations(
     raw
         The ``mne.io.Raw`` that they are for. Channels then take the names that it has (``POL G1`` for ``G1``), and
         times its date, so that they can be added to its own: ``raw.set_annotations(raw.annotations + these)``.
+        Its first sample must be that of what was explained: where ``raw`` is to be cropped, do so afterwards.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from typing import Any
 from raxss import __version__
 from raxss.evidence.findings import ChannelFindings, RecordingFindings
 from raxss.evidence.trail import NOTE
-from raxss.storage import json_ready
+from raxss.storage import json_ready, without_formula
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
 # somebody's own are left out: they are free text, and free text may name a person.
@@ -53,7 +53,7 @@ def channel_rows(
         for place, column in enumerate(probability_columns(findings.classes)):
             row[column] = None if found is None else float(found.probability[place])
         row["rank"] = None if found is None else ranks[id(found)]
-        row["predicted"] = None if found is None else str(found.predicted)
+        row["predicted"] = None if found is None else without_formula(str(found.predicted))
         row["n_windows"] = None if found is None else found.n_windows
         row["effective_windows"] = None if found is None else found.effective_windows
         rows.append(row)
@@ -109,7 +109,10 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
         "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
         "predicted": {
             "Description": "Class with the highest probability.",
-            "Levels": {cell_text(str(one)): f"the class '{one}' of the model" for one in findings.classes},
+            "Levels": {
+                cell_text(without_formula(str(one))): f"the class '{one}' of the model"
+                for one in findings.classes
+            },
         },
         "n_windows": {"Description": "Number of windows that the channel was cut into."},
         "effective_windows": {

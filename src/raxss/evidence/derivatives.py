@@ -34,7 +34,7 @@ from raxss.evidence.findings import RecordingFindings, class_of, watched
 from raxss.evidence.trail import NOTE, SeriesEvidence
 from raxss.recordings.bids_tree import Run, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.recordings.opening import files_of
-from raxss.storage import finish_files, json_ready, sha256_of, whole_files
+from raxss.storage import PARTIAL, finish_files, json_ready, sha256_of, whole_files
 
 BIDS_VERSION = "1.10.0"
 DESCRIPTION, README, IGNORE = "dataset_description.json", "README.md", ".bidsignore"
@@ -93,6 +93,22 @@ def find_source(inputs: Sequence[Path]) -> tuple[Path, list[str] | None]:
             "derivative dataset is of one tree. Run the command once for each, with a ROOT of its own."
         )
     return next(iter(roots.items()))
+
+
+def run_in_tree(path: Path, name: Any) -> Path | None:
+    """The BIDS root that a path is, or lies in, if its recording, or one of its recordings, has this name.
+
+    Examples
+    --------
+    >>> run_in_tree(Path("night.edf"), "night") is None
+    True
+    """
+    try:
+        root, names = find_source([path])
+    except RecordingError:
+        return None
+    known = [run.name for run in runs_of(open_tree(root), ("ieeg", "eeg")) if run.signal is not None]
+    return root if name in (known if names is None else {*known} & {*names}) else None
 
 
 @dataclass(frozen=True)
@@ -354,8 +370,8 @@ def _refuse_foreign(root: Path, link: str) -> None:
     """Only a folder that is empty, or that raxss made from this source, may be written into."""
     if root.exists() and not root.is_dir():
         raise OutputError(20, f"{shown(root)} is a file; a folder is needed for a derivative dataset")
-    if not root.is_dir() or not any(root.iterdir()):
-        return
+    if not root.is_dir() or all(one.name.endswith(PARTIAL) for one in root.iterdir()):
+        return  # nothing, or what a run left that was killed at its first recording
     found = _read_description(root)
     generated = [] if found is None else found.get("GeneratedBy", [])
     if not any(isinstance(one, dict) and one.get("Name") == "raxss" for one in generated):

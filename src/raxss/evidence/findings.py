@@ -8,6 +8,7 @@ taken while the evidence passes by. Next: annotations.py, derivatives.py and pri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -133,6 +134,8 @@ class ChannelFindings:
         Of the series, and of the channel it is of ("" where it has several side by side).
     windows
         As `strongest_apart` gives them, of the predicted class.
+    strongest_s
+        When the window begins that adds most to the class that channels are ranked by; NaN where none counts.
     """
 
     name: str
@@ -144,6 +147,7 @@ class ChannelFindings:
     effective_share: float
     warnings: tuple[str, ...]
     windows: pd.DataFrame
+    strongest_s: float
 
 
 @dataclass
@@ -190,6 +194,7 @@ class RecordingFindings:
                 effective_share=evidence.effective_share,
                 warnings=tuple(evidence.warnings),
                 windows=strongest_apart(evidence, self.n_windows),
+                strongest_s=float(next(iter(strongest_apart(evidence, 1, self.class_)["start_s"]), math.nan)),
             )
         )
         if self.n_best:

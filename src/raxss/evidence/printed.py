@@ -9,6 +9,7 @@ Before this: channel_page.py draws the page of one channel.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -111,7 +112,8 @@ def _first_page(
 ) -> tuple[Figure, int]:
     """What this is about, and as many channels as there is room for; their number."""
     page = Figure(figsize=(WIDTH, HEIGHT))
-    write_at(page, LEFT, 0.55, plain(findings.name, 62), size=15 if len(findings.name) < 44 else 11.5)
+    title = _title(findings, 62)
+    write_at(page, LEFT, 0.55, title, size=15 if len(title) < 44 else 11.5)
     write_at(page, LEFT, 0.9, "Which channels, when, and on what evidence", size=10, color=FAINT)
     box = {"boxstyle": "square,pad=0.45", "facecolor": "w", "edgecolor": INK, "linewidth": 1.2}
     write_at(page, LEFT + 0.06, 1.27, NOTE, size=10.5, weight="bold", bbox=box)
@@ -126,6 +128,11 @@ def _first_page(
     room = int((HEIGHT - BOTTOM - top - 0.3) / ROW)
     _draw_table(page, top, ranked[:room], 0, findings, class_)
     return page, min(room, len(ranked))
+
+
+def _title(findings: RecordingFindings, longest: int) -> str:
+    """How the pages call the recording: without folders, as its report does."""
+    return plain(findings.name.rpartition("/")[2], longest)
 
 
 def _facts(findings: RecordingFindings, model: Mapping[str, Any], class_: Any) -> dict[str, Facts]:
@@ -261,9 +268,8 @@ def _draw_table(
         _cell(ax, columns["predicted"], row, plain(one.predicted, 12), room=0.85)
         share = f"{one.effective_windows:,.4g} ({100 * one.effective_share:.3g} %)"
         _cell(ax, columns["effective windows"], row, share)
-        if len(one.windows):
-            best = one.windows.iloc[0]
-            _cell(ax, columns["strongest at"], row, f"{best['start_s']:,.2f} s")
+        if math.isfinite(one.strongest_s):
+            _cell(ax, columns["strongest at"], row, f"{one.strongest_s:,.2f} s")
 
 
 def _cell(
@@ -275,7 +281,7 @@ def _cell(
 
 def _with_footer(page: Figure, findings: RecordingFindings, number: int, n_pages: int) -> Figure:
     """On every page, because pages get separated: what it is of, that it is for research, which page."""
-    write_at(page, LEFT, HEIGHT - 0.45, plain(findings.name, 46), size=7.5, color=FAINT, room=2.9)
+    write_at(page, LEFT, HEIGHT - 0.45, _title(findings, 46), size=7.5, color=FAINT, room=2.9)
     write_at(page, WIDTH / 2 + 0.5, HEIGHT - 0.45, NOTE, size=7.5, color=FAINT, ha="center")
     write_at(page, RIGHT, HEIGHT - 0.45, f"page {number} of {n_pages}", size=7.5, color=FAINT, ha="right")
     return page

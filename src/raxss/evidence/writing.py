@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from raxss.errors import DataError, shown
 from raxss.evidence.findings import RecordingFindings, watched
 from raxss.evidence.printed import N_CHANNELS, write_pdf
 from raxss.evidence.report import report_of
@@ -28,7 +29,7 @@ Tell = Callable[[RecordingFindings], None]
 
 def write_recordings(
     evidence: Iterable[SeriesEvidence],
-    recordings: Mapping[str, Sequence[Series]],
+    recordings: Iterable[tuple[str, Sequence[Series]]],
     out: Path | str,
     *,
     model: Mapping[str, Any],
@@ -45,7 +46,7 @@ def write_recordings(
     evidence
         Of the series of ``recordings``, in their order.
     recordings
-        As `raxss.evidence.findings.by_recording` finds them.
+        Names and series, each asked for when the one before it is written, so that not all need be in memory.
     model
         What `raxss.evidence.findings.told_of_model` tells.
     formats
@@ -66,25 +67,28 @@ def write_recordings(
     >>> series = load_synthetic()
     >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
     >>> evidence, out = model.explain_each(series[:2]), Path(tempfile.mkdtemp()) / "why"
-    >>> _ = write_recordings(evidence, by_recording(series[:2]), out, model={}, formats=["report", "json"])
+    >>> both = by_recording(series[:2]).items()
+    >>> _ = write_recordings(evidence, both, out, model={}, formats=["report", "json"])
     >>> sorted(file.relative_to(out).as_posix() for file in out.glob("*/[er]*"))
     ['motif-000/evidence.json', 'motif-000/report.html', 'noise-001/evidence.json', 'noise-001/report.html']
     """
+    tables = [one for one in FORMATS if one in formats]
+    passing = iter(evidence)
     with whole_folder(out, overwrite=overwrite) as folder:
-        places = {
-            name: folder / safe_name(some[0].name if len(some) == 1 else name)
-            for name, some in recordings.items()
-        }
-        pdfs = {name: place / "report.pdf" for name, place in places.items()} if "pdf" in formats else {}
-        passing = told(evidence, tell, model=model, positive=positive, pdfs=pdfs)
-        for name, some in recordings.items():
-            tables = places[name] if len(some) > 1 else folder
-            each = _saved(islice(passing, len(some)), tables, top, [one for one in FORMATS if one in formats])
+        for name, some in recordings:
+            place = folder / safe_name(some[0].name if len(some) == 1 else name)
+            if place.exists():
+                raise DataError(
+                    f"two recordings are called {shown(name)}, and each needs a folder of its own in "
+                    f"{shown(Path(out))}. Explain them one by one, or rename one."
+                )
+            pdfs = {name: place / "report.pdf"} if "pdf" in formats else {}
+            own = told(islice(passing, len(some)), tell, model=model, positive=positive, pdfs=pdfs)
+            each = _saved(own, place if len(some) > 1 else folder, top, tables)
             if "report" in formats:
-                report_of(each, name=name, model=model, positive=positive).save(places[name] / "report.html")
+                report_of(each, name=name, model=model, positive=positive).save(place / "report.html")
             else:
                 deque(each, maxlen=0)
-        deque(passing, maxlen=0)  # of the last recording it tells at its end
     return Path(out)
 
 

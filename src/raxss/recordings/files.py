@@ -520,15 +520,18 @@ def printable(name: str) -> str:
 
 
 def distinct_names(lines: Iterable[Line]) -> dict[str, str]:
-    """Absolute path -> name: the path as written without suffix; of an absolute one, only the last part.
+    """Absolute path -> name: the path as a manifest has it, without suffix; else only its last part.
 
-    Names that would be equal get one folder more in front until they are not; files that differ in suffix alone
-    keep it.
+    Folders may be called after a patient; those of a manifest are its own choice. Names that would be equal get one
+    folder more in front until they are not; files that differ in suffix alone keep it.
     """
     n_parts: dict[str, int] = {}
     for line in lines:
         written = Path(os.path.normpath(line.written))
-        n_written = 1 if written.is_absolute() else sum(part != ".." for part in written.parts)
+        relative = (
+            line.number and not written.is_absolute()
+        )  # folders of a manifest tell its recordings apart
+        n_written = sum(part != ".." for part in written.parts) if relative else 1
         path = os.path.abspath(line.path)
         n_parts[path] = max(n_parts.get(path, 1), n_written)
     named = {path: _without_suffix(Path(path)).parts[1:] for path in n_parts}

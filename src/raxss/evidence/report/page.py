@@ -38,11 +38,13 @@ style-src '{style_hash}'; img-src data:; base-uri 'none'; form-action 'none'">
 <noscript>This report draws itself with the script inside this file, which your browser does not run. It loads
 nothing from elsewhere. Research use only. Not for diagnosis.</noscript>
 <main id="report"></main>
-<script type="application/json" id="report-data">{data}</script>
+{data}</script>
 <script>{script}</script>
 </body>
 </html>
 """
+# The hash finds what happened to a file by accident, down to a bit of a sample, where no computation is exact.
+DATA = '<script type="application/json" data-sha256="{digest}" id="report-data">'
 ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # so that no text can end the block it lies in
 NOTEBOOK_HEIGHT = 900  # pixels
 
@@ -102,7 +104,8 @@ def page_of(contents: dict[str, Any]) -> bytes:
     '</script><script>alert(1)</script>'
     """
     before, after = _shell()
-    return before + _block(contents) + after
+    block = _block(contents)
+    return before + _opening(block) + block + after
 
 
 def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
@@ -113,7 +116,13 @@ def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
             f"{name} is not a report as this version of raxss writes it: the page around its data differs. It "
             "was changed, or made by another version; make it anew with raxss explain."
         )
-    block = page[len(before) : len(page) - len(after)]
+    inside = page[len(before) : len(page) - len(after)]
+    block = inside[len(_opening(b"")) :]
+    if not inside.startswith(_opening(block)):
+        raise DataError(
+            f"the data of {name} do not have the SHA-256 that it states: they were changed after raxss wrote them. "
+            "Make it anew with raxss explain."
+        )
     try:
         contents = json.loads(block.decode("ascii"))
         if not isinstance(contents, dict) or contents.get("format") != FORMAT:
@@ -133,6 +142,11 @@ def _block(contents: dict[str, Any]) -> bytes:
     for sign, escaped in ESCAPED.items():
         text = text.replace(sign, escaped)
     return text.encode("ascii")
+
+
+def _opening(block: bytes) -> bytes:
+    """What stands directly before the data, with their hash."""
+    return DATA.format(digest=hashlib.sha256(block).hexdigest()).encode()
 
 
 @functools.cache

@@ -3,8 +3,9 @@
     contents of a report, contents computed anew -> every number, text and array that differs, by name
 
 A report is a file like any other: somebody may have changed it by accident, or on purpose. Its script and style are
-compared byte by byte when it is read (page.py); here the rest is compared with a computation from model and
-recording. Next: ../../cli/verify.py does both.
+compared byte by byte when it is read, and its data with their hash (page.py). Who changes data on purpose writes
+another hash; so the data are compared here with a computation from model and recording.
+Next: ../../cli/verify.py does both.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from raxss.evidence.report.signals import GAP, NO_WINDOW, decoded
 Path = tuple[str | int, ...]  # from the whole to one value
 
 TOLERANCE = 1e-6  # of numbers; of the largest beside them where all are small
+# Between -1 and 1 whatever the signal: of a probability of 1e-20 no digit counts, and other threads have others.
+OF_ONE = {"probability", "uniform", "inverse", "posterior", "smoothed", "similarity", "support"}
 PACKED: dict[Path, tuple[str, int]] = {  # arrays kept as text, and the value that means: nothing here
     ("heat",): ("uint8", NO_WINDOW),
     ("weights",): ("uint8", NO_WINDOW),
@@ -57,8 +60,8 @@ class Verification:
 def verify_report(report: Report, again: Report) -> Verification:
     """Compare a report with one that was made anew from the same model and recording.
 
-    Whole numbers and texts must be the same, other numbers within 1e-6, or within 1e-6 of the largest number of
-    their list where that is below 1; packed arrays within one step.
+    Whole numbers and texts must be the same, packed arrays within one step. Other numbers within 1e-6, or where
+    they are small by nature (weights, what windows contribute, the steps of a signal) within 1e-6 of the largest.
 
     Examples
     --------
@@ -88,50 +91,67 @@ def _n_values(value: Any) -> int:
     return 1
 
 
-def _differences(found: Any, expected: Any, path: Path, largest: float = 0.0) -> Iterator[tuple[Path, str]]:
-    """Each place that differs, and how. ``largest``: of the numbers that stand beside this one."""
+def _differences(found: Any, expected: Any, path: Path, measure: float = 0.0) -> Iterator[tuple[Path, str]]:
+    """Each place that differs, and how. ``measure``: what numbers here are to be compared by, if it is not 1."""
     if isinstance(expected, dict):
-        yield from _of_tables(found, expected, path)
+        yield from _of_tables(found, expected, path, measure)
     elif isinstance(expected, list):
-        yield from _of_lists(found, expected, path)
+        yield from _of_lists(found, expected, path, measure)
     elif path[:1] == ("channels",) and path[2:] in PACKED and isinstance(expected, str):
         if what := _of_arrays(found, expected, *PACKED[path[2:]]):
             yield path, what
-    elif not _same(found, expected, largest):
+    elif not _same(found, expected, measure):
         yield path, f"the report says {_shown(found)}, computed anew it is {_shown(expected)}"
 
 
-def _of_tables(found: Any, expected: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, str]]:
+def _of_tables(
+    found: Any, expected: Mapping[str, Any], path: Path, measure: float
+) -> Iterator[tuple[Path, str]]:
     if not isinstance(found, dict):
         yield path, f"the report says {_shown(found)}, computed anew it is a table"
         return
     for key, one in expected.items():
         if key in found:
-            yield from _differences(found[key], one, (*path, key))
+            yield from _differences(found[key], one, (*path, key), _measure(key, expected, measure))
         else:
             yield (*path, key), "is not in the report"
     for key in sorted(found.keys() - expected.keys()):
         yield (*path, key), "is in the report, and nothing computed anew is called so"
 
 
-def _of_lists(found: Any, expected: Sequence[Any], path: Path) -> Iterator[tuple[Path, str]]:
+def _measure(key: str, table: Mapping[str, Any], above: float) -> float:
+    """What the numbers of this name are compared by; 0: by themselves."""
+    if key in OF_ONE:
+        return 1.0
+    if key == "effective_windows":
+        return float(table[key])
+    if key == "neighbors":  # what they change is a small part of a weight
+        return _largest(table["windows"]["weight"])
+    return above if key == "weight_change" else 0.0
+
+
+def _largest(value: Any) -> float:
+    """Of all numbers in lists of lists."""
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0.0)
+    return abs(value) if isinstance(value, float) else 0.0
+
+
+def _of_lists(found: Any, expected: Sequence[Any], path: Path, measure: float) -> Iterator[tuple[Path, str]]:
     if not isinstance(found, list):
         yield path, f"the report says {_shown(found)}, computed anew it is a list"
     elif len(found) != len(expected):
         yield path, f"the report has {len(found)} of them, computed anew there are {len(expected)}"
     else:
-        largest = max((abs(one) for one in expected if isinstance(one, float)), default=0.0)
+        measure = max(measure, min(1.0, _largest(expected)))
         for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(one, other, (*path, place), largest)
+            yield from _differences(one, other, (*path, place), measure)
 
 
-def _same(found: Any, expected: Any, largest: float) -> bool:
-    if not isinstance(expected, float):
+def _same(found: Any, expected: Any, measure: float) -> bool:
+    if type(found) is not type(expected) or not isinstance(expected, float):
         return type(found) is type(expected) and bool(found == expected)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return False
-    allowed = TOLERANCE * min(1.0, max(largest, abs(expected)))
-    return math.isfinite(found) and abs(found - expected) <= allowed
+    return math.isfinite(found) and abs(found - expected) <= TOLERANCE * (measure or min(1.0, abs(expected)))
 
 
 def _of_arrays(found: Any, expected: str, dtype: str, nothing: int) -> str:
