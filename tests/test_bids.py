@@ -172,6 +172,18 @@ def test_what_did_not_match_is_told_by_name(truth):
     assert len(told) == 3
 
 
+def test_one_recording_is_planned_as_it_is_among_all(truth):
+    whole = plan_bids(truth.root, labels=truth.clinical)
+    rows = [told for told in whole.unmatched if "clinical sheet" in told]
+    for recording in whole.recordings[::5]:
+        alone = plan_bids(truth.root, labels=truth.clinical, recordings=[recording.name])
+        assert [one.name for one in alone.recordings] == [recording.name]
+        assert alone.recordings[0].series == recording.series
+        assert [
+            told for told in alone.unmatched if "clinical sheet" in told
+        ] == rows  # the others are in the tree
+
+
 def test_unlabelled_and_bad_channels_come_when_asked_for(truth):
     plan = plan_bids(truth.root, only_labelled=False)
     extra = set(labels_of(plan)) - set(truth.labels)

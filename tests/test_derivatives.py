@@ -2,9 +2,11 @@
 
 import gc
 import json
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 import weakref
 from pathlib import Path
 
@@ -415,12 +417,19 @@ def test_a_recording_that_the_model_cannot_take_does_not_stop_the_others(truth, 
     samples = np.fromfile(files[0], "<f4").reshape(-1, len(CHANNELS) + 1)
     samples[:, 0] = np.nan
     samples.tofile(files[0])
+    samples[:, 0] = 0.0
+    samples.tofile(files[1])
     options = ["--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
     name = files[0].stem.removesuffix("_ieeg")
-    with pytest.warns(RAxSSWarning, match=rf"{name}' is left out: .*has no finite sample"):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         told = raxss("explain", model, raw, *options, "--out", tmp_path / "why", "--format", "report")
     assert "The derivatives of 3 recordings are in" in told
     assert "1 could not be read, as told above" in told
+    said = [str(one.message) for one in warned if isinstance(one.message, RAxSSWarning)]
+    assert len(said) == 2  # each once
+    assert re.search(rf"{name}' is left out: .*has no finite sample", said[0])
+    assert "is constant over all its" in said[1]
     assert {one.parent.name for one in tmp_path.rglob("why/*/report.html")} == set(truth.onsets) - {name}
     assert "has no finite sample" in str(raxss("explain", model, files[0].with_suffix(".vhdr"), *options))
 

@@ -228,7 +228,9 @@ def batches_of_tree(
     for one in plan.recordings:
         try:
             series = FromPlan(one, plan.group_by).read(preparation)
-            classifier.known_series(series)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # they come when it is explained
+                classifier.known_series(series)
         except DataError as error:
             n_left_out += 1
             if n_left_out == len(plan.recordings):

@@ -265,7 +265,7 @@ def plan_bids(
         First and last second to keep, counted from the seizure's onset, such as ``(-10, 20)``. Runs whose
         ``events.tsv`` has no such mark are left out and listed.
     recordings
-        Only these, by name (``sub-pt01_ses-presurgery_task-ictal_run-01``); nothing is told of the others.
+        Only these, by name (``sub-pt01_ses-presurgery_task-ictal_run-01``), labelled as they are among all.
 
     Notes
     -----
@@ -288,10 +288,10 @@ def plan_bids(
         )
     tree = open_tree(root)
     runs = runs_of(tree, datatype)
+    found = _find_labels(tree, runs, labels, label)  # a run may be labelled by what another of its patient tells
     if recordings is not None:
         _refuse_unknown(recordings, runs, tree)
         runs = [run for run in runs if run.name in recordings]
-    found = _find_labels(tree, runs, labels, label)
     participants_file, participants = _participants(tree)
     shared = tuple(path for path in (participants_file, found.path) if path is not None)
     planner = _Planner(tree, found, participants, shared, only_good, only_labelled, crop)
