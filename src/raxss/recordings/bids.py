@@ -288,7 +288,9 @@ def plan_bids(
         )
     tree = open_tree(root)
     runs = runs_of(tree, datatype)
-    found = _find_labels(tree, runs, labels, label)  # a run may be labelled by what another of its patient tells
+    found = _find_labels(
+        tree, runs, labels, label
+    )  # a run may be labelled by what another of its patient tells
     if recordings is not None:
         _refuse_unknown(recordings, runs, tree)
         runs = [run for run in runs if run.name in recordings]
