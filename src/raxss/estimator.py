@@ -29,6 +29,7 @@ from raxss.config import Config
 from raxss.conformal import prediction_sets
 from raxss.errors import ConfigError, SignalWarning
 from raxss.evidence import Report, SeriesEvidence, report_of
+from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import (
     check_calibration_part,
@@ -39,6 +40,8 @@ from raxss.fitting import (
     fitted_series_calibration,
     fitted_temperature,
     fresh_learner,
+    mean_support,
+    mean_supports,
     run_fingerprint,
     score_settings,
     show_windows,
@@ -164,6 +167,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     trial_
         What was said of the validation part, `raxss.trial.Trial`: reliability, and scores that prediction sets
         are made with. None without a validation part.
+    familiar_
+        What is usual among the training series, `raxss.familiarity.Familiar`: evidence warns of others.
     heads_
         Gate and projection, `raxss.feature_heads.FeatureHeads`, or None.
 
@@ -342,6 +347,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = as_labels(y, series)
         groups = as_groups(groups, series)
         n_given = len(series)
+        tried_groups: NDArray[Any] | None = None
         if validation is not None and len(validation):
             others = as_series(validation, estimator=self, reset=False)
             labels = np.concatenate([labels, as_labels(None, others)])
@@ -418,6 +424,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if config.fits_temperature_on_validation and len(unseen):
             self.temperature_ = fitted_temperature(self._predictor(self.calibration_), *answered)
         self.trial_: Trial | None = None
+        tried: list[Prediction] = []
         if len(unseen):
             tried = tried_series(self._predictor(None), answered[0])
             if method != "none" and level == "series":
@@ -426,6 +433,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.trial_ = trial_of(
                 tried, targets[unseen], tried_groups, config, n_classes=len(self.classes_), seed=self.seed_
             )
+        self.familiar_: Familiar | None = Familiar.of(series, mean_supports(pools, tried, config))
         self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
         return self
@@ -601,6 +609,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _notes_about(self, one: Prediction) -> list[str]:
         """What a reader should know of this series, or of the model, before trusting the score."""
         notes = notes_about_rate(one.series, self.training_data_["rates"])
+        if self.familiar_ is not None:
+            with_support = one.retrieval is not None and not self._changed_since_trial
+            notes += self.familiar_.notes(one.series, mean_support(one) if with_support else None)
         if one.calibrated is not None and self._changed_since_trial:
             notes.append(
                 "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "
@@ -629,7 +640,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _changed_since_trial(self) -> bool:
-        return self.trial_ is not None and self.trial_.settings != score_settings(self.current_config)
+        tried = score_settings(self.config_) if self.trial_ is None else self.trial_.settings
+        return tried != score_settings(self.current_config)
 
     @property
     def _calibration_in_use(self) -> Calibration | None:

@@ -324,6 +324,32 @@ def score_settings(config: Config) -> str:
     return canonical_hash(kept)[:12]
 
 
+def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], config: Config) -> list[float]:
+    """The mean support of each series, as prediction will find it; empty where training had none to compare with.
+
+    Support of the signal is that of all series. In feature space it is that of the validation part: the network
+    knows the windows that it has learned from.
+    """
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    if retrieval.space == "signal" and weighting in ("support", "inverse", "gated"):
+        sign = -1.0 if weighting == "inverse" else 1.0
+        return [sign * one for pool in pools for one in _means_by_series(pool)]
+    if retrieval.space == "signal" or (weighting == "uniform" and config.aggregation.smoothing == 0):
+        return []
+    return [mean_support(one) for one in tried]
+
+
+def mean_support(one: Prediction) -> float:
+    """Of the usable windows of a series."""
+    return float(np.nanmean(one.aggregation.support))
+
+
+def _means_by_series(pool: WindowPool) -> list[float]:
+    values = pool.influence.double().cpu()
+    sums = torch.zeros(pool.n_series, dtype=torch.float64).index_add(0, pool.series.cpu(), values)
+    return [float(total) / n for total, n in zip(sums, pool.n_windows, strict=True) if n]
+
+
 def _sums(tried: Sequence[Prediction]) -> NDArray[np.float64]:
     return np.stack([one.aggregation.series_probability for one in tried])
 

@@ -30,6 +30,7 @@ from raxss.calibration import LEVELS, Calibration, calibration_named
 from raxss.checkpoints import state_of
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, ModelError
+from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
@@ -119,6 +120,11 @@ def _weights(model: RAxSSClassifier) -> bytes:
         tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
     if model.trial_ is not None:
         tensors |= {f"trial/{name}": torch.from_numpy(one) for name, one in model.trial_.scores.items()}
+    if model.familiar_ is not None:
+        arrays = model.familiar_.arrays()
+        tensors |= {
+            f"familiar/{name}": torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays
+        }
     if model.heads_ is not None:
         tensors |= {f"heads/{name}": value.contiguous() for name, value in state_of(model.heads_).items()}
     return save(tensors, {"format": FORMAT})
@@ -183,6 +189,7 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         if model.calibration_level_ not in LEVELS:
             raise ValueError(f"its calibration is of level {model.calibration_level_!r}")
         model.trial_ = _read_trial(facts, tensors)
+        model.familiar_ = _read_familiar(tensors)
         model.heads_ = _read_heads(model, tensors)
         model.backbone_ = build_backbone(
             model.backbone,
@@ -239,6 +246,13 @@ def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Tria
     scores = {name.removeprefix("trial/"): tensors.pop(name).numpy() for name in names}
     told = facts.get("trial")
     return None if told is None else Trial.from_json(told, scores)
+
+
+def _read_familiar(tensors: dict[str, torch.Tensor]) -> Familiar | None:
+    """What is usual among the training series; None in folders that are older than it."""
+    names = [name for name in tensors if name.startswith("familiar/")]
+    arrays = {name.removeprefix("familiar/"): tensors.pop(name).numpy() for name in names}
+    return Familiar.from_arrays(arrays) if arrays else None
 
 
 def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:
