@@ -30,6 +30,7 @@ MOST_SEGMENTS = 64  # of a series, spread evenly: a day has no more of them than
 N_BANDS = 16
 EDGES = np.array([0.0, *np.geomspace(2 / SEGMENT, 0.5, N_BANDS + 1)[1:]])  # in cycles a sample
 FLOOR = 1e-6  # shares below this are alike: rounding, quantisation
+FLAT = 1e-9  # of the largest sample: what a straight line leaves by rounding
 FEWEST_SERIES = 20  # fewer do not say what is usual
 N_FOLDS = 5
 FARTHEST = {"spectrum": 0.975, "support": 0.99}  # share of training series within the limit
@@ -60,6 +61,7 @@ def spectrum_shares(series: Series) -> Floats:
     n_finite = np.maximum(finite.sum(axis=-1, keepdims=True), 1)
     cut = np.where(finite, cut, np.where(finite, cut, 0.0).sum(axis=-1, keepdims=True) / n_finite)
     straight = detrend(cut, axis=-1) if length > 2 else cut - cut.mean(axis=-1, keepdims=True)
+    straight[np.abs(straight).max(axis=-1) <= FLAT * np.abs(cut).max(axis=-1)] = 0.0
     power = np.square(np.abs(np.fft.rfft(straight * hann(length, sym=False), n=SEGMENT))).mean(axis=1)
     band = np.searchsorted(EDGES, np.fft.rfftfreq(SEGMENT), side="left") - 1  # a band takes its upper edge
     sums = np.stack([power[:, band == one].sum(axis=1) for one in range(N_BANDS)], axis=1)
@@ -239,7 +241,9 @@ def _about_spectrum(usual: Likeness, series: Series) -> list[str]:
     distance = usual.distance(logs)
     if distance <= usual.limit:
         return []
-    most = int(np.argmax(np.abs(logs - usual.middle) / usual.spread))
+    off = logs - usual.middle
+    # Shares sum to 1: one band that is too strong makes all others too weak, and is the one to name.
+    most = int(np.argmax(np.abs(off - np.median(off)) / usual.spread))
     low, high = EDGES[most] * series.rate, EDGES[most + 1] * series.rate
     share, usual_low, usual_high = (_percent(np.exp(one[most])) for one in (logs, usual.low, usual.high))
     unit = "Hz" if series.rate != 1.0 else "cycles a sample"
@@ -261,4 +265,4 @@ def _about_support(usual: Likeness, support: float) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
+    return f"{100 * share:.2g} %" if share > 10 * FLOOR else "next to nothing"
