@@ -26,8 +26,8 @@ from raxss.aggregation import Weighting
 from raxss.backbones import describe
 from raxss.calibration import Calibration, Level, Method, calibration_in_use
 from raxss.config import Config
-from raxss.conformal import prediction_sets
-from raxss.errors import ConfigError, SignalWarning
+from raxss.doubt import Answer, Doubt
+from raxss.errors import SignalWarning
 from raxss.evidence import Report, SeriesEvidence, report_of
 from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
@@ -40,7 +40,6 @@ from raxss.fitting import (
     fitted_series_calibration,
     fitted_temperature,
     fresh_learner,
-    mean_support,
     mean_supports,
     run_fingerprint,
     score_settings,
@@ -469,11 +468,26 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (3, 2)
         """
         probability = self.predict_proba(X)
-        level = self.config.calibration.conformal_alpha if alpha is None else alpha
-        if why := self._why_no_sets(level):
+        doubt = self._doubt()
+        level = doubt.alpha if alpha is None else alpha
+        if why := doubt.why_no_sets(level):
             warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
-            return np.ones(probability.shape, dtype=bool)
-        return prediction_sets(probability, self._threshold(level))
+        return doubt.sets(probability, level)
+
+    def answers(self, X: Any) -> Iterator[Answer]:
+        """Probability, interval, prediction set and notes of each series, one after the other.
+
+        Examples
+        --------
+        >>> from raxss.datasets import load_synthetic
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> for answer in model.answers(series[:2]):
+        ...     print(answer.series.name, answer.interval.method, answer.notes)
+        motif-000 block bootstrap over windows ()
+        noise-001 block bootstrap over windows ()
+        """
+        return self._answers(self.known_series(X, warn=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -580,6 +594,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._bar("predicting", series) as on_progress:
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
+    def _answers(self, series: list[Series]) -> Iterator[Answer]:
+        predictor, doubt = self.predictor(), self._doubt()
+        with self._bar("predicting", series) as on_progress:
+            for one in predictor.predictions(series, with_lists=False, on_progress=on_progress):
+                yield doubt.answer(one)
+
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
     ) -> Iterator[SeriesEvidence]:
@@ -591,57 +611,34 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 settings["calibration_level"] = "series"
         if self.projection and self.space == "features":
             settings["projection"] = self.projection
-        predictor = self._predictor(calibration)
-        with_sets = self.conformal_alpha > 0 and not self._why_no_sets(self.conformal_alpha)
-        if with_sets:
-            settings["conformal_alpha"] = self.conformal_alpha
+        predictor, doubt = self._predictor(calibration), self._doubt()
+        if doubt.has_sets:
+            settings["conformal_alpha"] = doubt.alpha
         with self._bar("predicting", series, quiet=on_progress is not None) as bar:
             for one in predictor.predictions(series, on_progress=on_progress or bar):
+                said = doubt.answer(one)
                 yield one.evidence(
                     self.classes_,
                     settings=settings,
-                    notes=self._notes_about(one),
-                    interval=one.interval(predictor.series_calibration),
-                    prediction_set=self._set_of(one) if with_sets else None,
+                    notes=said.notes,
+                    interval=said.interval,
+                    prediction_set=said.prediction_set,
                 )
                 del one  # or its lists would be held while the next is computed
 
-    def _notes_about(self, one: Prediction) -> list[str]:
-        """What a reader should know of this series, or of the model, before trusting the score."""
-        notes = notes_about_rate(one.series, self.training_data_["rates"])
-        if self.familiar_ is not None:
-            with_support = one.retrieval is not None and not self._changed_since_trial
-            notes += self.familiar_.notes(one.series, mean_support(one) if with_support else None)
-        if one.calibrated is not None and self._changed_since_trial:
-            notes.append(
-                "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "
-                "weights. Fit again, or set calibration = 'none'."
-            )
-        return notes
-
-    def _set_of(self, one: Prediction) -> NDArray[np.bool_]:
-        return prediction_sets(one.probability, self._threshold(self.conformal_alpha))
-
-    def _threshold(self, alpha: float) -> float:
-        assert self.trial_ is not None, "asked for sets that there are"
-        found = self.trial_.threshold(alpha, calibrated=self._calibration_in_use is not None)
-        assert found is not None, "likewise"
-        return found
-
-    def _why_no_sets(self, alpha: float) -> str:
-        """Why prediction sets can leave no class out; empty where they can."""
-        if not 0 < alpha < 1:
-            raise ConfigError(f"alpha is {alpha!r}; prediction sets need a number above 0 and below 1.")
-        if self.trial_ is None:
-            return "the model has no validation part to have been tried on"
-        if self._changed_since_trial:
-            return "settings of windows, retrieval or weights were changed since the model was tried"
-        return self.trial_.why_no_sets(alpha, calibrated=self._calibration_in_use is not None)
-
-    @property
-    def _changed_since_trial(self) -> bool:
+    def _doubt(self) -> Doubt:
+        """What was fitted of it, with the settings as they stand."""
+        calibration = self._calibration_in_use
         tried = score_settings(self.config_) if self.trial_ is None else self.trial_.settings
-        return tried != score_settings(self.current_config)
+        return Doubt(
+            trial=self.trial_,
+            familiar=self.familiar_,
+            alpha=float(self.config.calibration.conformal_alpha),
+            calibrated=calibration is not None,
+            series_calibration=calibration if self.calibration_level_ == "series" else None,
+            changed=tried != score_settings(self.current_config),
+            rates=self.training_data_["rates"],
+        )
 
     @property
     def _calibration_in_use(self) -> Calibration | None:

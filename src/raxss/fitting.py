@@ -336,12 +336,7 @@ def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], conf
         return [sign * one for pool in pools for one in _means_by_series(pool)]
     if retrieval.space == "signal" or (weighting == "uniform" and config.aggregation.smoothing == 0):
         return []
-    return [mean_support(one) for one in tried]
-
-
-def mean_support(one: Prediction) -> float:
-    """Of the usable windows of a series."""
-    return float(np.nanmean(one.aggregation.support))
+    return [float(np.nanmean(one.aggregation.support)) for one in tried]
 
 
 def _means_by_series(pool: WindowPool) -> list[float]:
