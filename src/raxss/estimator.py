@@ -468,7 +468,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (3, 2)
         """
         probability = self.predict_proba(X)
-        doubt = self._doubt()
+        doubt = self.doubt()
         level = doubt.alpha if alpha is None else alpha
         if why := doubt.why_no_sets(level):
             warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
@@ -595,7 +595,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
     def _answers(self, series: list[Series]) -> Iterator[Answer]:
-        predictor, doubt = self.predictor(), self._doubt()
+        predictor, doubt = self.predictor(), self.doubt()
         with self._bar("predicting", series) as on_progress:
             for one in predictor.predictions(series, with_lists=False, on_progress=on_progress):
                 yield doubt.answer(one)
@@ -611,7 +611,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 settings["calibration_level"] = "series"
         if self.projection and self.space == "features":
             settings["projection"] = self.projection
-        predictor, doubt = self._predictor(calibration), self._doubt()
+        predictor, doubt = self._predictor(calibration), self.doubt()
         if doubt.has_sets:
             settings["conformal_alpha"] = doubt.alpha
         with self._bar("predicting", series, quiet=on_progress is not None) as bar:
@@ -626,7 +626,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 )
                 del one  # or its lists would be held while the next is computed
 
-    def _doubt(self) -> Doubt:
+    def doubt(self) -> Doubt:
         """What was fitted of it, with the settings as they stand."""
         calibration = self._calibration_in_use
         tried = score_settings(self.config_) if self.trial_ is None else self.trial_.settings

@@ -182,7 +182,7 @@ class RecordingFindings:
             ChannelFindings(
                 name=evidence.name,
                 channel=origin.get("channel", ""),
-                probability=evidence.series_probability,
+                probability=evidence.probability,
                 predicted=evidence.predicted,
                 n_windows=len(evidence.columns["window"]),
                 effective_windows=evidence.effective_windows,

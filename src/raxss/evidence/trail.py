@@ -177,6 +177,10 @@ class SeriesEvidence:
         """The probability of a class, the predicted one by default, as `predict_proba` says it."""
         return float(self.probability[self.classes.index(self.class_named(class_))])
 
+    def sum_of(self, class_: Any = None) -> float:
+        """What the contributions to a class, the predicted one by default, add up to; before any calibration."""
+        return float(self.series_probability[self.classes.index(self.class_named(class_))])
+
     def to_json(self, path: Path | str | None = None, *, top: int | None = 50) -> str:
         """Everything as JSON text, also written to ``path`` if given.
 
