@@ -156,7 +156,9 @@ def test_fit_calibrates_as_it_is_told_and_predict_says_how_far_to_trust_it(manif
         assert (table[f"low_{name}"] <= table[f"probability_{name}"]).all()
         assert (table[f"probability_{name}"] <= table[f"high_{name}"]).all()
     np.testing.assert_allclose(table["uncalibrated_fast"] + table["uncalibrated_slow"], 1, atol=1e-9)
-    raxss("explain", tmp_path / "model", manifest, "--out", tmp_path / "why", "--one-table", "--device", "cpu")
+    raxss(
+        "explain", tmp_path / "model", manifest, "--out", tmp_path / "why", "--one-table", "--device", "cpu"
+    )
     summary = pd.read_parquet(tmp_path / "why" / "summary.parquet")
     for column in ("probability_fast", "uncalibrated_fast", "low_fast", "high_fast"):
         np.testing.assert_allclose(summary[column], table[column], atol=1e-9)
