@@ -3,7 +3,7 @@
     python scripts/measure_doubt.py --root FOLDER --out results/doubt
 
 FOLDER holds the datasets bern-barcelona, bonn and cinc2017. A small network a fold, some minutes on one core; what
-is there already (answers-DATASET.csv) is not computed again. Same folder, same seed, same threads: same tables.
+is there already (answers-DATASET.parquet) is not computed again. Same folder, same seed, same threads: same tables.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from raxss.config import Config
 from raxss.datasets import load_dataset
 from raxss.recordings.series import SeriesCollection
-from raxss.storage import make_folder, write_text
-from raxss.study.trust import coverage_of, figures_of, held_out_answers
+from raxss.storage import make_folder, whole_file, write_text
+from raxss.study.trust import alarms, coverage_of, figures_of, held_out_answers
 
 SEED = 69421
 CLASSES = {"bonn": ["F", "N"]}
@@ -64,6 +64,10 @@ for `venn-abers` of series, else the block bootstrap over windows. `error`: stan
 folds. `least`: coverage of the class that has the least. `right`: share of right answers among sets of one class.
 """
 
+UNLIKE = """Share of series that are called unlike those that were learned from, by length and by spectrum; rates are
+left aside. Of the same dataset: series held out, false alarms.
+"""
+
 
 def main() -> None:
     """Measure, or take what was measured before, and write the tables."""
@@ -75,20 +79,28 @@ def main() -> None:
     torch.set_num_threads(1)
     out, text = make_folder(asked.out), ABOUT
     for name in asked.datasets:
-        place = out / f"answers-{name}.csv"
+        place = out / f"answers-{name}.parquet"
         if not place.exists():
             parts = []
             series = series_of(name, asked.root)
             for part in held_out_answers(series, settings_of(name), seed=SEED, device="cpu"):
                 parts.append(part)
                 print(f"{name}: fold {len(parts)} is done", flush=True)
-            write_text(place, pd.concat(parts).to_csv(index=False, float_format="%.6g"))
-        answers = pd.read_csv(place)
+            with whole_file(place) as temporary:
+                pd.concat(parts).to_parquet(temporary, index=False)
+        answers = pd.read_parquet(place)
         n_validation = answers["n_validation"].groupby(answers["fold"]).first()
         counts = f"{n_validation.min()} to {n_validation.max()} of them for validation"
         text += f"\n## {name}\n\n{answers['series'].nunique()} series, {counts}.\n"
         text += f"\n{markdown(figures_of(answers))}\n\n{markdown(coverage_of(answers))}\n"
-    write_text(out / "README.md", text)
+    place = out / "alarms.csv"
+    if not place.exists():
+        found = alarms({name: series_of(name, asked.root) for name in asked.datasets})
+        write_text(place, found.to_csv(index=False))
+    text += f"\n## Unlike recordings\n\n{UNLIKE}\n{markdown(pd.read_csv(place))}\n"
+    about = out / "about.md"  # written by hand
+    meaning = f"\n{about.read_text('utf-8')}" if about.exists() else ""
+    write_text(out / "README.md", text + meaning)
     print(f"The tables are in {asked.out / 'README.md'}")
 
 

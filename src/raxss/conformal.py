@@ -6,7 +6,9 @@
 Split conformal prediction: a class stays in the set unless it is less likely than the true class was in all but a
 share alpha of the series that were tried. If a new series is like those (exchangeable with them), its set holds the
 true class with probability 1 - alpha at least, whatever the network is. A set of one class is an answer; one of
-several, or of none, is a reason to abstain. The score is LAC's (Sadinle et al., 2019), which has the smallest sets.
+several, or of none, is a reason to abstain. That is so on average over trials; of one trial on few series, or on
+few groups whose series are alike, the share may lie some way off. The score is LAC's (Sadinle et al., 2019), which
+has the smallest sets.
 Next: trial.py keeps the scores of the series that were tried.
 """
 

@@ -32,6 +32,8 @@ TOLD = (  # of config.json in a model folder
     "preparation",
     "temperature",
     "calibration",
+    "calibration_level",
+    "trial",
     "seed",
     "best_epoch",
     "interrupted",

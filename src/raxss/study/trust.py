@@ -2,6 +2,7 @@
 
     series, settings -> folds -> one fit each -> every calibration of it -> a row a fold, series and way
     rows             -> calibration figures; coverage of sets against the nominal; false alarms
+    collections      -> how often series of one are called unlike those of another
 
 One network a fold: its calibrations are fitted one after the other on the same validation part, since none changes
 the network. Test series are seen by nothing before they are scored. Next: scripts/measure_doubt.py runs it.
@@ -9,7 +10,7 @@ the network. Test series are seen by nothing before they are scored. Next: scrip
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from raxss.config import Config
 from raxss.doubt import Answer, Doubt
 from raxss.errors import ConfigError
 from raxss.estimator import RAxSSClassifier
+from raxss.familiarity import Familiar
 from raxss.fitting import fitted_series_calibration, trial_of, tried_series
 from raxss.inputs import groups_or_own
 from raxss.predicting import Prediction
@@ -186,6 +188,43 @@ def coverage_of(answers: pd.DataFrame) -> pd.DataFrame:
                     "size": float(sets.sum(axis=1).mean()),
                     "abstains": float(1 - alone.mean()),
                     "right": float(held[alone].mean()) if alone.any() else np.nan,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def alarms(
+    collections: Mapping[str, SeriesCollection], *, share: float = 0.7, most: int = 200, seed: int = 69421
+) -> pd.DataFrame:
+    """How often series are called unlike those learned from, by length and spectrum alone: a row a pair.
+
+    ``learned, given, n, length, spectrum``: what a share of was learned from, what was given (of the same
+    collection the rest: false alarms), up to ``most`` series of it, and the share of them that was warned of for
+    either. Rates, which would give most foreign series away, are left aside.
+
+    Examples
+    --------
+    >>> from raxss.datasets import load_sample, load_synthetic
+    >>> found = alarms({"ecg": load_sample()[:60], "noise": load_synthetic()})
+    >>> found.query("learned != given")["spectrum"].tolist()
+    [1.0, 1.0]
+    """
+    rows = []
+    drawn = {name: np.random.default_rng(seed).permutation(len(one)) for name, one in collections.items()}
+    for learned, own in collections.items():
+        n_known = int(share * len(own))
+        familiar = Familiar.of([own[int(place)] for place in drawn[learned][:n_known]])
+        for given, series in collections.items():
+            left = drawn[given][n_known:] if given == learned else drawn[given]
+            notes = [familiar.notes(series[int(place)]) for place in left[:most]]
+            told = [{one.split()[1] for one in some} for some in notes]  # the recording, its spectrum
+            rows.append(
+                {
+                    "learned": learned,
+                    "given": given,
+                    "n": len(told),
+                    "length": float(np.mean(["recording" in one for one in told])),
+                    "spectrum": float(np.mean(["spectrum" in one for one in told])),
                 }
             )
     return pd.DataFrame(rows)

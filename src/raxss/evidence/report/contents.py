@@ -113,7 +113,7 @@ def report_contents(
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
     told = told_of_model(model or {})
-    training = told.pop("training_data")
+    training, trial = told.pop("training_data"), told.pop("trial", None)
     told.pop("classes", None)  # those of the evidence are the same
     return {
         "format": FORMAT,
@@ -126,7 +126,7 @@ def report_contents(
         "settings": _plain(settings),
         "model": _plain(told) if model else None,
         "training": _plain(training) or None,
-        "trial": _plain((model or {}).get("trial")),
+        "trial": _plain(trial),
         "electrodes": _plain(electrodes(names)) if len(channels) > 1 else [],
         "grid_row": A_ROW,
         "channels": channels,
