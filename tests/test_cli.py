@@ -102,6 +102,12 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
         "probability_slow",
         "seconds",
         "label",
+        "low_fast",
+        "high_fast",
+        "low_slow",
+        "high_slow",
+        "interval",
+        "warnings",
     ]
     np.testing.assert_allclose(table["probability_fast"] + table["probability_slow"], 1, atol=1e-12)
     assert table["name"].tolist() == [f"rec{index}" for index in range(12)]
@@ -132,6 +138,33 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     }
     evidence = json.loads((folder / "evidence.json").read_text())
     assert evidence["series_probability"][0] == pytest.approx(table["probability_fast"][0], abs=1e-12)
+
+
+def test_fit_calibrates_as_it_is_told_and_predict_says_how_far_to_trust_it(manifest, tmp_path):
+    options = ["--calibration", "venn-abers", "--calibration-level", "series", "--conformal-alpha", 0.4]
+    raxss("fit", manifest, "--out", tmp_path / "model", *FAST, *options)
+    settings = json.loads((tmp_path / "model" / "config.json").read_text())["settings"]["calibration"]
+    assert settings == {
+        "calibration": "venn-abers",
+        "calibration_level": "series",
+        "conformal_alpha": 0.4,
+    }
+    raxss("predict", tmp_path / "model", manifest, "--out", tmp_path / "p.csv", "--device", "cpu")
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert (table["interval"] == "Venn-Abers").all()
+    for name in ("fast", "slow"):
+        assert (table[f"low_{name}"] <= table[f"probability_{name}"]).all()
+        assert (table[f"probability_{name}"] <= table[f"high_{name}"]).all()
+    np.testing.assert_allclose(table["uncalibrated_fast"] + table["uncalibrated_slow"], 1, atol=1e-9)
+    raxss(
+        "explain", tmp_path / "model", manifest, "--out", tmp_path / "why", "--one-table", "--device", "cpu"
+    )
+    summary = pd.read_parquet(tmp_path / "why" / "summary.parquet")
+    for column in ("probability_fast", "uncalibrated_fast", "low_fast", "high_fast"):
+        np.testing.assert_allclose(summary[column], table[column], atol=1e-9)
+    windows = pd.read_parquet(tmp_path / "why" / "windows.parquet")
+    sums = windows.groupby("series", sort=False)["contribution_fast"].sum()
+    np.testing.assert_allclose(sums, table["uncalibrated_fast"], atol=1e-9)
 
 
 def test_the_evidence_of_many_recordings_can_be_one_table(manifest, model, tmp_path):

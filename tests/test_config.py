@@ -256,6 +256,7 @@ def test_the_hash_changes_with_every_setting():
         "weighting": "uniform",
         "temperature": "learned",
         "calibration": "isotonic",
+        "calibration_level": "series",
         "augmentation": {"flip": 0.5},
         "precision": "float32",
     }

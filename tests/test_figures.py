@@ -256,3 +256,32 @@ plot_contributions(evidence).figure.canvas.draw()
 sys.exit("matplotlib.pyplot" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Reliability --------------------------------------------------------------------------------------------------
+
+
+def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
+    from matplotlib.figure import Figure
+
+    from raxss.evidence.reliability_figure import plot_reliability
+    from raxss.reliability import reliability_table
+
+    said = rng.uniform(size=300)
+    rows = reliability_table((rng.uniform(size=300) < said).astype(int), np.stack([1 - said, said], axis=1))
+    ax = Figure().add_subplot()
+    assert plot_reliability({"uncalibrated": rows, "calibrated": rows}, class_="soz", ax=ax) is ax
+    lines = [line for line in ax.lines if line.get_marker() in ("o", "s")]
+    assert len(lines) == 2
+    for line in lines:
+        np.testing.assert_allclose(np.asarray(line.get_xdata(), float), [row["said"] for row in rows])
+        np.testing.assert_allclose(np.asarray(line.get_ydata(), float), [row["found"] for row in rows])
+    assert [text.get_text() for text in ax.texts] == [str(row["n"]) for row in rows]
+    assert ax.get_xlabel() == "said: probability of 'soz'"
+
+
+def test_a_reliability_diagram_of_nothing_is_refused():
+    from raxss.evidence.reliability_figure import plot_reliability
+
+    with pytest.raises(DataError, match="no rows"):
+        plot_reliability({"uncalibrated": []})

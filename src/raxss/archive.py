@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from raxss.doubt import Answer
 from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
 from raxss.estimator import RAxSSClassifier
@@ -43,7 +44,7 @@ from raxss.recordings.plan import RecordingPlan, read_planned
 from raxss.recordings.series import Series
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
 
-FORMAT = "raxss part 1"
+FORMAT = "raxss part 2"
 
 
 @dataclass(frozen=True)
@@ -193,15 +194,38 @@ def prediction_row(
     probabilities: Sequence[float],
     seconds: float,
     label: Any = None,
+    doubt: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One row of the table.
+    """One row of the table; ``doubt`` as `doubt_columns` gives it.
 
     >>> prediction_row(["ill", "well"], name="a", probabilities=[0.25, 0.75], seconds=2.0)
     {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
     """
     row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
     row |= {f"probability_{one}": value for one, value in zip(classes, probabilities, strict=True)}
-    return row | {"seconds": seconds} | ({} if label is None else {"label": label})
+    return row | {"seconds": seconds} | ({} if label is None else {"label": label}) | dict(doubt or {})
+
+
+def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: Answer) -> dict[str, Any]:
+    """What a table says of the trust in one score, by column.
+
+    ``uncalibrated_<class>`` where series are calibrated; ``low_<class>``, ``high_<class>`` and ``interval``, the
+    method, empty for a series that is too short for one; ``in_set_<class>`` and ``abstains`` where the model has
+    prediction sets; ``warnings``.
+    """
+    columns: dict[str, Any] = {}
+    if answer.probability is not answer.series_probability:
+        columns |= {
+            f"uncalibrated_{one}": float(p) for one, p in zip(classes, answer.series_probability, strict=True)
+        }
+    for place, one in enumerate(classes):
+        columns[f"low_{one}"] = None if answer.interval is None else float(answer.interval.low[place])
+        columns[f"high_{one}"] = None if answer.interval is None else float(answer.interval.high[place])
+    columns["interval"] = None if answer.interval is None else answer.interval.method
+    if answer.prediction_set is not None:
+        columns |= {f"in_set_{one}": bool(p) for one, p in zip(classes, answer.prediction_set, strict=True)}
+        columns["abstains"] = answer.abstains
+    return columns | {"warnings": " ".join(answer.notes)}
 
 
 # One recording ------------------------------------------------------------------------------------------------
@@ -218,12 +242,13 @@ def predict_recording(job: Job) -> Path:
             series = job.source.read(Preparation.parse(model.preparation_))
             rows = [
                 {
-                    "name": one.name,
-                    "probabilities": probabilities.tolist(),
-                    "seconds": one.seconds,
-                    "label": one.label,
+                    "name": one.series.name,
+                    "probabilities": one.probability.tolist(),
+                    "seconds": one.series.seconds,
+                    "label": one.series.label,
+                    "doubt": doubt_columns(model.classes_, one),
                 }
-                for one, probabilities in zip(series, model.predict_proba(series), strict=True)
+                for one in model.answers(series)
             ]
         notes = [str(one.message) for one in told if issubclass(one.category, RAxSSWarning)]
         content = {"format": FORMAT, "key": key, "rows": rows, "warnings": notes}

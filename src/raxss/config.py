@@ -27,7 +27,7 @@ import numpy as np
 
 from raxss.aggregation import GATED, WEIGHTINGS, Weighting
 from raxss.augmentation import AugmentationConfig
-from raxss.calibration import METHODS, Method
+from raxss.calibration import LEVELS, METHODS, Level, Method
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
 
@@ -41,6 +41,8 @@ ADDED_LATER: Mapping[str, Any] = {
     "projection": 0,
     "smoothing": 0.0,
     "augmentation": {},
+    "calibration_level": "window",
+    "conformal_alpha": 0.1,
 }
 PRESETS = ("paper", "sss", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
@@ -156,12 +158,20 @@ class AggregationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationConfig:
-    """What happens to a window's posterior before it is added up."""
+    """How probabilities are set right, and how sure a set of classes should be; fitted on the validation part."""
 
-    calibration: Method = "none"  # SSS's headline has "isotonic", fitted on the validation part
+    calibration: Method = "none"  # SSS's headline has "isotonic"
+    calibration_level: Level = "window"  # before windows are added up, as in SSS; "series": after
+    conformal_alpha: float = 0.1  # prediction sets may miss this share of the series; 0: none are made
 
     def __post_init__(self) -> None:
         one_of("calibration.calibration", self.calibration, METHODS)
+        one_of("calibration.calibration_level", self.calibration_level, LEVELS)
+        if not (_is_number(self.conformal_alpha) and 0 <= self.conformal_alpha < 1):
+            raise ConfigError(
+                f"calibration.conformal_alpha must be at least 0 (no prediction sets) and below 1, got "
+                f"{self.conformal_alpha!r}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

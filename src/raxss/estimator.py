@@ -24,10 +24,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from raxss.aggregation import Weighting
 from raxss.backbones import describe
-from raxss.calibration import Calibration, Method, calibration_in_use
+from raxss.calibration import Calibration, Level, Method, calibration_in_use
 from raxss.config import Config
+from raxss.doubt import Answer, Doubt
 from raxss.errors import SignalWarning
 from raxss.evidence import Report, SeriesEvidence, report_of
+from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import (
     check_calibration_part,
@@ -35,11 +37,16 @@ from raxss.fitting import (
     epoch_refresh,
     feature_scaling,
     fitted_calibration,
+    fitted_series_calibration,
     fitted_temperature,
     fresh_learner,
+    mean_supports,
     run_fingerprint,
+    score_settings,
     show_windows,
     support_in_batch,
+    trial_of,
+    tried_series,
     validation_split,
     window_pool,
 )
@@ -53,16 +60,18 @@ from raxss.inputs import (
     check_validation,
     common_preparation,
     forget_fit,
+    groups_or_own,
     notes_about_rate,
     tell_shared_groups,
 )
 from raxss.model_folder import describe_data, describe_model, load_model, save_model
-from raxss.predicting import Predictor
+from raxss.predicting import Prediction, Predictor
 from raxss.prediction import pick_device
 from raxss.preparation import Scaling, check_series
 from raxss.progress import ProgressBar, share_bar
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.training import Callback, train
+from raxss.trial import Trial
 from raxss.windows import window_starts
 
 logger = logging.getLogger("raxss")
@@ -113,9 +122,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         windows nearest in time; ``"sampled"``: so many, in stretches spread evenly over the series; both for
         recordings that are too long to compare all with all, and the evidence says so. ``"batch"``: in
         training those of the batch, at prediction all.
-    calibration
-        ``"none"``, or ``"isotonic"``: window posteriors are mapped to how often they are right, before they are
-        added up (SSS's headline has it). Fitted on the validation part, which must have series of every class.
+    calibration, calibration_level
+        ``"none"``, or a map of probabilities to how often they are right: ``"isotonic"`` (SSS's headline has
+        it), ``"temperature"`` or ``"venn-abers"``. Of window posteriors, before they are added up
+        (``"window"``), or of the sum (``"series"``); then evidence shows both numbers, and contributions add up
+        to the uncalibrated one. Fitted on the validation part, which must have series of every class.
+    conformal_alpha
+        `predict_set` may leave the true class out of this share of the sets; 0: evidence has no sets. They need
+        1 / alpha - 1 validation series at least.
     augmentation
         Random changes of training windows that leave their class as it is, drawn anew for each window in each step:
         a mapping of any of ``flip`` and ``reverse`` (probabilities that the sign changes, or that time runs
@@ -147,16 +161,21 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_, n_variates_, window_length_, preparation_, backbone_, scaling_, temperature_, history_, seed_,
     interrupted_
-    calibration_
-        The fitted `raxss.calibration.Calibration`, or None.
+    calibration_, calibration_level_
+        The fitted `raxss.calibration.Calibration`, or None, and what it is a map of.
+    trial_
+        What was said of the validation part, `raxss.trial.Trial`: reliability, and scores that prediction sets
+        are made with. None without a validation part.
+    familiar_
+        What is usual among the training series, `raxss.familiarity.Familiar`: evidence warns of others.
     heads_
         Gate and projection, `raxss.feature_heads.FeatureHeads`, or None.
 
     Notes
     -----
     Weighting, temperature, smoothing, space, measure, n_neighbors, exclusion, spread, bank, bank_size and stride
-    can be changed after fitting, with `set_params`. A calibration, a gate or a projection that was fitted can be
-    switched off and on.
+    can be changed after fitting, with `set_params`; conformal_alpha, too. A calibration, a gate or a projection
+    that was fitted can be switched off and on.
 
     Examples
     --------
@@ -191,6 +210,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refresh: Literal["never", "epoch", "batch"] = "never",
         projection: int = 0,
         calibration: Method = "none",
+        calibration_level: Level = "window",
+        conformal_alpha: float = 0.1,
         augmentation: Mapping[str, Any] | None = None,
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
@@ -228,6 +249,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.refresh = refresh
         self.projection = projection
         self.calibration = calibration
+        self.calibration_level = calibration_level
+        self.conformal_alpha = conformal_alpha
         self.augmentation = augmentation
         self.window_loss_weight = window_loss_weight
         self.series_loss_weight = series_loss_weight
@@ -323,11 +346,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = as_labels(y, series)
         groups = as_groups(groups, series)
         n_given = len(series)
+        tried_groups: NDArray[Any] | None = None
         if validation is not None and len(validation):
             others = as_series(validation, estimator=self, reset=False)
             labels = np.concatenate([labels, as_labels(None, others)])
             tell_shared_groups(groups, others)
             series = series + others
+            tried_groups = groups_or_own(others)
         check_series(series)
         self.preparation_ = common_preparation(series)
         check_rates(series)
@@ -339,6 +364,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if validation is None:
             fraction = config.training.validation_fraction
             kept, held = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
+            tried_groups = None if groups is None else groups[held]
         else:
             kept, held = np.arange(n_given), np.arange(n_given, len(series))
             check_validation(series, labels, n_given)
@@ -358,8 +384,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if len(part)
         ]
         pool, validation = pools[0], pools[1] if len(pools) == 2 else None
-        unseen = held[validation.n_windows > 0] if validation is not None else held
-        method = config.calibration.calibration
+        usable = np.zeros(0, dtype=bool) if validation is None else validation.n_windows > 0
+        unseen = held[usable]
+        method, level = config.calibration.calibration, config.calibration.calibration_level
         if method != "none":
             check_calibration_part(labels[unseen], self.classes_, method)
 
@@ -389,11 +416,23 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
         self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
         self.calibration_: Calibration | None = None
+        self.calibration_level_: str = level
         answered = [series[index] for index in unseen], targets[unseen]
-        if method != "none":
+        if method != "none" and level == "window":
             self.calibration_ = fitted_calibration(method, self._predictor(None), *answered)
         if config.fits_temperature_on_validation and len(unseen):
             self.temperature_ = fitted_temperature(self._predictor(self.calibration_), *answered)
+        self.trial_: Trial | None = None
+        tried: list[Prediction] = []
+        if len(unseen):
+            tried = tried_series(self._predictor(None), answered[0])
+            if method != "none" and level == "series":
+                self.calibration_ = fitted_series_calibration(method, tried, targets[unseen])
+            tried_groups = None if tried_groups is None else tried_groups[usable]
+            self.trial_ = trial_of(
+                tried, targets[unseen], tried_groups, config, n_classes=len(self.classes_), seed=self.seed_
+            )
+        self.familiar_: Familiar | None = Familiar.of(series, mean_supports(pools, tried, config))
         self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
         return self
@@ -405,7 +444,50 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         series = self.known_series(X, warn=True)
         with self._bar("predicting", series) as on_progress:
             found = self.predictor().predictions(series, with_lists=False, on_progress=on_progress)
-            return np.stack([one.aggregation.series_probability for one in found])
+            return np.stack([one.probability for one in found])
+
+    def predict_set(self, X: Any, *, alpha: float | None = None) -> NDArray[np.bool_]:
+        """Which classes cannot be ruled out: ``(n_series, C)``, columns as in ``classes_``.
+
+        A set holds the true class in a share 1 - alpha of the series at least, if these are like those of the
+        validation part (see `raxss.conformal`). A row with one True is an answer; several, or none, are a reason
+        to abstain. Where the validation part is too small for the level, every set holds every class, with a
+        warning.
+
+        Parameters
+        ----------
+        alpha
+            In place of ``conformal_alpha``.
+
+        Examples
+        --------
+        >>> from raxss.datasets import load_synthetic
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
+        >>> _ = model.set_params(validation_fraction=0.5).fit(load_synthetic())
+        >>> model.predict_set(load_synthetic(3), alpha=0.2).shape
+        (3, 2)
+        """
+        probability = self.predict_proba(X)
+        doubt = self.doubt()
+        level = doubt.alpha if alpha is None else alpha
+        if why := doubt.why_no_sets(level):
+            warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
+        return doubt.sets(probability, level)
+
+    def answers(self, X: Any) -> Iterator[Answer]:
+        """Probability, interval, prediction set and notes of each series, one after the other.
+
+        Examples
+        --------
+        >>> from raxss.datasets import load_synthetic
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> for answer in model.answers(series[:2]):
+        ...     print(answer.series.name, answer.interval.method, answer.notes)
+        motif-000 block bootstrap over windows ()
+        noise-001 block bootstrap over windows ()
+        """
+        return self._answers(self.known_series(X, warn=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -512,6 +594,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._bar("predicting", series) as on_progress:
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
+    def _answers(self, series: list[Series]) -> Iterator[Answer]:
+        predictor, doubt = self.predictor(), self.doubt()
+        with self._bar("predicting", series) as on_progress:
+            for one in predictor.predictions(series, with_lists=False, on_progress=on_progress):
+                yield doubt.answer(one)
+
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
     ) -> Iterator[SeriesEvidence]:
@@ -519,18 +607,48 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         calibration = self._calibration_in_use
         if calibration is not None:
             settings["calibration"] = calibration.method
+            if self.calibration_level_ == "series":
+                settings["calibration_level"] = "series"
         if self.projection and self.space == "features":
             settings["projection"] = self.projection
-        predictor = self._predictor(calibration)
+        predictor, doubt = self._predictor(calibration), self.doubt()
+        if doubt.has_sets:
+            settings["conformal_alpha"] = doubt.alpha
         with self._bar("predicting", series, quiet=on_progress is not None) as bar:
             for one in predictor.predictions(series, on_progress=on_progress or bar):
-                notes = notes_about_rate(one.series, self.training_data_["rates"])
-                yield one.evidence(self.classes_, settings=settings, notes=notes)
+                said = doubt.answer(one)
+                yield one.evidence(
+                    self.classes_,
+                    settings=settings,
+                    notes=said.notes,
+                    interval=said.interval,
+                    prediction_set=said.prediction_set,
+                )
                 del one  # or its lists would be held while the next is computed
+
+    def doubt(self) -> Doubt:
+        """What was fitted of it, with the settings as they stand."""
+        calibration = self._calibration_in_use
+        tried = score_settings(self.config_) if self.trial_ is None else self.trial_.settings
+        return Doubt(
+            trial=self.trial_,
+            familiar=self.familiar_,
+            alpha=float(self.config.calibration.conformal_alpha),
+            calibrated=calibration is not None,
+            series_calibration=calibration if self.calibration_level_ == "series" else None,
+            changed=tried != score_settings(self.current_config),
+            rates=self.training_data_["rates"],
+        )
 
     @property
     def _calibration_in_use(self) -> Calibration | None:
-        return calibration_in_use(self.calibration_, self.config.calibration.calibration)
+        asked = self.config.calibration
+        return calibration_in_use(
+            self.calibration_,
+            asked.calibration,
+            fitted_level=self.calibration_level_,
+            level=asked.calibration_level,
+        )
 
     @property
     def _heads_in_use(self) -> FeatureHeads | None:
@@ -555,7 +673,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             weighting=config.aggregation.weighting,
             temperature=self.temperature_ if learned else float(config.aggregation.temperature),
             smoothing=float(config.aggregation.smoothing),
-            calibration=calibration,
+            calibration=calibration if self.calibration_level_ == "window" else None,
+            series_calibration=calibration if self.calibration_level_ == "series" else None,
             feature_mean=self.feature_mean_,
             feature_scale=self.feature_scale_,
             heads=self._heads_in_use,

@@ -3,7 +3,7 @@
     labels, groups -> series to learn from, series to validate on
     series, targets -> WindowPool: every window with its support
     settings, seed -> Learner: a network with fresh weights; a fingerprint of the run
-    trained network, validation series -> calibration, temperature
+    trained network, validation series -> calibration, temperature, trial
 
 Next: estimator.py calls these in order, and training.py in their middle.
 """
@@ -14,6 +14,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from raxss.aggregation import Weighting, influence
+from raxss.aggregation import Weighting, influence, smooth_posteriors
 from raxss.backbones import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.calibration import Calibration, calibration_named
-from raxss.config import Config
+from raxss.config import Config, without_additions
 from raxss.errors import BackboneError, ConfigError, DataError
 from raxss.feature_heads import FeatureHeads
 from raxss.pool import Batch, WindowPool
-from raxss.predicting import Predictor, retrieval_settings
+from raxss.predicting import Prediction, Predictor, retrieval_settings
 from raxss.recordings.series import Series
 from raxss.refreshing import EpochRefresh, Refresh, feature_moments
 from raxss.retrieval.batch import batch_support
@@ -37,7 +38,9 @@ from raxss.retrieval.cache import cached_retrieve_many
 from raxss.retrieval.front import windows_without_shape
 from raxss.splits import hold_out
 from raxss.stepping import BatchSupport, Learner
+from raxss.storage import canonical_hash
 from raxss.training import fit_temperature
+from raxss.trial import CALIBRATED, UNCALIBRATED, Trial, cross_fitted
 
 logger = logging.getLogger("raxss")
 
@@ -264,6 +267,119 @@ def fitted_calibration(
     n_windows = [len(one) for one in posteriors]
     logger.info("calibrating on %d windows of %d validation series", sum(n_windows), len(series))
     return calibration_named(method).fit(np.concatenate(posteriors), np.repeat(targets, n_windows))
+
+
+def tried_series(predictor: Predictor, series: list[Series]) -> list[Prediction]:
+    """What a chain without calibration says of series that were not learned from."""
+    found = predictor.predictions(series, with_lists=False)
+    return [one if predictor.smoothing else replace(one, retrieval=None) for one in found]
+
+
+def fitted_series_calibration(
+    method: str, tried: Sequence[Prediction], targets: NDArray[np.int64]
+) -> Calibration:
+    """From the scores of series that were not learned from."""
+    logger.info("calibrating on the scores of %d validation series", len(tried))
+    return calibration_named(method).fit(_sums(tried), targets)
+
+
+def trial_of(
+    tried: Sequence[Prediction],
+    targets: NDArray[np.int64],
+    groups: NDArray[Any] | None,
+    config: Config,
+    *,
+    n_classes: int,
+    seed: int,
+) -> Trial:
+    """What the model said of the validation part, as honest as that part allows: see `raxss.trial`."""
+    method, level = config.calibration.calibration, config.calibration.calibration_level
+    said = {UNCALIBRATED: _sums(tried)}
+    if method != "none":
+        kind, judge = calibration_named(method), _by_windows if level == "window" else _by_series
+
+        def fit_and_apply(others: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.float64]:
+            return judge(kind, tried, targets, others, held, config.aggregation.smoothing)
+
+        found = cross_fitted(targets, groups, fit_and_apply, n_classes=n_classes, seed=seed)
+        said |= {} if found is None else {CALIBRATED: found}
+    n_groups = len(targets) if groups is None else len(np.unique(groups))
+    trial = Trial.of(targets, said, n_groups=n_groups, settings=score_settings(config))
+    alpha = config.calibration.conformal_alpha
+    if alpha > 0 and (why := trial.why_no_sets(alpha, calibrated=method != "none")):
+        logger.info("there will be no prediction sets: %s", why)
+    return trial
+
+
+def score_settings(config: Config) -> str:
+    """The same for settings under which a fitted network gives the same sums.
+
+    >>> score_settings(Config()) == score_settings(Config.from_parameters({"calibration": "isotonic"}))
+    True
+    """
+    tables = config.tables()
+    tables["windows"] = {"stride": tables["windows"]["stride"]}
+    kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
+    kept["retrieval"].pop("refresh", None)  # of training
+    return canonical_hash(kept)[:12]
+
+
+def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], config: Config) -> list[float]:
+    """The mean support of each series, as prediction will find it; empty where training had none to compare with.
+
+    Support of the signal is that of all series. In feature space it is that of the validation part: the network
+    knows the windows that it has learned from.
+    """
+    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    if retrieval.space == "signal" and weighting in ("support", "inverse", "gated"):
+        sign = -1.0 if weighting == "inverse" else 1.0
+        return [sign * one for pool in pools for one in _means_by_series(pool)]
+    if retrieval.space == "signal" or (weighting == "uniform" and config.aggregation.smoothing == 0):
+        return []
+    return [float(np.nanmean(one.aggregation.support)) for one in tried]
+
+
+def _means_by_series(pool: WindowPool) -> list[float]:
+    values = pool.influence.double().cpu()
+    sums = torch.zeros(pool.n_series, dtype=torch.float64).index_add(0, pool.series.cpu(), values)
+    return [float(total) / n for total, n in zip(sums, pool.n_windows, strict=True) if n]
+
+
+def _sums(tried: Sequence[Prediction]) -> NDArray[np.float64]:
+    return np.stack([one.aggregation.series_probability for one in tried])
+
+
+def _by_series(
+    kind: type[Calibration],
+    tried: Sequence[Prediction],
+    targets: NDArray[np.int64],
+    others: NDArray[np.int64],
+    held: NDArray[np.int64],
+    _: float,
+) -> NDArray[np.float64]:
+    sums = _sums(tried)
+    return kind.fit(sums[others], targets[others])(sums[held])
+
+
+def _by_windows(
+    kind: type[Calibration],
+    tried: Sequence[Prediction],
+    targets: NDArray[np.int64],
+    others: NDArray[np.int64],
+    held: NDArray[np.int64],
+    smoothing: float,
+) -> NDArray[np.float64]:
+    usable = [tried[place].usable_posteriors for place in others]
+    fitted = kind.fit(np.concatenate(usable), np.repeat(targets[others], [len(one) for one in usable]))
+    told = []
+    for place in held:
+        one = tried[place]
+        posteriors = fitted(one.aggregation.posteriors)
+        if smoothing > 0 and one.retrieval is not None:
+            mute = np.isnan(one.aggregation.influence) | one.retrieval.flat
+            posteriors = smooth_posteriors(posteriors, one.retrieval.neighbors, smoothing, mute=mute)
+        told.append(one.aggregation.weights @ posteriors)
+    return np.stack(told)
 
 
 def fitted_temperature(predictor: Predictor, series: list[Series], targets: NDArray[np.int64]) -> float:

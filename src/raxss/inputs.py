@@ -92,6 +92,17 @@ def as_groups(groups: ArrayLike | None, series: list[Series]) -> NDArray[Any] | 
     return array
 
 
+def groups_or_own(series: Sequence[Series]) -> NDArray[Any]:
+    """One group a series; one that has none is a group by itself.
+
+    >>> groups_or_own([Series([0.0], group="ann"), Series([0.0]), Series([0.0], group="ann")])
+    array([0, 1, 0])
+    """
+    places: dict[Any, int] = {}
+    keys = [("own", place) if one.group is None else ("group", one.group) for place, one in enumerate(series)]
+    return np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
+
+
 def check_rates(series: list[Series]) -> None:
     """Warn where windows of equal length last different times."""
     rates = [one.rate for one in series if one.rate != 1.0]  # which stands for a rate that is not known

@@ -26,14 +26,16 @@ from safetensors.torch import load_file, save
 
 from raxss import __version__
 from raxss.backbones import build_backbone, describe, n_outputs_for
-from raxss.calibration import Calibration, calibration_named
+from raxss.calibration import LEVELS, Calibration, calibration_named
 from raxss.checkpoints import state_of
 from raxss.config import Config
 from raxss.errors import BackboneError, ConfigError, ModelError
+from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
 from raxss.storage import sha256_of, whole_folder, write_bytes, write_json, write_text
+from raxss.trial import Trial
 
 if TYPE_CHECKING:
     from raxss.estimator import RAxSSClassifier
@@ -94,6 +96,8 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "preparation": model.preparation_,
         "temperature": model.temperature_,
         "calibration": None if calibration is None else calibration.method,
+        "calibration_level": model.calibration_level_,
+        "trial": None if model.trial_ is None else model.trial_.to_json(),
         "seed": model.seed_,
         "best_epoch": model.best_epoch_,
         "interrupted": model.interrupted_,
@@ -114,6 +118,13 @@ def _weights(model: RAxSSClassifier) -> bytes:
     if calibration is not None:
         knots = calibration.arrays()
         tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
+    if model.trial_ is not None:
+        tensors |= {f"trial/{name}": torch.from_numpy(one) for name, one in model.trial_.scores.items()}
+    if model.familiar_ is not None:
+        arrays = model.familiar_.arrays()
+        tensors |= {
+            f"familiar/{name}": torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays
+        }
     if model.heads_ is not None:
         tensors |= {f"heads/{name}": value.contiguous() for name, value in state_of(model.heads_).items()}
     return save(tensors, {"format": FORMAT})
@@ -174,6 +185,11 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         model.calibration_ = _read_calibration(facts, tensors, len(model.classes_))
         if model.calibration_ is None and model.calibration != "none":
             raise ValueError(f"its settings ask for calibration {model.calibration!r}, but it has none")
+        model.calibration_level_ = facts.get("calibration_level", "window")
+        if model.calibration_level_ not in LEVELS:
+            raise ValueError(f"its calibration is of level {model.calibration_level_!r}")
+        model.trial_ = _read_trial(facts, tensors)
+        model.familiar_ = _read_familiar(tensors)
         model.heads_ = _read_heads(model, tensors)
         model.backbone_ = build_backbone(
             model.backbone,
@@ -222,6 +238,21 @@ def _read_calibration(
     if calibration.n_classes != n_classes:
         raise ValueError(f"its calibration is of {calibration.n_classes} classes, but it has {n_classes}")
     return calibration
+
+
+def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trial | None:
+    """What was said of the validation part; None in folders that have none, or are older than it."""
+    names = [name for name in tensors if name.startswith("trial/")]
+    scores = {name.removeprefix("trial/"): tensors.pop(name).numpy() for name in names}
+    told = facts.get("trial")
+    return None if told is None else Trial.from_json(told, scores)
+
+
+def _read_familiar(tensors: dict[str, torch.Tensor]) -> Familiar | None:
+    """What is usual among the training series; None in folders that are older than it."""
+    names = [name for name in tensors if name.startswith("familiar/")]
+    arrays = {name.removeprefix("familiar/"): tensors.pop(name).numpy() for name in names}
+    return Familiar.from_arrays(arrays) if arrays else None
 
 
 def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from raxss.aggregation import GATED, Aggregation, Weighting, aggregate, posteriors_of
-from raxss.calibration import Calibration
+from raxss.calibration import Calibration, VennAbersCalibration
 from raxss.config import RetrievalConfig
 from raxss.evidence import SeriesEvidence, trace
 from raxss.feature_heads import FeatureHeads
+from raxss.intervals import VENN_ABERS, Interval, bootstrap_interval
 from raxss.prediction import Scorer, Scores
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
@@ -47,6 +48,8 @@ class Prediction:
         None where only the score is wanted and its weights need no neighbours.
     uncalibrated
         ``(n_windows, C)`` the posteriors as the network gave them; None where no calibration came after.
+    calibrated
+        ``(C,)`` what a calibration of series made of the sum; None where there is none.
     """
 
     series: Series
@@ -54,9 +57,39 @@ class Prediction:
     retrieval: Retrieval | None
     aggregation: Aggregation
     uncalibrated: NDArray[np.float64] | None
+    calibrated: NDArray[np.float64] | None = None
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """``(C,)`` the answer: the sum of the contributions, calibrated where series are."""
+        return self.aggregation.series_probability if self.calibrated is None else self.calibrated
+
+    @property
+    def usable_posteriors(self) -> NDArray[np.float64]:
+        """``(n_usable_windows, C)``."""
+        return self.aggregation.posteriors[~np.isnan(self.aggregation.influence)]
+
+    def interval(self, calibration: Calibration | None = None) -> Interval | None:
+        """Where the probability may lie; ``calibration`` is that of series."""
+        if isinstance(calibration, VennAbersCalibration):
+            low, high = calibration.interval(self.aggregation.series_probability[None])
+            return Interval(low[0], high[0], VENN_ABERS, None)
+        return bootstrap_interval(
+            self.aggregation.weights,
+            self.aggregation.contributions,
+            self.windows.starts,
+            window_length=self.windows.length,
+            after=calibration,
+        )
 
     def evidence(
-        self, classes: NDArray[Any], *, settings: Mapping[str, Any], notes: Sequence[str]
+        self,
+        classes: NDArray[Any],
+        *,
+        settings: Mapping[str, Any],
+        notes: Sequence[str],
+        interval: Interval | None = None,
+        prediction_set: NDArray[np.bool_] | None = None,
     ) -> SeriesEvidence:
         """The score taken apart; needs the lists of neighbours."""
         assert self.retrieval is not None, "lists were not asked for"
@@ -67,6 +100,9 @@ class Prediction:
             self.aggregation,
             classes=classes,
             uncalibrated=self.uncalibrated,
+            calibrated=self.calibrated,
+            interval=interval,
+            prediction_set=prediction_set,
             settings=settings,
             notes=notes,
         )
@@ -114,6 +150,8 @@ class Predictor:
     ----------
     feature_mean, feature_scale
         ``(d,)`` of the training windows, for retrieval in feature space.
+    calibration, series_calibration
+        Maps of window posteriors, and of the sum; None: as they are.
     heads
         What was learned on features, on the CPU in float64; None: nothing.
     seed
@@ -134,6 +172,7 @@ class Predictor:
     feature_scale: NDArray[np.float64]
     heads: FeatureHeads | None
     seed: int
+    series_calibration: Calibration | None = None
 
     def n_windows(self, series: Series) -> int:
         """How many windows a series is cut into."""
@@ -178,7 +217,7 @@ class Predictor:
         """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
         alone = replace(self, weighting="uniform", smoothing=0.0)
         for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
-            yield one.aggregation.posteriors[~np.isnan(one.aggregation.influence)]
+            yield one.usable_posteriors
 
     def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
         """One pass of the network over each series: everything that weights can be made of afterwards."""
@@ -263,7 +302,15 @@ class Predictor:
             flat=None if work.retrieval is None else work.retrieval.flat,
         )
         uncalibrated = None if self.calibration is None else told
-        return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated)
+        calibrated = self.after_sum(aggregation.series_probability) if self.series_calibration else None
+        return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated, calibrated)
+
+    def after_sum(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What a calibration of series makes of sums ``(..., C)``; the same where there is none."""
+        if self.series_calibration is None:
+            return probabilities
+        rows = probabilities.reshape(-1, probabilities.shape[-1])
+        return self.series_calibration(rows).reshape(probabilities.shape)
 
     def seed_of(self, series: Series) -> int:
         """What the controls of one series are drawn from, whatever else is predicted."""

@@ -39,6 +39,20 @@ Settings = Annotated[
 WindowLength = Annotated[int | None, typer.Option(help="Samples in a window.")]
 Stride = Annotated[int | None, typer.Option(help="Samples from one window to the next.")]
 Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Epochs at most.")]
+CalibrationMethod = Annotated[
+    str | None, typer.Option("--calibration", help="none, isotonic, temperature or venn-abers.")
+]
+CalibrationLevel = Annotated[
+    str | None,
+    typer.Option(
+        help="window: posteriors are calibrated before they are added up; series: their sum is, and evidence shows "
+        "both numbers."
+    ),
+]
+ConformalAlpha = Annotated[
+    float | None,
+    typer.Option(help="Share of prediction sets that may miss the truth; 0: no sets."),
+]
 Seed = Annotated[int, typer.Option(help="Draws split, weights and order of windows.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Resume = Annotated[
@@ -56,6 +70,9 @@ def fit(
     window_length: WindowLength = None,
     stride: Stride = None,
     max_epochs: Epochs = None,
+    calibration: CalibrationMethod = None,
+    calibration_level: CalibrationLevel = None,
+    conformal_alpha: ConformalAlpha = None,
     seed: Seed = 69421,
     device: Device = "auto",
     root: Root = None,
@@ -73,7 +90,15 @@ def fit(
     from raxss.storage import check_writable, refuse_existing
 
     settings = settings_from(
-        preset, config, signal=signal, window_length=window_length, stride=stride, max_epochs=max_epochs
+        preset,
+        config,
+        signal=signal,
+        window_length=window_length,
+        stride=stride,
+        max_epochs=max_epochs,
+        calibration=calibration,
+        calibration_level=calibration_level,
+        conformal_alpha=conformal_alpha,
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
     unfinished = resume and was_interrupted(out)
@@ -115,7 +140,7 @@ def was_interrupted(folder: Path) -> bool:
 
 
 def settings_from(
-    preset: str, config: Path | None, *, signal: str | None = None, **overrides: int | None
+    preset: str, config: Path | None, *, signal: str | None = None, **overrides: int | float | str | None
 ) -> Config:
     """Preset, then the TOML file, then single options; later ones win."""
     from raxss.config import Config, setting_homes

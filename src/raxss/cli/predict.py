@@ -79,7 +79,12 @@ def predict(
     address: Address = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Score recordings: one row a series, with the probability of each class."""
+    """Score recordings: one row a series, with the probability of each class and how far it may be trusted.
+
+    Columns: low_, high_ and interval (where the probability may lie, and by which method), in_set_ and abstains
+    (which classes cannot be ruled out; more than one, or none: no answer), uncalibrated_ (what the windows add up
+    to, where the model calibrates scores of series), warnings (how a recording is unlike those learned from).
+    """
     from raxss.errors import OutputError
     from raxss.storage import check_writable, refuse_existing
 
@@ -157,14 +162,18 @@ def prediction_table(model: RAxSSClassifier, inputs: list[Path], split: Path | N
     """One row a series."""
     import pandas as pd
 
-    from raxss.archive import prediction_row
+    from raxss.archive import doubt_columns, prediction_row
 
-    series = series_for(model, inputs, split)
     rows = [
         prediction_row(
-            model.classes_, name=one.name, probabilities=probability, seconds=one.seconds, label=one.label
+            model.classes_,
+            name=one.series.name,
+            probabilities=one.probability.tolist(),
+            seconds=one.series.seconds,
+            label=one.series.label,
+            doubt=doubt_columns(model.classes_, one),
         )
-        for one, probability in zip(series, model.predict_proba(series), strict=True)
+        for one in model.answers(series_for(model, inputs, split))
     ]
     return pd.DataFrame(rows)
 

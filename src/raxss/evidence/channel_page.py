@@ -162,7 +162,7 @@ def _write_headings(
     write_at(page, LEFT, 0.55, title, size=15, room=3.9)
     said = f"P({plain(name, 20)}) = {evidence.probability_of(name):.3f}"
     write_at(page, RIGHT, 0.55, said, size=15, ha="right", room=2.9)
-    chances = zip(evidence.classes[:5], evidence.series_probability, strict=False)
+    chances = zip(evidence.classes[:5], evidence.probability, strict=False)
     all_said = ", ".join(f"{plain(class_, 16)} {chance:.3f}" for class_, chance in chances)
     label = "" if evidence.label is None else f", labelled {plain(evidence.label, 20)}"
     place = "" if rank is None else f"   ·   rank {rank} of {n_channels} channels"
@@ -180,6 +180,23 @@ def _write_headings(
     if evidence.overlap_share == evidence.overlap_share:
         facts += f"   ·   {100 * evidence.overlap_share:.3g} % of listed neighbours overlap their window"
     write_at(page, LEFT, 1.1, facts, size=8.5, color=FAINT)
+    if told := said_of_doubt(evidence, name):
+        write_at(page, LEFT, 1.28, told, size=8.5, color=FAINT)
+
+
+def said_of_doubt(evidence: SeriesEvidence, name: Any) -> str:
+    """Interval, uncalibrated score and prediction set of a class, on one line."""
+    place, parts = evidence.classes.index(name), []
+    if evidence.interval is not None:
+        low, high = evidence.interval.low[place], evidence.interval.high[place]
+        parts.append(f"{low:.3f} to {high:.3f} ({evidence.interval.method})")
+    if evidence.calibrated_probability is not None:
+        parts.append(f"windows add up to {evidence.series_probability[place]:.3f}, uncalibrated")
+    if evidence.prediction_set is not None:
+        held = ", ".join(plain(one, 12) for one in evidence.prediction_set[:4]) or "no class"
+        share = f"{100 * (1 - evidence.settings['conformal_alpha']):.3g} %"
+        parts.append(f"{share} set: {held}{' (abstains)' if evidence.abstains else ''}")
+    return "   ·   ".join(parts)
 
 
 def _draw_windows(page: Figure, top: float, evidence: SeriesEvidence, best: Any, name: Any) -> float:
@@ -232,7 +249,7 @@ def _draw_other_weights(page: Figure, top: float, evidence: SeriesEvidence, name
     write_at(page, left - 0.35, top, "Under other weights", size=10, weight="bold")
     place = evidence.classes.index(name)
     other = under_other_weights(evidence)
-    own = evidence.probability_of(name)
+    own = evidence.sum_of(name)
     bars = {"as weighted": own} | {
         label: float(other[key][place]) for key, label in (("uniform", "uniform"), ("inverse", "inverted"))
     }

@@ -34,6 +34,8 @@ TOLD = (  # of config.json in a model folder
     "scaling",
     "temperature",
     "calibration",
+    "calibration_level",
+    "trial",
     "seed",
     "best_epoch",
     "interrupted",
@@ -187,7 +189,7 @@ class RecordingFindings:
             ChannelFindings(
                 name=evidence.name,
                 channel=origin.get("channel", ""),
-                probability=evidence.series_probability,
+                probability=evidence.probability,
                 predicted=evidence.predicted,
                 n_windows=len(evidence.columns["window"]),
                 effective_windows=evidence.effective_windows,

@@ -150,7 +150,7 @@ def _wait_for(*written: Future[None]) -> None:
 
 
 def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
-    chances = zip(evidence.classes, evidence.series_probability, strict=True)
+    chances = zip(evidence.classes, evidence.probability, strict=True)
     return {
         "series": _text(evidence.name),
         "label": evidence.label,
@@ -162,9 +162,28 @@ def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
         "effective_windows": evidence.effective_windows,
         "effective_share": evidence.effective_share,
         "overlap_share": evidence.overlap_share,
+        **_doubt_columns(evidence),
         "warnings": [_text(warning) for warning in evidence.warnings],
         "settings": json.dumps(json_ready(evidence.settings), default=str),
     }
+
+
+def _doubt_columns(evidence: SeriesEvidence) -> dict[str, Any]:
+    """As ``raxss predict`` has them: the sum where it was calibrated, the interval, the set."""
+    columns: dict[str, Any] = {}
+    if evidence.calibrated_probability is not None:
+        sums = zip(evidence.classes, evidence.series_probability, strict=True)
+        columns |= {f"uncalibrated_{class_}": float(one) for class_, one in sums}
+    found = evidence.interval
+    for place, class_ in enumerate(evidence.classes):
+        columns[f"low_{class_}"] = None if found is None else float(found.low[place])
+        columns[f"high_{class_}"] = None if found is None else float(found.high[place])
+    columns["interval"] = None if found is None else found.method
+    held = evidence.prediction_set
+    if held is not None:
+        columns |= {f"in_set_{class_}": class_ in held for class_ in evidence.classes}
+        columns["abstains"] = evidence.abstains
+    return columns
 
 
 def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:

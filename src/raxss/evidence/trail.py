@@ -28,6 +28,7 @@ from raxss.aggregation import CONTROLS, GATED, Aggregation
 from raxss.errors import ConfigError, DataError, one_of
 from raxss.evidence.lists import BYTES_A_ROW, WINDOWS_A_CHUNK, Columns, NeighborLists, columns_of
 from raxss.evidence.tables import write_parquet
+from raxss.intervals import Interval
 from raxss.memory import refuse_too_large
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
@@ -38,6 +39,9 @@ NOTE = "Research use only. Not for diagnosis."
 FORMAT = "raxss evidence 1"
 FORMATS = ("json", "parquet", "figures")
 WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
+
+#: What evidence written before it was there has not.
+LATER = ("calibrated_probability", "interval", "prediction_set")
 
 NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
@@ -58,7 +62,17 @@ class SeriesEvidence:
     name, label, rate, seconds
         What the series was. ``label`` is the known one, or None.
     classes, series_probability, predicted
-        C labels, their probabilities ``(C,)``, and the label with the largest.
+        C labels, what their contributions add up to ``(C,)``, and the answer: the label with the largest
+        probability.
+    calibrated_probability
+        ``(C,)`` what a calibration of series makes of ``series_probability``, and what `predict_proba` says; None
+        where there is none, and the sum itself is the answer. `probability` is the answer in either case.
+    interval
+        Where the probability of each class may lie, `raxss.intervals.Interval`, with the name of the method; None
+        where the series is too short for one.
+    prediction_set
+        The classes that cannot be ruled out, at the level ``1 - settings["conformal_alpha"]``; None where the model
+        has no sets. `abstains`: whether they are more than one, or none.
     windows
         One row a window, in time order: ``window, start_s, end_s, posterior_<class>..., support, weight,
         contribution_<class>..., flat, nonfinite, lonely, padded``. The contributions to a class sum to its
@@ -103,6 +117,19 @@ class SeriesEvidence:
     warnings: list[str]
     settings: dict[str, Any]
     series: Series | None = None
+    calibrated_probability: NDArray[np.float64] | None = None
+    interval: Interval | None = None
+    prediction_set: tuple[Any, ...] | None = None
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """``(C,)`` what `predict_proba` says: the sum of the contributions, calibrated where series are."""
+        return self.series_probability if self.calibrated_probability is None else self.calibrated_probability
+
+    @property
+    def abstains(self) -> bool | None:
+        """Whether the prediction set is no answer: several classes, or none. None where there is no set."""
+        return None if self.prediction_set is None else len(self.prediction_set) != 1
 
     @functools.cached_property
     def windows(self) -> pd.DataFrame:
@@ -147,7 +174,11 @@ class SeriesEvidence:
         return self.windows.iloc[order].reset_index(drop=True)
 
     def probability_of(self, class_: Any = None) -> float:
-        """The series probability of a class, the predicted one by default."""
+        """The probability of a class, the predicted one by default, as `predict_proba` says it."""
+        return float(self.probability[self.classes.index(self.class_named(class_))])
+
+    def sum_of(self, class_: Any = None) -> float:
+        """What the contributions to a class, the predicted one by default, add up to; before any calibration."""
         return float(self.series_probability[self.classes.index(self.class_named(class_))])
 
     def to_json(self, path: Path | str | None = None, *, top: int | None = 50) -> str:
@@ -238,9 +269,15 @@ class SeriesEvidence:
             )
             if head["format"] != FORMAT:
                 raise ValueError(f"its format is {head['format']!r}, needed is {FORMAT!r}")
-            summary = {name: head[name] for name in _summary_fields()}
+            summary = {name: head[name] for name in _summary_fields() if name not in LATER}
             summary["classes"] = tuple(head["classes"])
             summary["series_probability"] = np.array(head["series_probability"], dtype=np.float64)
+            if head.get("calibrated_probability") is not None:
+                summary["calibrated_probability"] = np.array(head["calibrated_probability"], dtype=np.float64)
+            if head.get("interval") is not None:
+                summary["interval"] = Interval.from_json(head["interval"])
+            if head.get("prediction_set") is not None:
+                summary["prediction_set"] = tuple(head["prediction_set"])
             if head["overlap_share"] is None:
                 summary["overlap_share"] = np.nan
             return cls(**summary, columns=columns_of(windows), lists=neighbors, series=series)
@@ -254,7 +291,7 @@ class SeriesEvidence:
         label = "" if self.label is None else f", label={self.label!r}"
         probabilities = ", ".join(
             f"{class_} {probability:.3f}"
-            for class_, probability in zip(self.classes, self.series_probability, strict=True)
+            for class_, probability in zip(self.classes, self.probability, strict=True)
         )
         lines = [
             f"SeriesEvidence({self.name!r}{label})",
@@ -264,12 +301,32 @@ class SeriesEvidence:
         ]
         if not np.isnan(self.overlap_share):
             lines.append(f"  {_percent(self.overlap_share)} of the listed neighbours overlap their query")
+        lines += self._lines_of_doubt()
         best = self.top_windows(1).iloc[0]
         lines.append(
             f"  strongest: window {best['window']}, {best['start_s']:.4g} to {best['end_s']:.4g} s, weight "
             f"{best['weight']:.4g}, adds {best[f'contribution_{self.predicted}']:.4g}"
         )
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
+
+    def _lines_of_doubt(self) -> list[str]:
+        place, lines = self.classes.index(self.predicted), []
+        if self.calibrated_probability is not None:
+            lines.append(
+                f"  calibrated ({self.settings['calibration']}); the windows add up to "
+                f"{self.series_probability[place]:.3f} for {self.predicted!r}"
+            )
+        if self.interval is not None:
+            low, high = self.interval.low[place], self.interval.high[place]
+            level = "" if self.interval.level is None else f", {_percent(self.interval.level)}"
+            lines.append(
+                f"  {self.predicted!r} between {low:.3f} and {high:.3f} ({self.interval.method}{level})"
+            )
+        if self.prediction_set is not None:
+            held = ", ".join(map(repr, self.prediction_set)) or "no class"
+            share = _percent(1 - self.settings["conformal_alpha"])
+            lines.append(f"  {share} set: {held}{'; abstains' if self.abstains else ''}")
+        return lines
 
     def _repr_html_(self) -> str | None:
         """The page about this series, where Jupyter shows it; without its samples the text of `repr` will do."""
@@ -291,7 +348,12 @@ class SeriesEvidence:
     def _json_parts(self, top: int | None, *, with_tables: bool = True, whole: bool = False) -> Iterator[str]:
         """The text of `to_json`, piece by piece: of a long recording it is hundreds of megabytes."""
         head = {"format": FORMAT, "note": NOTE, "n_windows": len(self.columns["window"])}
-        head |= {name: getattr(self, name) for name in _summary_fields()}
+        summary = {name: getattr(self, name) for name in _summary_fields()}
+        head |= {name: value for name, value in summary.items() if value is not None or name not in LATER}
+        if self.interval is not None:
+            head["interval"] = self.interval.to_json()
+        if self.abstains is not None:
+            head["abstains"] = self.abstains
         yield json.dumps(json_ready(head), indent=2, allow_nan=False, default=str).removesuffix("\n}")
         if with_tables:
             n, some = len(self.columns["window"]), None
@@ -349,6 +411,9 @@ def trace(
     *,
     classes: Sequence[Any] | NDArray[Any],
     uncalibrated: NDArray[np.float64] | None = None,
+    calibrated: NDArray[np.float64] | None = None,
+    interval: Interval | None = None,
+    prediction_set: NDArray[np.bool_] | None = None,
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> SeriesEvidence:
@@ -364,6 +429,10 @@ def trace(
         The C labels, in the order of the posteriors' columns.
     uncalibrated
         ``(n_windows, C)`` the posteriors as the network gave them, where others were aggregated.
+    calibrated
+        ``(C,)`` what the sum of the contributions became, where series are calibrated.
+    interval, prediction_set
+        Where the probability may lie, and which classes ``(C,)`` cannot be ruled out, as far as known.
     settings
         More to carry into outputs, such as the preset's name.
     notes
@@ -428,7 +497,9 @@ def trace(
         seconds=series.seconds,
         classes=classes,
         series_probability=aggregation.series_probability,
-        predicted=classes[int(np.argmax(aggregation.series_probability))],
+        predicted=classes[
+            int(np.argmax(aggregation.series_probability if calibrated is None else calibrated))
+        ],
         columns=table,
         lists=lists,
         effective_windows=effective,
@@ -437,6 +508,11 @@ def trace(
         warnings=[],
         settings={**own, **{key: value for key, value in (settings or {}).items() if key not in own}},
         series=series,
+        calibrated_probability=calibrated,
+        interval=interval,
+        prediction_set=None
+        if prediction_set is None
+        else tuple(one for one, inside in zip(classes, prediction_set, strict=True) if inside),
     )
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
 

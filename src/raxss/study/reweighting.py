@@ -220,7 +220,7 @@ def _added_up(
         support = np.where(windows.nonfinite, np.nan, 0.0)
     else:
         support = retrieval.support
-    return aggregate(
+    added_up = aggregate(
         scores.posteriors,
         support,
         temperature=predictor.temperature,
@@ -230,7 +230,8 @@ def _added_up(
         smoothing=predictor.smoothing,
         neighbors=None if retrieval is None else retrieval.neighbors,
         flat=None if retrieval is None else retrieval.flat,
-    ).series_probability
+    )
+    return predictor.after_sum(added_up.series_probability)
 
 
 def _retrieved(
@@ -281,7 +282,7 @@ def _one_list(
     powers = np.exp(logs - logs.max(axis=-1, keepdims=True))
     both = np.stack([means, powers / powers.sum(axis=-1, keepdims=True)], axis=1)  # (W, 2, S, C)
     n_classes = posteriors.shape[1]
-    return np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)])
+    return predictor.after_sum(np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)]))
 
 
 def _weights(

@@ -113,7 +113,7 @@ def report_contents(
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
     told = told_of_model(model or {})
-    training = told.pop("training_data")
+    training, trial = told.pop("training_data"), told.pop("trial", None)
     told.pop("classes", None)  # those of the evidence are the same
     return {
         "format": FORMAT,
@@ -126,6 +126,7 @@ def report_contents(
         "settings": _plain(settings),
         "model": _plain(told) if model else None,
         "training": _plain(training) or None,
+        "trial": _plain(trial),
         "electrodes": _plain(electrodes(names)) if len(channels) > 1 else [],
         "grid_row": A_ROW,
         "channels": channels,
@@ -178,6 +179,7 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "n_variates": series.n_variates,
         "preparation": plain_text(series.preparation),
         "probability": evidence.series_probability.tolist(),
+        "doubt": _doubt(evidence),
         "uniform": other["uniform"].tolist(),
         "inverse": other["inverse"].tolist(),
         "effective_windows": evidence.effective_windows,
@@ -191,6 +193,17 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
         "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
         **_windows(evidence, series),
+    }
+
+
+def _doubt(evidence: SeriesEvidence) -> dict[str, Any]:
+    """How far the score may be trusted: the calibrated one, its interval, the classes that cannot be ruled out."""
+    calibrated, held = evidence.calibrated_probability, evidence.prediction_set
+    return {
+        "calibrated": None if calibrated is None else calibrated.tolist(),
+        "interval": None if evidence.interval is None else evidence.interval.to_json(),
+        "set": None if held is None else [class_ in held for class_ in evidence.classes],
+        "abstains": evidence.abstains,
     }
 
 

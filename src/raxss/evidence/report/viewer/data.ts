@@ -10,6 +10,20 @@ export interface Neighbors {
   weight_change: (number | null)[];
 }
 
+export interface Doubt {
+  calibrated: number[] | null; // by class: what a calibration of scores made of `probability`
+  interval: { low: number[]; high: number[]; method: string; level: number | null } | null;
+  set: boolean[] | null; // by class: what cannot be ruled out
+  abstains: boolean | null;
+}
+
+export interface Trial {
+  n_series: number;
+  n_groups: number;
+  reliability: { [name: string]: { from: number; to: number; n: number; said: number; found: number; low: number; high: number }[] };
+  figures: { [name: string]: { brier: number; ece: number; log_loss: number } };
+}
+
 export interface Channel {
   name: string;
   label: string | null;
@@ -18,7 +32,8 @@ export interface Channel {
   n_samples: number;
   n_variates: number;
   preparation: string;
-  probability: number[];
+  probability: number[]; // the sum of the contributions
+  doubt: Doubt;
   uniform: number[];
   inverse: number[];
   effective_windows: number;
@@ -66,6 +81,7 @@ export interface Contents {
   settings: { [name: string]: Fact };
   model: { [name: string]: Fact } | null;
   training: { [name: string]: Fact } | null;
+  trial: Trial | null;
   electrodes: Electrode[];
   grid_row: number;
   channels: Channel[];

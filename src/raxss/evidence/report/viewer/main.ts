@@ -31,6 +31,7 @@ import "./style.css";
 
 import { Channel, Contents, isTimed, lengthText, ranked, readContents, secondsOf, timeOf } from "./data";
 import { button, choice, el, percent, probabilityText, significant } from "./dom";
+import { answerOf, doubtOf, reliability } from "./doubt";
 import { facts, reading } from "./facts";
 import { Overlay } from "./overlay";
 import { Overview, heatLegend } from "./overview";
@@ -185,6 +186,12 @@ class Page {
           { class: "two" },
           this.section("sum", "How the score adds up", this.part("waterfall")),
           this.section("others", "What other weights would have said", this.part("weights"), this.part("warnings")),
+        ),
+        el(
+          "div",
+          { class: "two" },
+          this.section("trust", "How far to trust the score", this.part("trust")),
+          this.section("tried", "How the model did on series it had not learned from", reliability(contents)),
         ),
       ),
       this.section("made", "Model and data", facts(contents)),
@@ -384,13 +391,14 @@ class Page {
       otherWeights(one, this.class_, this.className, String(this.contents.settings.weighting)),
     );
     this.parts.warnings.replaceChildren(...this.warnings());
+    this.parts.trust.replaceChildren(doubtOf(this.contents, one, this.class_));
     this.drawWindow();
   }
 
   private title(): Node[] {
     const { one } = this;
     const single = this.contents.channels.length === 1;
-    const predicted = best(one.probability);
+    const predicted = best(one.doubt.calibrated ?? one.probability);
     const facts = [
       single ? null : `rank ${this.order.indexOf(this.channel) + 1} of ${this.order.length}`,
       `${significant(one.effective_windows, 4)} of ${one.n_usable.toLocaleString("en")} windows effective${one.effective_share === null ? "" : ` (${percent(one.effective_share)})`}`,
@@ -401,11 +409,11 @@ class Page {
     const warned = button(`⚠ ${n} ${n === 1 ? "warning" : "warnings"}`, () => this.parts.warnings.scrollIntoView({ block: "center" }), one.warnings.join("\n"));
     warned.className = "warned";
     const others = this.contents.classes
-      .map((name, place) => `${name} ${probabilityText(one.probability[place])}`)
+      .map((name, place) => `${name} ${probabilityText(answerOf(one, place))}`)
       .join(" · ");
     return [
       el("h2", {}, el("bdi", {}, one.name)),
-      el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(one.probability[this.class_])}`),
+      el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(answerOf(one, this.class_))}`),
       ...(n ? [warned] : []),
       el("p", { class: "told" }, `predicted ${this.contents.classes[predicted]} (${others})`),
       el("p", { class: "told" }, facts.filter((fact) => fact !== null).join(" · ")),

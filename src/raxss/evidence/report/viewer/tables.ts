@@ -59,6 +59,7 @@ export function channelTable(contents: Contents, class_: number, order: number[]
       "td",
       { class: "name" },
       pick(channel.name, channel.name),
+      channel.doubt.abstains ? el("span", { class: "abstains", title: "its prediction set is no single class" }, " abstains") : null,
       warned ? el("span", { class: "warned", title: channel.warnings.join("\n") }, ` ⚠ ${warned}`) : null,
     );
     const cells = [

@@ -1,55 +1,22 @@
-"""How often is a window right that says so?
+"""How often is a window right that says so, if saying more never means less?
 
-    posteriors (n_windows, C) -> calibrated posteriors (n_windows, C), rows that sum to 1
+    posteriors (n, C), the class of each (n,) -> IsotonicCalibration: (n, C) -> (n, C)
 
-A network may be too bold or too timid. A calibration is a map of window posteriors that was fitted on series the
-network has not learned from; it is applied to each window, before the windows are added up, as in SSS. A map is a
-frozen value that is made of arrays. Next: aggregation.py adds the windows up; fitting.py fits the map.
+Next: venn_abers.py asks the same twice, and says how far the answers lie apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, Self, get_args
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import IsotonicRegression
 
-from raxss.errors import ConfigError, LabelError, SignalError, nearest
-
-Method = Literal["none", "isotonic"]
-METHODS: tuple[str, ...] = get_args(Method)
-
-
-class Calibration(Protocol):
-    """A fitted map of window posteriors."""
-
-    method: ClassVar[str]
-
-    @property
-    def n_classes(self) -> int:
-        """C."""
-        ...
-
-    def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
-        """``(n_windows, C)`` -> ``(n_windows, C)``."""
-        ...
-
-    @classmethod
-    def fit(cls, posteriors: ArrayLike, targets: ArrayLike) -> Self:
-        """From posteriors ``(n_windows, C)`` and the class index of each window's series ``(n_windows,)``."""
-        ...
-
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """What `from_arrays` makes the same map from."""
-        ...
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:
-        """Read back what `arrays` gave; whatever else is refused."""
-        ...
+from raxss.calibration.maps import checked_rows, checked_sample, shared_out
+from raxss.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,24 +76,17 @@ class IsotonicCalibration:
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
         """``(n_windows, C)`` -> ``(n_windows, C)``; NaN stays NaN."""
-        values = np.asarray(posteriors, dtype=np.float64)
-        if values.ndim != 2 or values.shape[1] != self.n_classes:
-            raise ConfigError(
-                f"posteriors of shape {values.shape} were given to a calibration of {self.n_classes} classes; "
-                f"needed is (n_windows, {self.n_classes})."
-            )
+        values = checked_rows(posteriors, self.n_classes)
         if self.n_classes == 2:
             second = np.interp(values[:, 1], *self.knots[0])
             return np.stack([1.0 - second, second], axis=1)
         mapped = np.stack([np.interp(values[:, c], *one) for c, one in enumerate(self.knots)], axis=1)
-        total = mapped.sum(axis=1, keepdims=True)
-        even = np.full_like(mapped, 1.0 / self.n_classes)
-        return np.divide(mapped, total, out=even, where=total != 0)
+        return shared_out(mapped)
 
     @classmethod
     def fit(cls, posteriors: ArrayLike, targets: ArrayLike) -> Self:
         """From posteriors ``(n_windows, C)`` and the class index of each window's series ``(n_windows,)``."""
-        values, classes = _checked(posteriors, targets)
+        values, classes = checked_sample(posteriors, targets)
         n_classes = values.shape[1]
         of_interest = [1] if n_classes == 2 else range(n_classes)
         return cls(tuple(_fitted_knots(values[:, c], classes == c) for c in of_interest))
@@ -147,67 +107,12 @@ class IsotonicCalibration:
         return cls(tuple(arrays[name] for name in names))
 
 
-CALIBRATIONS: dict[str, type[Calibration]] = {"isotonic": IsotonicCalibration}
-"""Name -> class of the map; every method but ``"none"`` is here."""
-
-
-def calibration_named(method: str) -> type[Calibration]:
-    """The class of a calibration.
-
-    >>> calibration_named("isotonic").__name__
-    'IsotonicCalibration'
-    """
-    if method not in CALIBRATIONS:
-        raise ConfigError(f"there is no calibration {method!r}{nearest(method, CALIBRATIONS)}")
-    return CALIBRATIONS[method]
-
-
-def calibration_in_use(fitted: Calibration | None, asked: str) -> Calibration | None:
-    """The map that a model was fitted with, or None where it is switched off; no other can be switched on.
-
-    >>> calibration_in_use(None, "none") is None
-    True
-    """
-    if asked == "none":
-        return None
-    if fitted is None or fitted.method != asked:
-        had = "none" if fitted is None else fitted.method
-        raise ConfigError(
-            f"calibration is {asked!r}, but the model was fitted with calibration = {had!r}, so there is no map to "
-            f"apply. Fit again with calibration={asked!r}, or set_params(calibration={had!r})."
-        )
-    return fitted
-
-
 def _fitted_knots(scores: NDArray[np.float64], hits: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Where the isotonic regression of ``hits`` on ``scores`` bends, ``(2, n_knots)``."""
     fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(
         scores, hits.astype(np.float64)
     )
     return np.stack([fitted.X_thresholds_, fitted.y_thresholds_])
-
-
-def _checked(posteriors: ArrayLike, targets: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Posteriors and targets as arrays, if a calibration can be fitted on them."""
-    values, classes = np.asarray(posteriors, dtype=np.float64), np.asarray(targets, dtype=np.int64)
-    if values.ndim != 2 or values.shape[1] < 2 or classes.shape != values.shape[:1]:
-        raise ConfigError(
-            f"posteriors of shape {values.shape} and targets of shape {classes.shape} do not go together; needed "
-            "are (n_windows, n_classes) with two classes at least, and (n_windows,)."
-        )
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.all():
-        raise SignalError(
-            f"the posteriors of {int((~finite).sum())} of {len(values)} windows are not finite, the first of "
-            f"window {int(np.flatnonzero(~finite)[0])}; nothing can be calibrated on them. Leave them out."
-        )
-    missing = sorted(set(range(values.shape[1])) - set(classes.tolist()))
-    if missing:
-        raise LabelError(
-            f"no window is of class {', '.join(map(str, missing))}, so a calibration would never predict it. Give "
-            "windows of every class."
-        )
-    return values, classes
 
 
 def _check_knots(place: int, knots: NDArray[np.float64]) -> None:

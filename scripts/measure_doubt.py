@@ -1,0 +1,108 @@
+"""Measure whether probabilities, prediction sets and warnings keep what they promise.
+
+    python scripts/measure_doubt.py --root FOLDER --out results/doubt
+
+FOLDER holds the datasets bern-barcelona, bonn and cinc2017. A small network a fold, some minutes on one core; what
+is there already (answers-DATASET.parquet) is not computed again. Same folder, same seed, same threads: same tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from raxss.config import Config
+from raxss.datasets import load_dataset
+from raxss.recordings.series import SeriesCollection
+from raxss.storage import make_folder, whole_file, write_text
+from raxss.study.trust import alarms, coverage_of, figures_of, held_out_answers
+
+SEED = 69421
+CLASSES = {"bonn": ["F", "N"]}
+MOST_SERIES = 600  # of a dataset: enough for validation parts of 120
+WINDOWS = {"bern-barcelona": (1024, 512), "bonn": (512, 256), "cinc2017": (1024, 512)}
+
+
+def series_of(name: str, root: Path) -> SeriesCollection:
+    """The dataset, or as many of it as are enough, drawn by the seed."""
+    whole = load_dataset(name, root=root, classes=CLASSES.get(name))
+    drawn = np.sort(np.random.default_rng(SEED).permutation(len(whole))[:MOST_SERIES])
+    return whole[drawn]
+
+
+def settings_of(name: str) -> Config:
+    """A quick network: the question is whether it knows its doubt, not how good it is."""
+    length, stride = WINDOWS[name]
+    wanted = {
+        "window_length": length,
+        "stride": stride,
+        "max_epochs": 6,
+        "patience": 3,
+        "precision": "float32",
+    }
+    return Config.from_parameters(wanted)
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """As text, figures with three decimals."""
+    shown = table.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+    lines = [shown.columns.tolist(), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(one)} |" for one in lines)
+
+
+ABOUT = """# Does the doubt hold?
+
+Made by `scripts/measure_doubt.py`: five folds by group, 60 % to learn from, 20 % validation, 20 % test; a small
+convolutional network a fold, its validation part used for early stopping, calibration and prediction sets alike.
+All numbers are of the test parts together. `warned`: share of the series, all of the same dataset, that were called
+unlike the training data (false alarms). `width`: mean width of the interval of the most likely class, Venn-Abers
+for `venn-abers` of series, else the block bootstrap over windows. `error`: standard error of the coverage over the
+folds. `least`: coverage of the class that has the least. `right`: share of right answers among sets of one class.
+"""
+
+UNLIKE = """Share of series that are called unlike those that were learned from, by length and by spectrum; rates are
+left aside. Of the same dataset: series held out, false alarms.
+"""
+
+
+def main() -> None:
+    """Measure, or take what was measured before, and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--datasets", nargs="*", default=list(WINDOWS))
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    out, text = make_folder(asked.out), ABOUT
+    for name in asked.datasets:
+        place = out / f"answers-{name}.parquet"
+        if not place.exists():
+            parts = []
+            series = series_of(name, asked.root)
+            for part in held_out_answers(series, settings_of(name), seed=SEED, device="cpu"):
+                parts.append(part)
+                print(f"{name}: fold {len(parts)} is done", flush=True)
+            with whole_file(place) as temporary:
+                pd.concat(parts).to_parquet(temporary, index=False)
+        answers = pd.read_parquet(place)
+        n_validation = answers["n_validation"].groupby(answers["fold"]).first()
+        counts = f"{n_validation.min()} to {n_validation.max()} of them for validation"
+        text += f"\n## {name}\n\n{answers['series'].nunique()} series, {counts}.\n"
+        text += f"\n{markdown(figures_of(answers))}\n\n{markdown(coverage_of(answers))}\n"
+    place = out / "alarms.csv"
+    if not place.exists():
+        found = alarms({name: series_of(name, asked.root) for name in asked.datasets})
+        write_text(place, found.to_csv(index=False))
+    text += f"\n## Unlike recordings\n\n{UNLIKE}\n{markdown(pd.read_csv(place))}\n"
+    about = out / "about.md"  # written by hand
+    meaning = f"\n{about.read_text('utf-8')}" if about.exists() else ""
+    write_text(out / "README.md", text + meaning)
+    print(f"The tables are in {asked.out / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What is a calibration, and what can one be fitted on?
+
+    posteriors (n, C), the class of each (n,) -> Calibration: (n, C) -> (n, C), rows that sum to 1
+
+The rows are windows, or the scores of whole series; a map does not know which. It is a frozen value that is made of
+arrays, so that a model folder can hold it. Next: isotonic.py, temperature.py and venn_abers.py are the maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raxss.errors import ConfigError, LabelError, SignalError
+
+
+class Calibration(Protocol):
+    """A fitted map of window posteriors."""
+
+    method: ClassVar[str]
+
+    @property
+    def n_classes(self) -> int:
+        """C."""
+        ...
+
+    def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
+        """``(n_windows, C)`` -> ``(n_windows, C)``."""
+        ...
+
+    @classmethod
+    def fit(cls, posteriors: ArrayLike, targets: ArrayLike) -> Self:
+        """From posteriors ``(n_windows, C)`` and the class index of each window's series ``(n_windows,)``."""
+        ...
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """What `from_arrays` makes the same map from."""
+        ...
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:
+        """Read back what `arrays` gave; whatever else is refused."""
+        ...
+
+
+def checked_sample(
+    posteriors: ArrayLike, targets: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Posteriors and targets as arrays, if a calibration can be fitted on them."""
+    values, classes = np.asarray(posteriors, dtype=np.float64), np.asarray(targets, dtype=np.int64)
+    if values.ndim != 2 or values.shape[1] < 2 or classes.shape != values.shape[:1]:
+        raise ConfigError(
+            f"posteriors of shape {values.shape} and targets of shape {classes.shape} do not go together; needed "
+            "are (n_windows, n_classes) with two classes at least, and (n_windows,)."
+        )
+    finite = np.isfinite(values).all(axis=1)
+    if not finite.all():
+        raise SignalError(
+            f"the posteriors of {int((~finite).sum())} of {len(values)} windows are not finite, the first of "
+            f"window {int(np.flatnonzero(~finite)[0])}; nothing can be calibrated on them. Leave them out."
+        )
+    missing = sorted(set(range(values.shape[1])) - set(classes.tolist()))
+    if missing:
+        raise LabelError(
+            f"no window is of class {', '.join(map(str, missing))}, so a calibration would never predict it. Give "
+            "windows of every class."
+        )
+    return values, classes
+
+
+def checked_rows(posteriors: ArrayLike, n_classes: int) -> NDArray[np.float64]:
+    """Posteriors as an array, if they are of so many classes."""
+    values = np.asarray(posteriors, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != n_classes:
+        raise ConfigError(
+            f"posteriors of shape {values.shape} were given to a calibration of {n_classes} classes; "
+            f"needed is (n_windows, {n_classes})."
+        )
+    return values
+
+
+def shared_out(mapped: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What one map a class says of each row, ``(n, C)``, divided by its sum; 1 / C each where that is 0."""
+    total = mapped.sum(axis=1, keepdims=True)
+    even = np.full_like(mapped, 1.0 / mapped.shape[1])
+    return np.divide(mapped, total, out=even, where=total != 0)

@@ -1,0 +1,128 @@
+"""How far may the score of a series be trusted?
+
+    Prediction -> Answer: probability, the sum it comes from, interval, prediction set, notes
+
+What was fitted says it together: the trial on the validation part, what is usual among the training data, and the
+calibration of series. Next: estimator.py asks for each series; evidence/ shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.calibration import Calibration
+from raxss.conformal import prediction_sets
+from raxss.errors import ConfigError
+from raxss.familiarity import Familiar
+from raxss.inputs import notes_about_rate
+from raxss.intervals import Interval
+from raxss.predicting import Prediction
+from raxss.recordings.series import Series
+from raxss.trial import Trial
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model says of one series, and how sure that is.
+
+    Attributes
+    ----------
+    probability
+        ``(C,)`` what `predict_proba` says.
+    series_probability
+        ``(C,)`` what the contributions of the windows add up to; the same unless series are calibrated.
+    interval
+        Where the probability may lie; None where the series is too short for one.
+    prediction_set
+        ``(C,)`` the classes that cannot be ruled out; None where the model has no sets.
+    notes
+        What a reader should know before trusting this, in plain words.
+    """
+
+    series: Series
+    probability: NDArray[np.float64]
+    series_probability: NDArray[np.float64]
+    interval: Interval | None
+    prediction_set: NDArray[np.bool_] | None
+    notes: tuple[str, ...]
+
+    @property
+    def abstains(self) -> bool | None:
+        """Whether the set is no answer: several classes, or none. None where there is no set."""
+        return None if self.prediction_set is None else int(self.prediction_set.sum()) != 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Doubt:
+    """What a fitted model knows of its own limits, with the settings as they stand.
+
+    Attributes
+    ----------
+    alpha
+        Share of the sets that may miss the truth; 0: no sets.
+    calibrated
+        Whether a calibration is in use, of windows or of series.
+    series_calibration
+        That of series, where it is in use.
+    changed
+        Whether windows, retrieval or weights are other ones than those that the model was tried with.
+    rates
+        Of the training series.
+    """
+
+    trial: Trial | None
+    familiar: Familiar | None
+    alpha: float
+    calibrated: bool
+    series_calibration: Calibration | None
+    changed: bool
+    rates: Sequence[float]
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether prediction sets are wanted, and can leave a class out."""
+        return self.alpha > 0 and not self.why_no_sets(self.alpha)
+
+    def why_no_sets(self, alpha: float) -> str:
+        """Why prediction sets can leave no class out; empty where they can."""
+        if not 0 < alpha < 1:
+            raise ConfigError(f"alpha is {alpha!r}; prediction sets need a number above 0 and below 1.")
+        if self.trial is None:
+            return "the model has no validation part to have been tried on"
+        if self.changed:
+            return "settings of windows, retrieval or weights were changed since the model was tried"
+        return self.trial.why_no_sets(alpha, calibrated=self.calibrated)
+
+    def sets(self, probabilities: NDArray[np.float64], alpha: float) -> NDArray[np.bool_]:
+        """Prediction sets ``(..., C)``; every class where none can be left out."""
+        threshold = None if self.trial is None else self.trial.threshold(alpha, calibrated=self.calibrated)
+        return prediction_sets(probabilities, np.inf if threshold is None or self.changed else threshold)
+
+    def answer(self, one: Prediction) -> Answer:
+        """All of it for one series."""
+        return Answer(
+            one.series,
+            one.probability,
+            one.aggregation.series_probability,
+            one.interval(self.series_calibration),
+            self.sets(one.probability, self.alpha) if self.has_sets else None,
+            tuple(self.notes(one)),
+        )
+
+    def notes(self, one: Prediction) -> list[str]:
+        """What a reader should know of this series, or of the model, before trusting the score."""
+        notes = notes_about_rate(one.series, self.rates)
+        if self.familiar is not None:
+            with_support = one.retrieval is not None and not self.changed
+            support = float(np.nanmean(one.aggregation.support)) if with_support else None
+            notes += self.familiar.notes(one.series, support)
+        if self.series_calibration is not None and self.changed:
+            notes.append(
+                "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "
+                "weights. Fit again, or set calibration = 'none'."
+            )
+        return notes

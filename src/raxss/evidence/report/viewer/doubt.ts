@@ -1,0 +1,129 @@
+// How far a score may be trusted: interval, calibrated number, prediction set; and how the model did when it was tried.
+
+import { Channel, Contents } from "./data";
+import { FAINT, INK, RULE, el, percent, probabilityText, svg } from "./dom";
+
+const MARK: { [name: string]: string } = { calibrated: "#1b63b0", uncalibrated: FAINT };
+
+// What `predict` says: calibrated where scores of series are.
+export function answerOf(channel: Channel, class_: number): number {
+  return (channel.doubt.calibrated ?? channel.probability)[class_];
+}
+
+export function setText(contents: Contents, channel: Channel): string | null {
+  const held = channel.doubt.set;
+  if (held === null) return null;
+  const names = contents.classes.filter((_, place) => held[place]);
+  return names.length === 1 ? names[0] : names.length === 0 ? "none of the classes: abstains" : `${names.join(" or ")}: abstains`;
+}
+
+function term(list: HTMLElement, name: string, ...told: (Node | string)[]): void {
+  list.append(el("dt", {}, name), el("dd", {}, ...told));
+}
+
+// A line from 0 to 1 with the interval as a bar and the answer as a mark.
+function scale(low: number, high: number, at: number, told: string): HTMLElement {
+  const width = 220;
+  const x = (value: number) => 6 + value * (width - 12);
+  const picture = svg("svg", { width, height: 22, viewBox: `0 0 ${width} 22`, role: "img", "aria-label": told });
+  picture.append(
+    svg("line", { x1: x(0), x2: x(1), y1: 11, y2: 11, stroke: RULE, "stroke-width": 2 }),
+    svg("line", { x1: x(0.5), x2: x(0.5), y1: 5, y2: 17, stroke: RULE, "stroke-width": 1 }),
+    svg("rect", { x: x(low), y: 7, width: Math.max(x(high) - x(low), 1), height: 8, fill: "#9fb8d6" }),
+    svg("line", { x1: x(at), x2: x(at), y1: 3, y2: 19, stroke: INK, "stroke-width": 2 }),
+  );
+  return picture as unknown as HTMLElement;
+}
+
+export function doubtOf(contents: Contents, channel: Channel, class_: number): HTMLElement {
+  const { calibrated, interval } = channel.doubt;
+  const name = contents.classes[class_];
+  const answer = answerOf(channel, class_);
+  const list = el("dl", { class: "doubt" });
+  if (calibrated !== null) {
+    const method = String(contents.settings.calibration ?? "calibration");
+    term(list, `P(${name}), calibrated`, `${probabilityText(answer)} (${method}, of the score)`);
+    term(list, "not calibrated", `${probabilityText(channel.probability[class_])}: what the windows add up to`);
+  } else {
+    term(list, `P(${name})`, probabilityText(answer));
+  }
+  if (interval === null) {
+    term(list, "interval", "none: the series has too few stretches to draw from");
+  } else {
+    const told = `${probabilityText(interval.low[class_])} to ${probabilityText(interval.high[class_])}`;
+    const level = interval.level === null ? "" : `, ${percent(interval.level)} of the draws`;
+    term(list, "interval", `${told} (${interval.method}${level}) `, scale(interval.low[class_], interval.high[class_], answer, told));
+  }
+  const held = setText(contents, channel);
+  const alpha = contents.settings.conformal_alpha;
+  if (held !== null && typeof alpha === "number") {
+    const said = el("span", { class: channel.doubt.abstains ? "abstains" : "" }, held);
+    term(list, `${percent(1 - alpha)} prediction set`, said);
+  } else {
+    term(list, "prediction set", "none: the model has too few validation series, or was changed since");
+  }
+  const about =
+    interval === null || interval.level !== null
+      ? "The interval says how much the score depends on which stretches were recorded, not whether the network is right."
+      : "The interval is a pair of probabilities, of which one is calibrated; it is wide where few validation series had such a score.";
+  const sets = held === null ? "" : " A prediction set holds the true class as often as it says, if this recording is like those of the validation part.";
+  return el("div", {}, list, el("p", { class: "told" }, about + sets));
+}
+
+// Said against found, on the validation part.
+export function reliability(contents: Contents): HTMLElement {
+  const { trial } = contents;
+  if (trial === null) return el("p", { class: "told" }, "The model was not tried on a validation part, so nothing is known of its calibration.");
+  const size = 260;
+  const [left, top, inner] = [40, 8, size - 56];
+  const x = (value: number) => left + value * inner;
+  const y = (value: number) => top + (1 - value) * inner;
+  const told = "Reliability: what was said against what was found";
+  const picture = svg("svg", { width: size, height: size, viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": told });
+  for (const value of [0, 0.5, 1]) {
+    picture.append(
+      svg("line", { x1: x(value), x2: x(value), y1: y(0), y2: y(1), stroke: RULE }),
+      svg("line", { x1: x(0), x2: x(1), y1: y(value), y2: y(value), stroke: RULE }),
+      svg("text", { x: x(value), y: y(0) + 14, "text-anchor": "middle" }, String(value)),
+      svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)),
+    );
+  }
+  picture.append(svg("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), stroke: FAINT, "stroke-dasharray": "4 3" }));
+  for (const [name, rows] of Object.entries(trial.reliability)) {
+    const color = MARK[name] ?? INK;
+    for (const row of rows) {
+      picture.append(
+        svg("line", { x1: x(row.said), x2: x(row.said), y1: y(row.low), y2: y(row.high), stroke: color }),
+        svg("circle", { cx: x(row.said), cy: y(row.found), r: 3.5, fill: color }),
+      );
+    }
+  }
+  const of = contents.classes.length === 2 ? `P(${contents.classes[1]})` : "the largest probability";
+  picture.append(svg("text", { x: x(0.5), y: size - 8, "text-anchor": "middle" }, `said: ${of}`));
+  picture.append(svg("text", { x: 12, y: y(0.5), "text-anchor": "middle", transform: `rotate(-90 12 ${y(0.5)})` }, "found"));
+  const body = el("tbody");
+  for (const [name, one] of Object.entries(trial.figures)) {
+    const key = el("span", {}, "● ");
+    key.style.color = MARK[name] ?? INK;
+    const numbers = [one.brier, one.ece, one.log_loss].map((value) => el("td", { class: "number" }, value.toFixed(4)));
+    body.append(el("tr", {}, el("th", { attributes: { scope: "row" } }, key, name), ...numbers));
+  }
+  const heads = ["", "Brier score", "calibration error", "log loss"].map((one) => el("th", { attributes: { scope: "col" } }, one));
+  return el(
+    "div",
+    { class: "reliability" },
+    picture as unknown as HTMLElement,
+    el(
+      "div",
+      {},
+      el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body),
+      el(
+        "p",
+        { class: "told" },
+        `${trial.n_series} validation series in ${trial.n_groups} groups, which early stopping has looked at, too. On the ` +
+          "dashed line what was said .8 was so in 8 of 10. Lines are 95 % intervals. A calibration is judged by maps that " +
+          "were fitted without the series' own group.",
+      ),
+    ),
+  );
+}

@@ -1,0 +1,92 @@
+"""When the model says .8, is it right in 8 of 10?
+
+    class indices (n,), probabilities (n, C) -> table: one row a bin, said and found
+                                             -> Brier score, log loss, expected calibration error
+
+Next: trial.py makes these from series that were not learned from; evidence/figures.py draws the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+
+from raxss.metrics import N_BINS, weighted_scores
+
+CLAMP = 1e-6  # as in the loss that is trained with: a map may say 0
+Z = float(norm.ppf(0.975))
+
+
+def reliability_table(
+    targets: ArrayLike, probabilities: ArrayLike, *, n_bins: int = N_BINS
+) -> list[dict[str, Any]]:
+    """What was said and what was found, bin by bin; empty bins are left out.
+
+    Two classes: bins of the probability of the second, against the share of it. More: bins of the largest
+    probability, against the share of right answers. Bins are of equal width and take their upper edge.
+
+    Returns
+    -------
+    ``from, to, n, said, found, low, high`` of each bin: ``said`` the mean probability, ``found`` the share, with
+    its 95 % interval (Wilson's).
+
+    Examples
+    --------
+    >>> said = np.array([0.9, 0.9, 0.9, 0.9, 0.3])
+    >>> for row in reliability_table([1, 1, 0, 1, 0], np.stack([1 - said, said], axis=1)):
+    ...     print({name: round(value, 2) for name, value in row.items()})
+    {'from': 0.2, 'to': 0.3, 'n': 1, 'said': 0.3, 'found': 0.0, 'low': 0.0, 'high': 0.79}
+    {'from': 0.8, 'to': 0.9, 'n': 4, 'said': 0.9, 'found': 0.75, 'low': 0.3, 'high': 0.95}
+    """
+    said, found = _said_and_found(np.asarray(targets), np.asarray(probabilities, dtype=np.float64))
+    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    bins = np.searchsorted(edges[1:-1], said)
+    rows = []
+    for place in np.unique(bins):
+        inside = bins == place
+        n, share = int(inside.sum()), float(found[inside].mean())
+        low, high = _wilson(share, n)
+        rows.append(
+            {
+                "from": float(edges[place]),
+                "to": float(edges[place + 1]),
+                "n": n,
+                "said": float(said[inside].mean()),
+                "found": share,
+                "low": low,
+                "high": high,
+            }
+        )
+    return rows
+
+
+def calibration_figures(targets: ArrayLike, probabilities: ArrayLike) -> dict[str, float]:
+    """Brier score and expected calibration error, as `raxss.metrics.score` has them, and the log loss.
+
+    >>> figures = calibration_figures([0, 1], [[0.9, 0.1], [0.2, 0.8]])
+    >>> {name: round(value, 4) for name, value in figures.items()}
+    {'brier': 0.025, 'ece': 0.15, 'log_loss': 0.1643}
+    """
+    classes, values = np.asarray(targets), np.asarray(probabilities, dtype=np.float64)
+    figures = weighted_scores(classes, values, classes=np.arange(values.shape[1]))
+    picked = np.clip(values[np.arange(len(values)), classes], CLAMP, 1.0 - CLAMP)
+    told = {name: float(figures[name][0]) for name in ("brier", "ece")}
+    return told | {"log_loss": float(-np.log(picked).mean())}
+
+
+def _said_and_found(
+    targets: NDArray[np.int64], probabilities: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    if probabilities.shape[1] == 2:
+        return probabilities[:, 1], targets == 1
+    return probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share of n."""
+    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
+    return max(float(middle - half), 0.0), min(float(middle + half), 1.0)

@@ -1,0 +1,442 @@
+"""What a fitted model says of its own doubt: intervals, prediction sets, the trial on the validation part."""
+
+import copy
+import json
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from safetensors.numpy import load_file, save_file
+
+from raxss import RAxSSClassifier
+from raxss.calibration import TemperatureCalibration
+from raxss.conformal import conformal_threshold, fewest_series, nonconformity, prediction_sets
+from raxss.errors import ConfigError, ModelError, SignalWarning
+from raxss.evidence import SeriesEvidence
+from raxss.intervals import N_DRAWS, SEED, bootstrap_interval
+from raxss.reliability import calibration_figures, reliability_table
+from raxss.storage import sha256_of
+from raxss.study.reweighting import weighed
+from raxss.trial import Trial, cross_fitted, folds_of
+from test_calibration import overconfident
+from toys import SMALL, waves
+
+SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
+
+
+@pytest.fixture(scope="module")
+def series():
+    return waves(np.random.default_rng(69421), n_series=36)
+
+
+def fitted_with(series, **settings):
+    return RAxSSClassifier(**SETTINGS, **settings).fit(series[:12], validation=series[12:])
+
+
+@pytest.fixture(scope="module")
+def by_series(series):
+    return fitted_with(series, calibration="venn-abers", calibration_level="series")
+
+
+@pytest.fixture(scope="module")
+def plain(series):
+    return fitted_with(series)
+
+
+# Calibration of series --------------------------------------------------------------------------------------
+
+
+def test_contributions_add_up_to_the_uncalibrated_number_and_predict_says_the_calibrated(
+    by_series, plain, series
+):
+    evidence = by_series.explain(series[3])
+    sums = evidence.windows[[f"contribution_{name}" for name in by_series.classes_]].sum().to_numpy()
+    assert_allclose(sums, evidence.series_probability, atol=1e-12)
+    assert_allclose(evidence.series_probability, plain.predict_proba([series[3]])[0], atol=1e-12)
+    assert_array_equal(evidence.probability, by_series.predict_proba([series[3]])[0])
+    assert_array_equal(evidence.probability, by_series.calibration_(evidence.series_probability[None])[0])
+    assert np.abs(evidence.probability - evidence.series_probability).max() > 0.01
+    assert evidence.predicted == by_series.predict([series[3]])[0]
+    assert evidence.settings["calibration_level"] == "series"
+    assert "uncalibrated_slow" not in evidence.windows
+    assert "calibrated (venn-abers); the windows add up to" in repr(evidence)
+
+
+def test_the_map_of_series_is_fitted_on_the_scores_of_the_validation_part(by_series, plain, series):
+    validation = series[12:]
+    targets = np.searchsorted(plain.classes_, validation.labels)
+    by_hand = type(by_series.calibration_).fit(plain.predict_proba(validation), targets)
+    for name, array in by_hand.arrays().items():
+        assert_allclose(by_series.calibration_.arrays()[name], array, atol=1e-12)
+
+
+def test_a_model_calibrated_by_series_comes_back_from_its_folder(by_series, series, tmp_path):
+    by_series.save_pretrained(tmp_path / "model")
+    again = RAxSSClassifier.from_pretrained(tmp_path / "model", device="cpu")
+    assert_array_equal(again.predict_proba(series), by_series.predict_proba(series))
+    assert_array_equal(again.predict_set(series), by_series.predict_set(series))
+    assert again.explain(series[0]).to_json() == by_series.explain(series[0]).to_json()
+    assert "of the score of a series" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_evidence_with_both_numbers_comes_back_from_its_files(by_series, series, tmp_path):
+    evidence = by_series.explain(series[0])
+    loaded = SeriesEvidence.load(evidence.save(tmp_path, figures=False))
+    assert_array_equal(loaded.probability, evidence.probability)
+    assert_array_equal(loaded.series_probability, evidence.series_probability)
+    assert loaded.interval.to_json() == evidence.interval.to_json()
+    assert (loaded.prediction_set, loaded.abstains) == (evidence.prediction_set, evidence.abstains)
+
+
+def test_evidence_from_before_there_was_doubt_can_be_read(plain, series, tmp_path):
+    folder = plain.explain(series[0]).save(tmp_path, figures=False)
+    head = json.loads((folder / "evidence.json").read_text())
+    for name in ("interval", "prediction_set", "abstains"):
+        head.pop(name, None)
+    (folder / "evidence.json").write_text(json.dumps(head))
+    loaded = SeriesEvidence.load(folder)
+    assert (loaded.interval, loaded.prediction_set, loaded.abstains) == (None, None, None)
+    assert_array_equal(loaded.probability, loaded.series_probability)
+
+
+def test_a_map_under_changed_weights_is_told(by_series, series):
+    model = copy.deepcopy(by_series).set_params(weighting="uniform")
+    evidence = model.explain(series[0])
+    assert any("fitted under other settings" in note for note in evidence.warnings)
+    assert evidence.prediction_set is None
+    assert not any("fitted under other settings" in note for note in by_series.explain(series[0]).warnings)
+
+
+def test_other_weights_from_one_pass_are_calibrated_by_series_too(by_series, series):
+    own, uniform = weighed(by_series, series[:4], ["support", "uniform"])
+    assert_allclose(own, by_series.predict_proba(series[:4]), atol=1e-12)
+    other = copy.deepcopy(by_series).set_params(weighting="uniform")
+    assert_allclose(uniform, other.predict_proba(series[:4]), atol=1e-12)
+
+
+def test_the_level_cannot_be_changed_after_fitting(by_series, series):
+    model = copy.deepcopy(by_series).set_params(calibration_level="window")
+    with pytest.raises(
+        ConfigError, match=r"calibration_level is 'window', but the map was fitted on .* 'series'"
+    ):
+        model.predict_proba(series)
+
+
+# Intervals --------------------------------------------------------------------------------------------------
+
+
+def slow_bootstrap(weights, posteriors, blocks):
+    """Draw blocks, take their windows, weigh them anew, one draw after the other."""
+    names = np.unique(blocks)
+    drawn = np.random.default_rng(SEED).integers(len(names), size=(N_DRAWS, len(names)))
+    scores = []
+    for draw in drawn:
+        rows = np.concatenate([np.flatnonzero(blocks == names[one]) for one in draw])
+        scores.append(weights[rows] @ posteriors[rows] / weights[rows].sum())
+    return np.quantile(scores, [0.025, 0.975], axis=0)
+
+
+def test_the_interval_is_that_of_drawing_blocks_one_by_one(rng):
+    starts = np.arange(0, 700, 7)
+    weights = rng.dirichlet(np.ones(100))
+    posteriors = rng.dirichlet(np.ones(3), size=100)
+    found = bootstrap_interval(weights, weights[:, None] * posteriors, starts, window_length=64)
+    low, high = slow_bootstrap(weights, posteriors, starts // 64)
+    assert_allclose([found.low, found.high], [low, high], atol=1e-12)
+    assert (found.method, found.level) == ("block bootstrap over windows", 0.95)
+
+
+def test_windows_without_weight_change_no_interval(rng):
+    starts = np.arange(0, 700, 7)
+    weights = rng.dirichlet(np.ones(100))
+    said = weights[:, None] * rng.dirichlet(np.ones(2), size=100)
+    found = bootstrap_interval(weights, said, starts, window_length=64)
+    more = bootstrap_interval(
+        np.append(weights, 0.0),
+        np.vstack([said, [0.0, 0.0]]),
+        np.append(starts, 9000),
+        window_length=64,
+    )
+    assert more.to_json() == found.to_json()
+
+
+def test_an_interval_covers_the_mean_of_the_process_about_as_often_as_it_says(rng):
+    hits, n_trials = 0, 300
+    for _ in range(n_trials):
+        levels = np.repeat(rng.uniform(size=40), 10)  # stretches of ten windows that say the same
+        said = np.stack([1 - levels, levels], axis=1) / 400
+        found = bootstrap_interval(np.full(400, 1 / 400), said, np.arange(400) * 10, window_length=100)
+        hits += found.low[1] <= 0.5 <= found.high[1]
+    assert 0.89 <= hits / n_trials <= 0.98
+
+
+def test_too_few_stretches_have_no_interval():
+    weights = np.full(40, 1 / 40)
+    said = np.full((40, 2), 0.5 / 40)
+    assert bootstrap_interval(weights, said, np.arange(40) * 10, window_length=100) is None
+    assert bootstrap_interval(weights, said, np.arange(40) * 10, window_length=80) is not None
+
+
+def test_a_day_of_windows_takes_no_more_than_a_second(rng):
+    import time
+
+    starts = np.arange(2_000_000) * 40
+    weights = np.full(len(starts), 1 / len(starts))
+    said = weights[:, None] * np.array([0.4, 0.6])
+    begin = time.perf_counter()
+    found = bootstrap_interval(weights, said, starts, window_length=1024)
+    assert time.perf_counter() - begin < 5  # a second on a quiet machine
+    assert_allclose([found.low, found.high], [[0.4, 0.6]] * 2)
+
+
+def test_evidence_of_a_plain_model_has_the_bootstrap_and_of_venn_abers_its_pair(plain, by_series, series):
+    longest = max(series, key=lambda one: one.n_samples)
+    evidence = plain.explain(longest)
+    assert evidence.interval.method == "block bootstrap over windows"
+    assert (evidence.interval.low <= evidence.probability).all()
+    assert (evidence.probability <= evidence.interval.high).all()
+    pair = by_series.explain(longest)
+    assert (pair.interval.method, pair.interval.level) == ("Venn-Abers", None)
+    low, high = by_series.calibration_.interval(pair.series_probability[None])
+    assert_array_equal([pair.interval.low, pair.interval.high], [low[0], high[0]])
+
+
+def test_the_interval_of_a_score_calibrated_otherwise_is_of_the_calibrated_score(series):
+    model = fitted_with(series, calibration="temperature", calibration_level="series")
+    longest = max(series, key=lambda one: one.n_samples)
+    evidence = model.explain(longest)
+    raw = copy.deepcopy(model).set_params(calibration="none").explain(longest)
+    for told, uncalibrated in (
+        (evidence.interval.low, raw.interval.low),
+        (evidence.interval.high, raw.interval.high),
+    ):
+        expected = model.calibration_([[1 - uncalibrated[1], uncalibrated[1]]])[0, 1]
+        assert told[1] == pytest.approx(expected, abs=1e-3)  # a monotonous map of quantiles, between draws
+
+
+# Prediction sets --------------------------------------------------------------------------------------------
+
+
+def test_thresholds_and_sets_are_those_of_mapie(rng):
+    classification = pytest.importorskip("mapie.classification")
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class Echo(ClassifierMixin, BaseEstimator):
+        def __init__(self):
+            self.classes_ = np.arange(3)
+
+        def fit(self, X, y):
+            return self
+
+        def predict_proba(self, X):
+            return np.asarray(X)
+
+        def predict(self, X):
+            return np.argmax(X, axis=1)
+
+        def __sklearn_is_fitted__(self):
+            return True
+
+    said, targets = overconfident(rng, 203, 3)
+    others, _ = overconfident(rng, 100, 3)
+    for alpha in (0.05, 0.1, 0.3):
+        theirs = classification.SplitConformalClassifier(
+            Echo(), confidence_level=1 - alpha, conformity_score="lac", prefit=True
+        ).conformalize(said, targets)
+        _, sets = theirs.predict_set(others)
+        ours = prediction_sets(others, conformal_threshold(nonconformity(said, targets), alpha))
+        assert_array_equal(ours, sets[:, :, 0])
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2])
+def test_sets_hold_the_truth_as_often_as_they_should_whatever_the_network(rng, alpha):
+    covered = []
+    for _ in range(400):
+        said, targets = overconfident(rng, 100, 3)
+        threshold = conformal_threshold(nonconformity(said[:60], targets[:60]), alpha)
+        sets = prediction_sets(said[60:], threshold)
+        covered.append(sets[np.arange(40), targets[60:]].mean())
+    assert 1 - alpha - 0.01 <= np.mean(covered) <= 1 - alpha + 1 / 61 + 0.01
+
+
+def test_too_few_series_rule_nothing_out():
+    scores = np.full(8, 0.2)
+    assert conformal_threshold(scores, 0.1) == np.inf
+    assert conformal_threshold(np.append(scores, 0.3), 0.1) == 0.3
+    assert [fewest_series(one) for one in (0.1, 0.05, 0.01, 0.5, 0.3)] == [9, 19, 99, 1, 3]
+    for alpha in (0.3, 0.1, 0.05, 0.01):
+        assert np.isfinite(conformal_threshold(np.zeros(fewest_series(alpha)), alpha))
+        assert conformal_threshold(np.zeros(fewest_series(alpha) - 1), alpha) == np.inf
+
+
+def test_a_model_answers_with_sets_and_evidence_says_when_to_abstain(plain, series):
+    sets = plain.predict_set(series)
+    scores = nonconformity(
+        plain.predict_proba(series[12:]), np.searchsorted(plain.classes_, series[12:].labels)
+    )
+    assert_allclose(plain.trial_.scores["uncalibrated"], scores, atol=1e-12)
+    assert_array_equal(sets, prediction_sets(plain.predict_proba(series), conformal_threshold(scores, 0.1)))
+    for place in (0, 13):
+        evidence = plain.explain(series[place])
+        assert evidence.prediction_set == tuple(plain.classes_[sets[place]])
+        assert evidence.abstains == (sets[place].sum() != 1)
+        assert evidence.settings["conformal_alpha"] == 0.1
+    assert plain.predict_set(series, alpha=0.5).sum() <= sets.sum()
+
+
+def test_a_level_that_the_validation_part_is_too_small_for_is_told(plain, series):
+    with pytest.warns(SignalWarning, match="24 validation series are too few .* in 99 of 100; 99 are needed"):
+        assert plain.predict_set(series[:3], alpha=0.01).all()
+    model = copy.deepcopy(plain).set_params(conformal_alpha=0.01)
+    assert (model.explain(series[0]).prediction_set, model.explain(series[0]).abstains) == (None, None)
+
+
+def test_without_a_validation_part_nothing_is_ruled_out(series):
+    model = RAxSSClassifier(**SETTINGS, validation_fraction=0).fit(series[:12])
+    assert model.trial_ is None
+    with pytest.warns(SignalWarning, match="no validation part"):
+        assert model.predict_set(series[:2]).all()
+    assert model.explain(series[0]).prediction_set is None
+
+
+def test_sets_can_be_left_out(plain, series):
+    model = copy.deepcopy(plain).set_params(conformal_alpha=0.0)
+    assert "prediction_set" not in model.explain(series[0]).to_json()
+    with pytest.raises(ConfigError, match=r"alpha is 0\.0"):
+        model.predict_set(series[:2])
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, "a tenth", np.nan])
+def test_an_alpha_that_is_no_share_is_refused_with_its_value(value):
+    with pytest.raises(ConfigError, match="conformal_alpha must be at least 0"):
+        RAxSSClassifier(conformal_alpha=value).fit(waves(np.random.default_rng(0)))
+
+
+# The trial --------------------------------------------------------------------------------------------------
+
+
+def test_no_series_is_judged_by_a_map_that_saw_its_group(rng):
+    targets = np.array([0, 1] * 10)
+    groups = np.repeat(np.arange(10), 2)
+
+    def fit_and_apply(others, held):
+        assert not set(groups[others]) & set(groups[held])
+        return np.full((len(held), 2), len(others))
+
+    told = cross_fitted(targets, groups, fit_and_apply, n_classes=2, seed=0)
+    assert (told == 16).all()
+
+
+def test_folds_keep_groups_whole_and_classes_apart(rng):
+    targets, groups = rng.integers(0, 3, size=60), rng.integers(0, 20, size=60)
+    folds = folds_of(targets, groups, seed=1)
+    assert all(len(set(folds[groups == one])) == 1 for one in groups)
+    assert set(folds) == set(range(5))
+    alone = folds_of(np.array([0, 0, 1, 1]), None, seed=0)
+    assert all(set(np.array([0, 0, 1, 1])[alone != fold]) == {0, 1} for fold in alone)
+
+
+def test_a_class_in_one_group_alone_leaves_no_honest_judgement(rng):
+    targets, groups = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 3, 3])
+    nothing = cross_fitted(targets, groups, lambda _, held: np.zeros((len(held), 2)), n_classes=2, seed=0)
+    assert nothing is None
+    trial = Trial.of(targets, {"uncalibrated": np.full((5, 2), 0.5)}, n_groups=4, settings="")
+    assert "a class is in one group alone" in trial.why_no_sets(0.2, calibrated=True)
+    assert trial.why_no_sets(0.2, calibrated=False) == ""
+
+
+@pytest.mark.parametrize("level", ["window", "series"])
+def test_the_trial_of_a_calibrated_model_is_cross_fitted_by_hand(series, plain, level):
+    model = fitted_with(series, calibration="temperature", calibration_level=level)
+    validation = series[12:]
+    targets = np.searchsorted(plain.classes_, validation.labels)
+    folds = folds_of(targets, np.unique(validation.groups, return_inverse=True)[1], seed=model.seed_)
+    said = np.empty((len(validation), 2))
+    for fold in np.unique(folds):
+        others, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        by_hand = copy.deepcopy(model)
+        if level == "series":
+            scores = plain.predict_proba(validation[others])
+            by_hand.calibration_ = TemperatureCalibration.fit(scores, targets[others])
+        else:
+            told = list(plain.window_probabilities(validation[others]))
+            of_windows = np.repeat(targets[others], [len(one) for one in told])
+            by_hand.calibration_ = TemperatureCalibration.fit(np.concatenate(told), of_windows)
+        said[held] = by_hand.predict_proba(validation[held])
+    assert_allclose(model.trial_.scores["calibrated"], nonconformity(said, targets), atol=1e-9)
+    assert_allclose(model.trial_.scores["uncalibrated"], plain.trial_.scores["uncalibrated"], atol=1e-12)
+
+
+def test_the_reliability_table_counts_what_a_loop_counts(rng):
+    said, targets = overconfident(rng, 300)
+    rows = reliability_table(targets, said)
+    assert sum(row["n"] for row in rows) == 300
+    for row in rows:
+        inside = (said[:, 1] > row["from"]) & (said[:, 1] <= row["to"])
+        assert row["n"] == inside.sum()
+        assert row["found"] == pytest.approx(targets[inside].mean())
+        assert row["low"] <= row["found"] <= row["high"]
+
+
+def test_figures_are_those_of_scikit_learn(rng):
+    from sklearn.metrics import brier_score_loss, log_loss
+
+    said, targets = overconfident(rng, 200)
+    figures = calibration_figures(targets, said)
+    assert figures["brier"] == pytest.approx(brier_score_loss(targets, said[:, 1]))
+    assert figures["log_loss"] == pytest.approx(log_loss(targets, np.clip(said, 1e-6, 1 - 1e-6)), rel=1e-6)
+    rows = reliability_table(targets, said)
+    assert figures["ece"] == pytest.approx(
+        sum(row["n"] * abs(row["said"] - row["found"]) for row in rows) / 200
+    )
+
+
+def changed_folder(model, folder, facts=None, arrays=None):
+    """A model folder with other facts or arrays, its hash put right."""
+    model.save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | (arrays or {}), folder / "model.safetensors", {"format": "raxss-model-1"})
+    told = json.loads((folder / "config.json").read_text())
+    told |= facts or {}
+    told["weights_sha256"] = sha256_of(folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(told))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("facts", "arrays"),
+    [
+        ({"trial": {"n_series": 24}}, {}),
+        ({"trial": []}, {}),
+        ({"calibration_level": "recording"}, {}),
+        ({}, {"trial/uncalibrated": np.full(24, np.nan)}),
+        ({}, {"trial/uncalibrated": np.linspace(0, 1, 23)}),
+        ({}, {"trial/other": np.linspace(0, 1, 24)}),
+    ],
+)
+def test_a_folder_whose_trial_does_not_fit_together_is_refused(plain, tmp_path, facts, arrays):
+    with pytest.raises(ModelError, match="'model' cannot be read"):
+        RAxSSClassifier.from_pretrained(changed_folder(plain, tmp_path / "model", facts, arrays))
+
+
+def test_a_folder_from_before_there_were_trials_works_as_before(plain, series, tmp_path):
+    folder = changed_folder(plain, tmp_path / "model")
+    told = json.loads((folder / "config.json").read_text())
+    for name in ("trial", "calibration_level"):
+        del told[name]
+    for name in ("calibration_level", "conformal_alpha"):
+        del told["settings"]["calibration"][name]
+    weights = {
+        name: one for name, one in load_file(folder / "model.safetensors").items() if "trial" not in name
+    }
+    save_file(weights, folder / "model.safetensors", {"format": "raxss-model-1"})
+    told["weights_sha256"] = sha256_of(folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(told))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        old = RAxSSClassifier.from_pretrained(folder, device="cpu")
+        assert_array_equal(old.predict_proba(series), plain.predict_proba(series))
+        evidence = old.explain(series[0])
+    assert (old.trial_, evidence.prediction_set) == (None, None)
+    assert evidence.warnings == plain.explain(series[0]).warnings
