@@ -1,0 +1,1 @@
+"""How far can the explanation of a fitted model be trusted?"""
