@@ -39,8 +39,8 @@ def randomised_retrieval(
     """For each series a row for each control: what moved, and how far.
 
     Rows: ``control``; ``moved``, the distance of the probability of the class that was predicted;
-    ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and ``top_overlap`` of contributions;
-    ``flipped``; ``probability``, of each class.
+    ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and
+    ``top_overlap`` of contributions; ``flipped``; ``probability``, of each class.
 
     Examples
     --------

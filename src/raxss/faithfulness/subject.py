@@ -11,8 +11,9 @@ others, such as attention pooling, are beside their estimators. Next: deletion.p
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -120,6 +121,10 @@ class Subject(Protocol):
     def retrieves(self) -> bool:
         """Whether weights come from neighbours."""
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides what it says: the same again is the same subject."""
+
     def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[Judgement]:
         """One after the other; ``with_lists``: with neighbours, where the model knows any."""
 
@@ -183,6 +188,27 @@ class WindowSubject:
         """Whether weights, or what windows say, come from neighbours."""
         return self.predictor.weighting != "uniform" or self.predictor.smoothing > 0
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Weights of the network, and the settings of the moment."""
+        one = self.predictor
+        fitted = (
+            one.feature_mean,
+            one.feature_scale,
+            *(getattr(one.scaling, name) for name in ("mean", "deviation")),
+        )
+        return {
+            "network": digest_of(self.network),
+            "fitted": [np.asarray(values, dtype=np.float64).tolist() for values in fitted],
+            "classes": [str(name) for name in self.classes],
+            "windows": [one.window_length, one.stride],
+            "retrieval": asdict(one.retrieval),
+            "aggregation": [one.weighting, one.temperature, one.smoothing],
+            "calibrated": None if one.calibration is None else one.calibration.method,
+            "heads": None if one.heads is None else digest_of(one.heads),
+            "seed": one.seed,
+        }
+
     def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[Judgement]:
         """One after the other."""
         for one in self.predictor.predictions(list(series), with_lists=with_lists):
@@ -237,6 +263,19 @@ class WindowSubject:
                 assert scores.features is not None, "they were asked for"
                 found["features"] = predictor.compared(scores.features)
             yield found
+
+
+def digest_of(network: nn.Module) -> str:
+    """Of all parameters and buffers.
+
+    >>> digest_of(nn.ReLU())
+    'e3b0c44298fc1c14'
+    """
+    digest = hashlib.sha256()
+    for name, values in network.state_dict().items():
+        digest.update(f"{name} {tuple(values.shape)}".encode())
+        digest.update(np.ascontiguousarray(values.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def judgement_of(prediction: Prediction) -> Judgement:
@@ -309,7 +348,8 @@ def attributed(
     change = found = 0.0
     step = max(SAMPLES_A_GRADIENT[device.type] // (length * scaled.n_variates), 1)
     for first in range(0, len(weights), step):
-        windows, start = (one[first : first + step].contiguous() for one in both)
+        rows = torch.from_numpy(judged.starts[first : first + step] // stride).to(device)  # some may be left out
+        windows, start = (one[rows] for one in both)
         share = weights[first : first + step]
 
         def some_value(x: Tensor, share: Tensor = share) -> Tensor:
