@@ -82,6 +82,9 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
             "moved",
         ):
             yield "network", f"step {row['step']}", name, row[name]
+            if name.endswith("correlation") and row[name] is not None:
+                # A score turned upside down still shows what it showed before.
+                yield "network", f"step {row['step']}", f"{name}, size", abs(row[name])
 
 
 def _right(parts: Parts, place: int, counts: Mapping[Any, int]) -> Any:

@@ -348,7 +348,9 @@ def attributed(
     change = found = 0.0
     step = max(SAMPLES_A_GRADIENT[device.type] // (length * scaled.n_variates), 1)
     for first in range(0, len(weights), step):
-        rows = torch.from_numpy(judged.starts[first : first + step] // stride).to(device)  # some may be left out
+        rows = torch.from_numpy(judged.starts[first : first + step] // stride).to(
+            device
+        )  # some may be left out
         windows, start = (one[rows] for one in both)
         share = weights[first : first + step]
 

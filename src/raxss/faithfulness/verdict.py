@@ -20,7 +20,7 @@ from raxss.faithfulness.replacing import STAND_INS
 Holds = Literal["yes", "no", "unclear"]
 LEAST_GAIN = 0.02  # of probability, mean over a curve: less could be seen by nobody
 LEAST_MOVE = 0.01  # of probability, when neighbours are swapped
-MOST_LEFT = 0.3  # rank correlation of evidence with that of a destroyed network
+MOST_LEFT = 0.5  # rank correlation, without its sign, of evidence with that of a destroyed network
 STABLE = 0.8  # rank correlation
 Frame = pd.DataFrame
 
@@ -202,29 +202,30 @@ def _about_retrieval() -> Iterator[Rule]:
 def _about_the_network(n_steps: int) -> Iterator[Rule]:
     last = f"step {n_steps}"
     yield Rule(
-        ("network", last, "rank_correlation"),
+        ("network", last, "rank_correlation, size"),
         "Evidence depends on what the network has learned.",
-        f"rank correlation of contributions with those of the wholly scrambled network below {MOST_LEFT}",
+        f"size of the rank correlation of contributions with those of the scrambled network below {MOST_LEFT}",
         MOST_LEFT,
         {
-            "yes": "When the network is destroyed, its evidence changes (rank correlation of contributions)",
+            "yes": "When the network is destroyed, its evidence changes (size of the rank correlation of "
+            "contributions)",
             "no": "When the network is destroyed, its evidence stays, so it shows the signal and not the model "
-            "(rank correlation of contributions)",
-            "unclear": "Whether evidence changes enough when the network is destroyed is not clear (rank "
-            "correlation of contributions)",
+            "(size of the rank correlation of contributions)",
+            "unclear": "Whether evidence changes enough when the network is destroyed is not clear (size of the "
+            "rank correlation of contributions)",
         },
         above=False,
     )
     yield Rule(
-        ("network", last, "weight_correlation"),
+        ("network", last, "weight_correlation, size"),
         "Weights depend on what the network has learned.",
-        f"rank correlation of weights with those of the wholly scrambled network below {MOST_LEFT}",
+        f"size of the rank correlation of weights with those of the scrambled network below {MOST_LEFT}",
         MOST_LEFT,
         {
-            "yes": "When the network is destroyed, weights change (rank correlation)",
+            "yes": "When the network is destroyed, weights change (size of the rank correlation)",
             "no": "When the network is destroyed, weights stay: they are about the signal, not about what was "
-            "learned (rank correlation)",
-            "unclear": "When the network is destroyed, weights change in part (rank correlation)",
+            "learned (size of the rank correlation)",
+            "unclear": "When the network is destroyed, weights change in part (size of the rank correlation)",
         },
         above=False,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from raxss.estimator import RAxSSClassifier
 from raxss.faithfulness import Parts, Plan, run_probes, truth_of
@@ -21,7 +22,7 @@ PLANTED, BLANK = CONTROLS = ("planted motifs", "random weights")
 N_TRAINING, N_HELD = 48, 16
 MOTIF = "motif"
 #: Windows of half a motif: evidence can be no sharper than they are.
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "window_length": 64,
     "stride": 16,
     "space": "features",

@@ -116,7 +116,7 @@ class MILSubject:
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``, some at a time."""
-        return in_portions(self.model.predict_proba, series, len(self.classes))
+        return in_portions(self.model._probabilities, series, len(self.classes))  # checked when first judged
 
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network."""
