@@ -36,6 +36,7 @@ CONTRIBUTION, WEIGHT, POSTERIOR, GRADIENT, OCCLUSION, RANDOM = ORDERS = (
 )
 DELETION, INSERTION = DIRECTIONS = ("deletion", "insertion")
 N_STEPS = 10  # of a curve
+LEAST_CHANGE = 0.02  # of the score: of less, no share can be told
 N_RANDOM = 3  # random orders, whose mean is what others are compared with
 
 
@@ -216,7 +217,8 @@ def values_of(
         missing[GRADIENT] = "no gradient of this network reaches the samples"
     else:
         on_samples[GRADIENT] = attribution.samples
-        found[stand_in] = attribution.found / attribution.change if attribution.change else np.nan
+        if abs(attribution.change) >= LEAST_CHANGE:
+            found[stand_in] = attribution.found / attribution.change
     return {name: over_stretches(one, stretches.edges) for name, one in on_samples.items()}
 
 

@@ -95,7 +95,7 @@ def linear_probe(told: Floats, wanted: Floats, groups: Sequence[Hashable], *, se
         ridge = RidgeCV(np.logspace(-1, 5, 13)).fit(
             scale.transform(told[kept]), (wanted[kept] - mean) / np.where(spread_ > 0, spread_, 1.0)
         )
-        predicted[held] = ridge.predict(scale.transform(told[held])) * spread_ + mean
+        predicted[held] = ridge.predict(scale.transform(told[held])).reshape(len(held), -1) * spread_ + mean
     total = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
     flat = total <= 1e-12 * len(wanted)
     return np.where(flat, np.nan, 1 - ((wanted - predicted) ** 2).sum(axis=0) / np.where(flat, 1.0, total))

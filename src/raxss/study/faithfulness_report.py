@@ -38,6 +38,7 @@ COLOURS = {
     "occlusion": "#8a5aa8",
     "random": "#7a7a7a",
 }
+FAR_FROM_COMPLETE = 0.25  # of the change that integrated gradients should add up to
 MARKS = {"yes": "✓", "no": "✗", "unclear": "?"}
 
 
@@ -196,8 +197,10 @@ def _model(
         "sentences": [f"{one.said}." for one in judged],
         "missing": [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()],
         "gradients": [
-            f"Integrated gradients add up to {_number(row, 2)} of the change in score (stand-in: {row['of']})."
+            f"Integrated gradients add up to {_number(row, 2)} of the change in score (stand-in: {row['of']})"
+            + (": layers without a slope decide, so their order means little." if off(row["mean"]) else ".")
             for row in found.to_dict("records")
+            if not np.isnan(row["mean"])
         ],
         "gains": _gains(summary),
         "check": _number(_cells(summary).get(("check", "windows dropped from the sum", "gain"))),
@@ -239,6 +242,15 @@ def _model(
         "held": _held(tables["features"]),
         "plots": {key: Markdown(place) for key, place in places.items()},
     }
+
+
+def off(share: float) -> bool:
+    """Whether attributions that should add up to 1 are far from it.
+
+    >>> off(0.95), off(0.2)
+    (False, True)
+    """
+    return abs(share - 1) > FAR_FROM_COMPLETE
 
 
 def _held(features: Frame) -> Markdown | None:
