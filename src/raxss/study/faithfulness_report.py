@@ -25,7 +25,7 @@ from raxss.faithfulness.measures import missing_orders
 from raxss.faithfulness.replacing import STAND_INS
 from raxss.faithfulness.verdict import Statement
 from raxss.storage import json_ready, write_bytes, write_json
-from raxss.study.markdown import Markdown, render, table
+from raxss.study.markdown import Markdown, plain, render, table
 from raxss.study.report import csv_text, png
 from raxss.study.views import slug
 
@@ -166,7 +166,7 @@ def _claims(judged: Mapping[str, Sequence[Statement]]) -> Markdown:
     claims = list(dict.fromkeys(one.claim for some in judged.values() for one in some))
     by_model = {name: {one.claim: one for one in some} for name, some in judged.items()}
     rows = [[claim, *(_marked(own.get(claim)) for own in by_model.values())] for claim in claims]
-    return table(["what", *by_model], rows)
+    return table(["what", *map(plain, by_model)], rows)
 
 
 def _marked(one: Statement | None) -> str:
