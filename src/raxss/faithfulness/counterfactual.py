@@ -83,7 +83,14 @@ def _with_neighbour(judged: Judgement, window: int) -> Series | None:
     return _with(judged, window, stand_in)
 
 
-def smallest_flip(subject: Subject, judged: Judgement, stand_in: str, *, seed: int = 0) -> dict[str, Any]:
+def smallest_flip(
+    subject: Subject,
+    judged: Judgement,
+    stand_in: str,
+    *,
+    seed: int = 0,
+    effects: dict[str, Floats] | None = None,
+) -> dict[str, Any]:
     """Stretches whose replacement changes the decision, as few as were found.
 
     First those that change the score most by themselves, one more at a time; of the first set that flips, each that
@@ -106,7 +113,7 @@ def smallest_flip(subject: Subject, judged: Judgement, stand_in: str, *, seed: i
     ['flips', 'seconds', 'share', 'stretches']
     """
     class_ = judged.predicted
-    stretches = Stretches.of(judged.series, judged.window_length, seed=seed)
+    stretches = Stretches.of(judged.series, judged.window_length, seed=seed, effects=effects)
     order = np.argsort(alone(subject, stretches, stand_in)[:, class_], kind="stable")
     place = np.empty(len(order), dtype=int)
     place[order] = np.arange(len(order))

@@ -50,18 +50,24 @@ class Stretches:
         ``(n_stretches + 1,)``.
     stand_ins
         By name, ``(n_variates, n_samples)``.
+    effects
+        What `alone` found, by stand-in; may be shared by probes that ask the same.
     """
 
     series: Series
     edges: NDArray[np.int64]
     stand_ins: dict[str, Floats]
+    effects: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, series: Series, window_length: int, *, seed: int) -> Stretches:
+    def of(
+        cls, series: Series, window_length: int, *, seed: int, effects: dict[str, Floats] | None = None
+    ) -> Stretches:
         """Cut as `stretch_length` says; stand-ins are drawn from the seed alone."""
         length = stretch_length(series.n_samples, window_length)
         made = {name: make(series.samples, seed) for name, make in STAND_INS.items()}
-        return cls(series=series, edges=stretch_edges(series.n_samples, length), stand_ins=made)
+        edges = stretch_edges(series.n_samples, length)
+        return cls(series=series, edges=edges, stand_ins=made, effects={} if effects is None else effects)
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -152,14 +158,21 @@ class Deleted:
 
 
 def delete_and_insert(
-    subject: Subject, judged: Judgement, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
+    subject: Subject,
+    judged: Judgement,
+    *,
+    seed: int = 0,
+    n_steps: int = N_STEPS,
+    n_random: int = N_RANDOM,
+    effects: dict[str, Floats] | None = None,
 ) -> Deleted:
     """All curves of one series: every stand-in, order and direction.
 
     Orders, all for the class that was predicted, the mean over a stretch first: ``contribution``, weight ×
     (posterior − series probability); ``weight`` alone; ``posterior`` alone; ``gradient``, integrated gradients from
     the stand-in; ``random``. ``occlusion`` is no evidence but a ceiling to compare with: what replacing each
-    stretch alone does to the score.
+    stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flip` of the same
+    subject, series and seed.
 
     Examples
     --------
@@ -173,7 +186,7 @@ def delete_and_insert(
     >>> len(deleted.curves)  # two stand-ins, six orders, two directions
     24
     """
-    stretches = Stretches.of(judged.series, judged.window_length, seed=seed)
+    stretches = Stretches.of(judged.series, judged.window_length, seed=seed, effects=effects)
     class_ = judged.predicted
     curves: list[Curve] = []
     missing: dict[str, str] = {}
@@ -223,9 +236,12 @@ def values_of(
 
 
 def alone(subject: Subject, stretches: Stretches, stand_in: str) -> Floats:
-    """Probabilities ``(n_stretches, C)`` when each stretch is replaced by itself."""
-    one_each = np.eye(len(stretches), dtype=bool)
-    return subject.probabilities(stretches.without(stand_in, chosen) for chosen in one_each)
+    """Probabilities ``(n_stretches, C)`` when each stretch is replaced by itself; asked once."""
+    if stand_in not in stretches.effects:
+        each = np.eye(len(stretches), dtype=bool)
+        copies = (stretches.without(stand_in, chosen) for chosen in each)
+        stretches.effects[stand_in] = subject.probabilities(copies)
+    return stretches.effects[stand_in]
 
 
 def _curves(

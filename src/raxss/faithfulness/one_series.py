@@ -115,15 +115,18 @@ def faithfulness_of(
     retrieval: list[dict[str, Any]] = []
     if isinstance(subject, WindowSubject) and subject.retrieves:
         retrieval = next(randomised_retrieval(subject, [series], seed=seed))
+    effects: dict[str, Any] = {}  # of single stretches, which two probes ask about
     network = [rows[0] for rows in randomised_network(subject, [judged], seed=seed)]
     return SeriesFaithfulness(
         name=series.name,
         predicted=subject.classes[judged.predicted],
         probability=float(judged.probability[judged.predicted]),
         seconds=series.seconds,
-        deletion=delete_and_insert(subject, judged, seed=seed, n_steps=n_steps, n_random=n_random),
+        deletion=delete_and_insert(
+            subject, judged, seed=seed, n_steps=n_steps, n_random=n_random, effects=effects
+        ),
         windows=pd.DataFrame(replaced_windows(subject, judged, seed=seed)),
-        flips={name: smallest_flip(subject, judged, name, seed=seed) for name in STAND_INS},
+        flips={name: smallest_flip(subject, judged, name, seed=seed, effects=effects) for name in STAND_INS},
         stability=pd.DataFrame(changed_a_little(subject, judged, seed=seed)),
         network=pd.DataFrame(network),
         retrieval=pd.DataFrame(retrieval),

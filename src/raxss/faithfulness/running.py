@@ -167,10 +167,11 @@ def run_probes(
         raise ConfigError("there is no series to ask about; give at least one.")
     asked = _Asked(subject, chosen, plan, dict(truth or {}), event_class, other)
     home = Path(out) / "parts" / asked.hash
+    label = f"{about['model']}: " if about and "model" in about else ""
     with progress_bar(unit="series", quiet=quiet) as bar:
         by_series = {}
         for probe in (one for one in OF_A_SERIES if one in plan.probes):
-            task = bar.add_task(probe, total=len(chosen))
+            task = bar.add_task(f"{label}{probe}", total=len(chosen))
             answers = []
             for place in range(len(chosen)):
                 name = f"{place:04d}-{safe_name(chosen[place].name)}.json"
@@ -179,7 +180,7 @@ def run_probes(
             by_series[probe] = answers
         of_all = {}
         for probe in (one for one in OF_ALL if one in plan.probes):
-            task = bar.add_task(probe, total=len(chosen))
+            task = bar.add_task(f"{label}{probe}", total=len(chosen))
             of_all[probe] = kept(home / f"{probe}.json", lambda p=probe: asked.all(p))  # type: ignore[misc]
             bar.update(task, completed=len(chosen))
         summary = kept(home / "series.json", asked.summary)
@@ -228,6 +229,7 @@ class _Asked:
         self.subject, self.series, self.plan = subject, series, plan
         self.truth, self.event_class, self.other = truth, event_class, other
         self._judged: dict[int, Judgement] = {}
+        self._effects: dict[int, dict[str, NDArray[np.float64]]] = {}
 
     @property
     def hash(self) -> str:
@@ -272,10 +274,16 @@ class _Asked:
     def one(self, probe: str, place: int) -> Any:
         """A probe of one series."""
         judged, seed = self.judged(place), self.seed_of(place)
+        effects = self._effects.setdefault(place, {})  # of single stretches, which two probes ask about
         if probe == DELETION:
             plan = self.plan
             found = delete_and_insert(
-                self.subject, judged, seed=seed, n_steps=plan.n_steps, n_random=plan.n_random
+                self.subject,
+                judged,
+                seed=seed,
+                n_steps=plan.n_steps,
+                n_random=plan.n_random,
+                effects=effects,
             )
             return {
                 "curves": found.rows(),
@@ -286,7 +294,10 @@ class _Asked:
         if probe == COUNTERFACTUAL:
             return {
                 "windows": replaced_windows(self.subject, judged, seed=seed),
-                "flips": {name: smallest_flip(self.subject, judged, name, seed=seed) for name in STAND_INS},
+                "flips": {
+                    name: smallest_flip(self.subject, judged, name, seed=seed, effects=effects)
+                    for name in STAND_INS
+                },
             }
         if probe == STABILITY:
             return changed_a_little(self.subject, judged, other=self.other, seed=seed)

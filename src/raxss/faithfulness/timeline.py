@@ -51,15 +51,15 @@ def stretch_edges(n_samples: int, length: int) -> NDArray[np.int64]:
 
 
 def stretch_length(n_samples: int, window_length: int) -> int:
-    """Samples of a stretch: an eighth of a window, where that makes 10 to 50 stretches of the series.
+    """Samples of a stretch: an eighth of a window, where that makes 10 to 40 stretches of the series.
 
     Finer than the windows, because they overlap; long enough that replacing one changes something, and few enough
     that each can be tried.
 
     >>> stretch_length(4096, 1024), stretch_length(600, 1024), stretch_length(100_000, 1024)
-    (128, 60, 2000)
+    (128, 60, 2500)
     """
-    return max(min(max(window_length // 8, -(-n_samples // 50)), n_samples // 10), 1)
+    return max(min(max(window_length // 8, -(-n_samples // 40)), n_samples // 10), 1)
 
 
 def over_stretches(values: Floats, edges: NDArray[np.int64]) -> Floats:

@@ -22,7 +22,6 @@ from raxss.estimator import RAxSSClassifier
 from raxss.faithfulness import Parts, Plan, Subject, run_probes
 from raxss.faithfulness.running import REVISION, kept
 from raxss.prediction import pick_device
-from raxss.progress import progress_bar
 from raxss.storage import canonical_hash, json_ready
 from raxss.study.baselines.mil import MILClassifier
 from raxss.study.cells import cell_of, fit_cell
@@ -108,11 +107,8 @@ def run_study(
             found = {}
             home = table.out / slug(view.name)
             own = [system for of, system in rows if of is view]
-            with progress_bar(unit="systems") as bar:
-                task = bar.add_task(view.name, total=len(own))
-                for system in own:
-                    found[system.name] = _probed(study, view, system, study.seeds[fold], home, plan, device)
-                    bar.update(task, advance=1)
+            for system in own:
+                found[system.name] = _probed(study, view, system, study.seeds[fold], home, plan, device)
             beside = run_controls(table.out / "controls", plan=plan, device=device) if controls else {}
             written = write_faithfulness(found, out=home, title=f"{view.name}, fold {fold}", controls=beside)
             pages.append(written[-1])
