@@ -12,7 +12,7 @@ from raxss.cli import app
 from raxss.datasets import load_synthetic
 from raxss.faithfulness import Plan, measures_of, run_probes, statements, summarised, verdict
 from raxss.study.faithfulness_control import BLANK, PLANTED, run_controls
-from raxss.study.faithfulness_report import tables_of, write_faithfulness
+from raxss.study.faithfulness_report import tables_of, write_faithfulness, write_index
 
 QUICK = Plan(n_series=6, n_steps=2, n_random=1)
 
@@ -131,3 +131,13 @@ def test_both_controls_get_the_verdict_that_is_known(tmp_path):
     assert told[PLANTED][1] >= 0.9
     assert told[BLANK][0] == "unfaithful"
     assert told[BLANK][1] < 0.45
+
+
+def test_an_index_has_the_verdicts_of_all_pages_below_it(found, tmp_path):
+    for name in ("one", "two"):
+        write_faithfulness({"sss": found}, out=tmp_path / name, title=name)
+    page = write_index(tmp_path).read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| [")]
+    assert [row.split("|")[1].strip() for row in rows] == ["[one](one/README.md)", "[two](two/README.md)"]
+    word = json.loads((tmp_path / "one" / "verdict.json").read_text())["verdicts"]["sss"]["verdict"]
+    assert f"| sss | {word} |" in rows[0]

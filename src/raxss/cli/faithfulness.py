@@ -127,7 +127,7 @@ def probe_model(
     second = None if other is None else opened_model(other, device, None, None).subject()
     found = run_probes(
         model.subject(),
-        model.known_series(series),
+        model.known_series(series, warn=True),
         out,
         plan=plan,
         truth=truth,

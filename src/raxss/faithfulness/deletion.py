@@ -218,13 +218,17 @@ def values_of(
 ) -> dict[str, Floats]:
     """Order -> a value for each stretch, the highest first; what does not exist goes into ``missing``."""
     class_ = judged.predicted
-    centred = judged.posteriors[:, class_] - judged.probability[class_]
-    told = {CONTRIBUTION: judged.contributions(class_), POSTERIOR: centred}
+    told = {CONTRIBUTION: judged.contributions(class_), POSTERIOR: judged.centred(class_)}
     if judged.weights_differ:
         told[WEIGHT] = judged.weights
     else:
         missing[WEIGHT] = "all windows weigh the same"
-    on_samples = {name: judged.over_time(one) for name, one in told.items()}
+    on_samples = {}
+    for name, one in told.items():
+        if np.ptp(one) == 0:
+            missing[name] = "there is one window, or all say the same"
+        else:
+            on_samples[name] = judged.over_time(one)
     attribution = subject.attribution(judged, class_, stand_in, seed=seed)
     if attribution is None:
         missing[GRADIENT] = "no gradient of this network reaches the samples"
@@ -254,7 +258,7 @@ def _curves(
 ) -> Iterator[Curve]:
     """Each order in both directions; every set of stretches is asked about once."""
     n, class_ = len(stretches), judged.predicted
-    sizes = np.unique(np.round(np.linspace(0, n, n_steps + 1)).astype(int))
+    sizes = np.round(np.linspace(0, n, n_steps + 1)).astype(int)
     asked: dict[bytes, NDArray[np.bool_]] = {}
     wanted = []
     for name, order in ranked:

@@ -60,7 +60,7 @@ def located(judged: Judgement, truth: NDArray[np.bool_], class_: int) -> Found |
     """
     if truth.all() or not truth.any():
         return None
-    told = judged.contributions(class_), judged.posteriors[:, class_] - judged.probability[class_]
+    told = judged.contributions(class_), judged.centred(class_)
     area, by_posterior = (float(average_precision_score(truth, judged.over_time(one))) for one in told)
     by_weight = None
     if judged.weights_differ:

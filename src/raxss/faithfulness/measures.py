@@ -123,7 +123,7 @@ def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
                 for direction, value in better.items():
                     yield "deletion", of, f"{direction} gain", value
                 yield "deletion", of, "gain", gains[order]
-        if WEIGHT in gains:  # equal weights have nothing to add
+        if {WEIGHT, CONTRIBUTION, POSTERIOR} <= gains.keys():  # equal weights have nothing to add
             yield "deletion", stand_in, "gain of weights", gains[CONTRIBUTION] - gains[POSTERIOR]
         if stand_in in found["gradient_found"]:
             yield "deletion", stand_in, "gradient found", found["gradient_found"][stand_in]

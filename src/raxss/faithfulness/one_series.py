@@ -75,7 +75,7 @@ class SeriesFaithfulness:
             f"SeriesFaithfulness({self.name!r})",
             f"  predicted {self.predicted!r} ({self.probability:.3f})",
         ]
-        for name in STAND_INS:
+        for name in STAND_INS if CONTRIBUTION in gains.index else ():
             lines.append(
                 f"  replaced by the {name}: contributions gain {gains.loc[CONTRIBUTION, name]:+.3f} over random "
                 f"orders (at most about {gains.loc[OCCLUSION, name]:+.3f})"

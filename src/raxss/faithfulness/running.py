@@ -32,7 +32,7 @@ from raxss.faithfulness.stability import changed_a_little
 from raxss.faithfulness.subject import Judgement, Subject, WindowSubject, scrambled
 from raxss.progress import progress_bar
 from raxss.recordings.series import Series
-from raxss.storage import canonical_hash, json_ready, write_json
+from raxss.storage import canonical_hash, json_ready, write_json, write_text
 
 REVISION = 1  # raised where the same settings came to mean other numbers
 DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
@@ -167,6 +167,7 @@ def run_probes(
         raise ConfigError("there is no series to ask about; give at least one.")
     asked = _Asked(subject, chosen, plan, dict(truth or {}), event_class, other)
     home = Path(out) / "parts" / asked.hash
+    write_text(Path(out) / "parts" / ".gitignore", "*\n")  # they can be made again
     label = f"{about['model']}: " if about and "model" in about else ""
     with progress_bar(unit="series", quiet=quiet) as bar:
         by_series = {}

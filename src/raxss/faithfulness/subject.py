@@ -75,6 +75,10 @@ class Judgement:
         """weight × (posterior - series probability): what the window adds beyond what all say; they sum to 0."""
         return self.weights * (self.posteriors[:, class_] - self.probability[class_])
 
+    def centred(self, class_: int) -> Floats:
+        """posterior - series probability; 0 for windows that do not count."""
+        return np.where(self.weights > 0, self.posteriors[:, class_] - self.probability[class_], 0.0)
+
     def over_time(self, values: Floats) -> Floats:
         """Values of windows ``(n_windows,)`` -> of samples ``(n_samples,)``."""
         return spread(values, self.starts, window_length=self.window_length, n_samples=self.series.n_samples)

@@ -5,6 +5,7 @@
     DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
     DIR/<dataset>/parts/      what each probe found, series by series
     DIR/<dataset>/models/     one file for each system that is done
+    DIR/README.md             the verdicts of all datasets, also of earlier runs
 
 After a kill the same command goes on: what is done is not fitted again, and what was begun goes on with the next
 series. Next: faithfulness_report.py writes the page.
@@ -22,7 +23,7 @@ from raxss.estimator import RAxSSClassifier
 from raxss.faithfulness import Parts, Plan, Subject, run_probes
 from raxss.faithfulness.running import REVISION, kept
 from raxss.prediction import pick_device
-from raxss.storage import canonical_hash, json_ready
+from raxss.storage import canonical_hash, json_ready, write_text
 from raxss.study.baselines.mil import MILClassifier
 from raxss.study.cells import cell_of, fit_cell
 from raxss.study.faithfulness_control import run_controls
@@ -91,7 +92,10 @@ def run_study(
     >>> [page.name for page in pages]
     ['README.md']
     """
-    from raxss.study.faithfulness_report import write_faithfulness  # matplotlib takes a while to import
+    from raxss.study.faithfulness_report import (  # matplotlib takes a while to import
+        write_faithfulness,
+        write_index,
+    )
 
     plan = plan or Plan()
     load_extensions(study.extensions)
@@ -112,6 +116,7 @@ def run_study(
             beside = run_controls(table.out / "controls", plan=plan, device=device) if controls else {}
             written = write_faithfulness(found, out=home, title=f"{view.name}, fold {fold}", controls=beside)
             pages.append(written[-1])
+        write_index(table.out)
     return pages
 
 
@@ -146,4 +151,5 @@ def _probed(
         parts = run_probes(subject_of(model), test, home, plan=plan, about=about)
         return asdict(parts)
 
+    write_text(home / "models" / ".gitignore", "*\n")  # like the parts that they hold
     return Parts(**kept(home / "models" / f"{slug(system.name)}-{digest}.json", compute))

@@ -8,6 +8,7 @@ Every sentence follows from numbers by the rules of raxss.faithfulness.verdict, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +40,13 @@ COLOURS = {
     "random": "#7a7a7a",
 }
 FAR_FROM_COMPLETE = 0.25  # of the change that integrated gradients should add up to
+#: Columns of the index, and how the claims that they show begin.
+SHOWN = {
+    "balanced accuracy": "The model decides",
+    "area gained (surrogate, mean)": "The score rests",
+    "evidence left without the network": "Evidence depends on what",
+    "moved by other neighbours (shuffled, other series, inverted)": "The score depends on who",
+}
 MARKS = {"yes": "✓", "no": "✗", "unclear": "?"}
 
 
@@ -96,6 +104,26 @@ def write_faithfulness(
     write_json(out / "verdict.json", {"verdicts": told, "about": json_ready(about)})
     write_bytes(out / "README.md", page.encode())
     return [out / name for name in (*contents, *files, "verdict.json", "README.md")]
+
+
+def write_index(folder: Path | str) -> Path:
+    """One table of the verdicts of all pages below a folder, with the numbers that they rest on."""
+    rows = []
+    for place in sorted(Path(folder).glob("*/verdict.json")):
+        claims = pd.read_csv(place.with_name("statements.csv"))
+        for name, one in json.loads(place.read_text("utf-8"))["verdicts"].items():
+            own = claims[claims["model"].astype(str) == str(name)]
+            link = Markdown(f"[{plain(place.parent.name)}]({place.parent.name}/README.md)")
+            rows.append([link, name, one["verdict"], *(_of_claim(own, start) for start in SHOWN.values())])
+    page = render("faithfulness_index.md.j2", verdicts=table(["dataset", "system", "verdict", *SHOWN], rows))
+    write_bytes(Path(folder) / "README.md", page.encode())
+    return Path(folder) / "README.md"
+
+
+def _of_claim(claims: Frame, start: str) -> str:
+    """The numbers of the claims that begin like this, one after the other."""
+    own = claims[claims["claim"].str.startswith(start)]
+    return ", ".join(f"{MARKS[row['holds']]} {row['mean']:.3f}" for row in own.to_dict("records")) or "–"
 
 
 # Tables -------------------------------------------------------------------------------------------------------
