@@ -121,7 +121,7 @@ def test_a_study_has_its_own_data_and_a_model_no_systems(tmp_path):
 
 @pytest.mark.slow
 def test_both_controls_get_the_verdict_that_is_known(tmp_path):
-    found = run_controls(tmp_path, plan=Plan(n_steps=5, n_random=2), device="cpu", quiet=True)
+    found = run_controls(tmp_path, device="cpu", quiet=True)
     told = {}
     for name, parts in found.items():
         summary = summarised(measures_of(parts))

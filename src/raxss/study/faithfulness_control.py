@@ -20,6 +20,7 @@ from raxss.recordings.synthetic import MotifCollection, make_motif_series
 
 PLANTED, BLANK = CONTROLS = ("planted motifs", "random weights")
 N_TRAINING, N_HELD = 48, 16
+N_STEPS, N_RANDOM = 5, 2  # of their deletion curves
 MOTIF = "motif"
 #: Windows of half a motif: evidence can be no sharper than they are.
 SETTINGS: dict[str, Any] = {
@@ -59,9 +60,9 @@ def run_controls(
     Parameters
     ----------
     plan
-        Seed, probes and steps; the series are the 16 that are held out.
+        Seed and probes; the series are the 16 that are held out, and curves have few steps: what is known is coarse.
     """
-    plan = replace(plan or Plan(), n_series=None)
+    plan = replace(plan or Plan(), n_series=None, n_steps=N_STEPS, n_random=N_RANDOM)
     planted = planted_series(seed=plan.seed)
     held = planted.series[N_TRAINING:]
     starts = planted.motif_starts[N_TRAINING:]
