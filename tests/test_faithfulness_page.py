@@ -10,9 +10,12 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier, SeriesCollection
 from raxss.cli import app
 from raxss.datasets import load_synthetic
+from raxss.errors import ConfigError
 from raxss.faithfulness import Plan, measures_of, run_probes, statements, summarised, verdict
+from raxss.study.faithfulness import run_study
 from raxss.study.faithfulness_control import BLANK, PLANTED, run_controls
 from raxss.study.faithfulness_report import tables_of, write_faithfulness, write_index
+from raxss.study.study import Study
 
 QUICK = Plan(n_series=6, n_steps=2, n_random=1)
 
@@ -117,6 +120,15 @@ def test_a_study_has_its_own_data_and_a_model_no_systems(tmp_path):
     assert wrong.exit_code == 2
     wrong = CliRunner().invoke(app, ["faithfulness", str(tmp_path), "sample", "--systems", "sss"])
     assert wrong.exit_code == 2
+
+
+def test_the_folder_of_a_table_is_left_alone(tmp_path):
+    study = Study.from_toml('systems = ["sss"]\n[dataset]\ndata = "synthetic"')
+    (tmp_path / "results.csv").write_text("")
+    with pytest.raises(ConfigError, match=rf"{tmp_path.name!r} has the table of a study"):
+        run_study(study, tmp_path)
+    with pytest.raises(ConfigError, match=r"'rocket' is not among those .*: sss"):
+        run_study(study, tmp_path / "new", systems=["rocket"])
 
 
 @pytest.mark.slow

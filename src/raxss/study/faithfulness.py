@@ -2,7 +2,7 @@
 
     Study, systems, fold -> each fitted as its cell is -> probes on its test series -> DIR/<dataset>/README.md
 
-    DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
+    DIR/data/, DIR/splits/    as `raxss table` makes them; its own folder is refused, because its page would be lost
     DIR/<dataset>/parts/      what each probe found, series by series
     DIR/<dataset>/models/     one file for each system that is done
     DIR/README.md             the verdicts of all datasets, also of earlier runs
@@ -103,6 +103,10 @@ def run_study(
     if not 0 <= fold < len(study.seeds):
         raise ConfigError(
             f"fold is {fold}; the study has the seeds {list(study.seeds)}: 0 to {len(study.seeds) - 1}."
+        )
+    if (Path(out) / "results.csv").exists():
+        raise ConfigError(
+            f"{Path(out).name!r} has the table of a study, whose README.md would be replaced. Choose another folder."
         )
     pages = []
     with opened(replace(study, systems=tuple(names)), out, Work(device=device), root) as table:

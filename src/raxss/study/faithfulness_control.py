@@ -60,7 +60,7 @@ def run_controls(
     Parameters
     ----------
     plan
-        Seed and probes; the series are the 16 that are held out, and curves have few steps: what is known is coarse.
+        Seed and probes; series are the 16 that are held out, and curves have few steps: what is known is coarse.
     """
     plan = replace(plan or Plan(), n_series=None, n_steps=N_STEPS, n_random=N_RANDOM)
     planted = planted_series(seed=plan.seed)
