@@ -106,7 +106,7 @@ def run_study(
         )
     if (Path(out) / "results.csv").exists():
         raise ConfigError(
-            f"{Path(out).name!r} has the table of a study, whose README.md would be replaced. Choose another folder."
+            f"{Path(out).name!r} has the table of a study, whose page would be replaced. Choose another folder."
         )
     pages = []
     with opened(replace(study, systems=tuple(names)), out, Work(device=device), root) as table:
