@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -73,6 +73,9 @@ from raxss.recordings.series import Series, SeriesCollection
 from raxss.training import Callback, train
 from raxss.trial import Trial
 from raxss.windows import window_starts
+
+if TYPE_CHECKING:
+    from raxss.faithfulness import SeriesFaithfulness, WindowSubject
 
 logger = logging.getLogger("raxss")
 
@@ -577,6 +580,35 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         several = isinstance(X, list | tuple | SeriesCollection)
         series = X if several else [X if isinstance(X, Series) else Series(X)]
         return report_of(self.explain_each(series), name=name, model=describe_model(self), positive=positive)
+
+    def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
+        """Ask whether the score of one series rests on what its evidence shows.
+
+        Stretches of the signal are replaced in the order of the evidence, windows exchanged, neighbours and layers
+        randomised, and everything is computed anew. Some hundred predictions; `raxss faithfulness` does it for many
+        series and ends with a verdict.
+
+        Parameters
+        ----------
+        X
+            One `Series` or array ``(n_samples,)`` or ``(n_variates, n_samples)``.
+        seed
+            Of surrogates, random orders and scrambled layers.
+
+        Returns
+        -------
+        `raxss.faithfulness.SeriesFaithfulness`
+        """
+        from raxss.faithfulness import faithfulness_of  # with its statistics it takes a while to import
+
+        (series,) = self.known_series([X if isinstance(X, Series) else Series(X)])
+        return faithfulness_of(self.subject(), series, seed=seed)
+
+    def subject(self) -> WindowSubject:
+        """The fitted model as the probes of `raxss.faithfulness` see it."""
+        from raxss.faithfulness import WindowSubject
+
+        return WindowSubject(self.predictor(), tuple(self.classes_.tolist()))
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series like those that were learned from, whatever form they were given in; others are refused."""

@@ -19,6 +19,7 @@ from raxss.cli import (
     datasets,
     demo,
     explain,
+    faithfulness,
     fit,
     predict,
     prepare,
@@ -47,6 +48,7 @@ app.command("fit")(fit.fit)
 app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("verify")(verify.verify)
+app.command("faithfulness")(faithfulness.faithfulness)
 app.command("table")(table.table)
 app.command("rerun")(rerun.rerun)
 app.command("results")(results.results)

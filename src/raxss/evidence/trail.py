@@ -208,6 +208,31 @@ class SeriesEvidence:
 
         return mne_annotations(self, n_windows=n_windows, class_=class_, raw=raw)
 
+    def faithfulness(self, model: Any, *, seed: int = 0) -> Any:
+        """Ask the model that made this whether its score rests on what is shown here.
+
+        Parameters
+        ----------
+        model
+            The fitted `raxss.RAxSSClassifier`, with the settings that it explained with.
+
+        Returns
+        -------
+        `raxss.faithfulness.SeriesFaithfulness`; see `raxss.RAxSSClassifier.faithfulness`.
+        """
+        if self.series is None:
+            raise DataError(
+                f"the evidence of series {self.name!r} was loaded without its samples, which must be changed to "
+                "ask this. Give them: SeriesEvidence.load(folder, series=series)."
+            )
+        made_by, asked = self.settings.get("config_hash"), model.current_config.hash
+        if made_by not in (None, asked):
+            raise ConfigError(
+                f"the evidence of series {self.name!r} was made with the settings {made_by}, but the model has "
+                f"{asked} now. Explain again, or set the model's parameters back."
+            )
+        return model.faithfulness(self.series, seed=seed)
+
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
         """The columns of `neighbors`, some windows at a time; ``top`` as in `to_json`."""
         if isinstance(self.lists, pd.DataFrame):

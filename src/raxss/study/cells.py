@@ -272,6 +272,17 @@ def run_cell(cell: Cell) -> CellResult | Probed:
     return result
 
 
+def fit_cell(cell: Cell) -> tuple[Any, SeriesCollection]:
+    """The model of a cell, fitted as `run_cell` fits it, and its test series, in groups that a bootstrap draws."""
+    with threads_limited(cell.n_threads), _seeded(cell.seed), reproducible(torch.device(cell.device)):
+        _load_extensions(cell)
+        collection = read_prepared(cell.view.folder)
+        model, _ = _fitted(cell, collection)
+    groups = bootstrap_groups(collection, cell.split)
+    test = [replace(one, group=group) for one, group in zip(collection[cell.split.test], groups, strict=True)]
+    return model, SeriesCollection(test)
+
+
 def _load_extensions(cell: Cell) -> None:
     """Run the extensions that the cell's hash stands for, and no others."""
     for file, digest in cell.extensions:

@@ -45,6 +45,8 @@ TEXTS = frozenset(
         "device",
         "versions",
         "figure",
+        "verdict",
+        "why",
     }
 )
 

@@ -1,0 +1,193 @@
+"""``raxss faithfulness MODEL DATA... --out DIR``, or ``raxss faithfulness STUDY.toml --out DIR``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raxss.cli.fit import Root
+from raxss.cli.predict import Device, SplitFile, series_for
+
+if TYPE_CHECKING:
+    from raxss.estimator import RAxSSClassifier
+    from raxss.faithfulness import Plan
+    from raxss.recordings.series import SeriesCollection
+
+What = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Model folder, or a study (.toml) whose systems are fitted first; none: controls alone."
+    ),
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="With a model: a named dataset, or recordings, manifests, BIDS roots or prepared folders. Series that "
+        "the model has learned from are left out."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder for page, plots, tables and parts.")]
+NSeries = Annotated[
+    int, typer.Option(min=0, help="At most so many series, drawn at random, classes in turn; 0: all.")
+]
+Seed = Annotated[int, typer.Option(help="Draws series, surrogates, random orders and scrambled layers.")]
+Probes = Annotated[
+    str | None,
+    typer.Option(help="Some of deletion,counterfactual,stability,localisation,retrieval,network,features."),
+]
+Marks = Annotated[
+    Path | None,
+    typer.Option(help="Table of marked events (.tsv: onset, duration, channel): does evidence lie there?"),
+]
+EventClass = Annotated[
+    str | None, typer.Option(help="Class that the marks are evidence for; else the predicted one.")
+]
+Other = Annotated[
+    Path | None, typer.Option("--other", help="The same model trained with another seed, for stability.")
+]
+Control = Annotated[
+    bool, typer.Option("--control/--no-control", help="Also probe planted motifs and random weights.")
+]
+Systems = Annotated[str | None, typer.Option(help="With a study: some of its systems.")]
+Fold = Annotated[int, typer.Option(min=0, help="With a study: which of its seeds, from 0.")]
+
+
+def faithfulness(
+    what: What = None,
+    data: Data = None,
+    out: Out = Path("faithfulness"),
+    n_series: NSeries = 40,
+    seed: Seed = 69421,
+    probes: Probes = None,
+    marks: Marks = None,
+    event_class: EventClass = None,
+    other: Other = None,
+    split: SplitFile = None,
+    systems: Systems = None,
+    fold: Fold = 0,
+    control: Control = True,
+    device: Device = "auto",
+    root: Root = None,
+) -> None:
+    """Ask whether scores rest on what explanations show: signals changed, neighbours swapped, networks destroyed.
+
+    The page, DIR/README.md, ends in a verdict by stated rules. After a kill the same command goes on.
+    """
+    from raxss.cli.table import names_from
+    from raxss.faithfulness import PROBES, Plan
+
+    plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
+    if what is None:
+        tell_controls(out, plan, device)
+    elif what.suffix.lower() == ".toml":
+        from raxss.study.faithfulness import run_study
+        from raxss.study.study import Study
+
+        if data or marks or other or split:
+            raise typer.BadParameter("a study has its own data; --marks, --other and --split go with a model")
+        pages = run_study(
+            Study.read(what), out, systems=names_from(systems), fold=fold, plan=plan, controls=control, root=root,
+            device=device,
+        )  # fmt: skip
+        for page in pages:
+            tell(page)
+    else:
+        if systems or fold:
+            raise typer.BadParameter("--systems and --fold go with a study")
+        if not data:
+            raise typer.BadParameter("say which recordings the model is asked about")
+        probe_model(what, data, out, plan, marks, event_class, other, split, control, device, root)
+
+
+def probe_model(
+    folder: Path,
+    data: list[str],
+    out: Path,
+    plan: Plan,
+    marks: Path | None,
+    event_class: str | None,
+    other: Path | None,
+    split: Path | None,
+    control: bool,
+    device: str,
+    root: Path | None,
+) -> None:
+    """Probe one model on recordings."""
+    from raxss.cli.predict import opened_model
+    from raxss.faithfulness import read_marks, run_probes
+    from raxss.study.faithfulness_control import run_controls
+    from raxss.study.faithfulness_report import write_faithfulness
+
+    model = opened_model(folder, device, None, None)
+    model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
+    series = unseen(model, asked_about(model, data, split, root))
+    truth = None if marks is None else read_marks(marks, list(series))
+    second = None if other is None else opened_model(other, device, None, None).subject()
+    found = run_probes(
+        model.subject(),
+        model.known_series(series, warn=True),
+        out,
+        plan=plan,
+        truth=truth,
+        event_class=event_class,
+        other=second,
+        about={"model": folder.name, "settings": model.current_config.hash},
+    )
+    beside = run_controls(out / "controls", plan=plan, device=device) if control else {}
+    tell(write_faithfulness({folder.name: found}, out=out, title=folder.name, controls=beside)[-1])
+
+
+def asked_about(
+    model: RAxSSClassifier, data: list[str], split: Path | None, root: Path | None
+) -> SeriesCollection:
+    """A named dataset, prepared as the training data were; or files."""
+    from raxss.datasets import DATASETS, load_dataset
+    from raxss.preparation import Preparation
+    from raxss.recordings.series import SeriesCollection
+
+    if len(data) == 1 and data[0] in DATASETS and not Path(data[0]).exists():
+        prepare = Preparation.parse(model.preparation_).apply
+        return SeriesCollection(
+            prepare(one)
+            for one in load_dataset(data[0], root=root)
+            if one.label is None or one.label in set(model.classes_.tolist())
+        )
+    return series_for(model, [Path(one) for one in data], split)
+
+
+def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection:
+    """Those that the model has not learned from: of the others its evidence may be memory."""
+    from raxss.errors import DataError
+    from raxss.recordings.series import SeriesCollection
+
+    learned = set(model.training_data_.get("series", ()))
+    new = SeriesCollection(one for one in series if one.digest not in learned)
+    if not len(new):
+        raise DataError(
+            f"the model has learned from all {len(series)} series; its evidence for them may be memory. Give "
+            "series that were held out, such as the test part of a split."
+        )
+    if len(new) < len(series):
+        print(f"{len(series) - len(new)} series that the model has learned from are left out.")
+    return new
+
+
+def tell_controls(out: Path, plan: Plan, device: str) -> None:
+    """The controls alone."""
+    from raxss.study.faithfulness_control import run_controls
+    from raxss.study.faithfulness_report import write_faithfulness
+
+    found = run_controls(out / "controls", plan=plan, device=device)
+    tell(write_faithfulness(found, out=out, title="Controls")[-1])
+
+
+def tell(page: Path) -> None:
+    """The verdicts, and where to read on."""
+    import json
+
+    found = json.loads((page.parent / "verdict.json").read_text("utf-8"))["verdicts"]
+    for name, one in found.items():
+        print(f"{name}: {one['verdict']} ({one['why']})")
+    print(f"The page is {page}")

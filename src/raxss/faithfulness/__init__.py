@@ -1,0 +1,53 @@
+"""How far can the explanation of a fitted model be trusted?
+
+    Subject (a model as probes see it), series -> probes -> measures with intervals -> a verdict in words
+
+Evidence adds up to the score by construction, which says nothing about whether the score rests on what it shows.
+So signals are changed, neighbours swapped and networks destroyed, and every probe has a control whose answer is
+known. Reading order: timeline.py, replacing.py, gradients.py, subject.py; one file a probe; running.py.
+"""
+
+from raxss.faithfulness.counterfactual import replaced_windows, smallest_flip
+from raxss.faithfulness.deletion import Deleted, delete_and_insert
+from raxss.faithfulness.features_held import held_features, linear_probe, properties
+from raxss.faithfulness.localisation import Found, located, read_marks, truth_of
+from raxss.faithfulness.measures import mean_curves, measures_of, summarised
+from raxss.faithfulness.network_control import randomised_network
+from raxss.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
+from raxss.faithfulness.retrieval_control import randomised_retrieval
+from raxss.faithfulness.running import PROBES, Parts, Plan, run_probes
+from raxss.faithfulness.stability import changed_a_little
+from raxss.faithfulness.subject import Judgement, Subject, WindowSubject
+from raxss.faithfulness.verdict import Statement, statements, verdict
+
+__all__ = [
+    "Subject",
+    "WindowSubject",
+    "Judgement",
+    "delete_and_insert",
+    "Deleted",
+    "located",
+    "Found",
+    "truth_of",
+    "read_marks",
+    "randomised_retrieval",
+    "randomised_network",
+    "replaced_windows",
+    "smallest_flip",
+    "changed_a_little",
+    "held_features",
+    "linear_probe",
+    "properties",
+    "faithfulness_of",
+    "SeriesFaithfulness",
+    "run_probes",
+    "Plan",
+    "Parts",
+    "PROBES",
+    "measures_of",
+    "summarised",
+    "mean_curves",
+    "statements",
+    "Statement",
+    "verdict",
+]

@@ -1,0 +1,67 @@
+"""To which samples does a network's answer react, all the way from a stand-in to the signal?
+
+    windows, baseline (n, n_variates, length), a function's gradient -> attributions (n, n_variates, length)
+
+Integrated gradients (Sundararajan et al., 2017), by the middle of equal steps along the straight line; captum's
+"riemann_middle" gives the same. The path starts at the same stand-in that deletion uses: from zeros it would be
+silent in networks that normalise each window, because those do not see its scale.
+Next: subject.py knows what the function is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+N_STEPS = 16
+
+
+def integrated_gradients(
+    gradient: Callable[[Tensor], Tensor], windows: Tensor, baseline: Tensor, *, n_steps: int = N_STEPS
+) -> Tensor:
+    """(x - x') · mean over the path of the gradient; the sum is f(x) - f(x') up to the steps' error.
+
+    Parameters
+    ----------
+    gradient
+        Windows -> gradient of f there, of the same shape.
+
+    Examples
+    --------
+    >>> windows, baseline = torch.tensor([[[1.0, 2.0]]]), torch.zeros(1, 1, 2)
+    >>> integrated_gradients(lambda x: 2 * x, windows, baseline)  # f is the sum of squares
+    tensor([[[1., 4.]]])
+    """
+    way = windows - baseline
+    total = torch.zeros_like(windows)
+    for step in range(n_steps):
+        total += gradient(baseline + (step + 0.5) / n_steps * way)
+    return way * total / n_steps
+
+
+def gradient_of(value: Callable[[Tensor], Tensor], windows: Tensor, network: nn.Module) -> Tensor | None:
+    """Gradient of a sum over windows, ``(n, n_variates, length)``; None where no gradient reaches the samples.
+
+    Examples
+    --------
+    >>> network = nn.Flatten()
+    >>> gradient_of(lambda x: network(x).square().sum(), torch.ones(1, 1, 2), network)
+    tensor([[[2., 2.]]])
+    >>> gradient_of(lambda x: (x > 0).sum(), torch.ones(1, 1, 2), network) is None
+    True
+    """
+    # cuDNN computes no gradients of recurrent layers outside of training.
+    recurrent = any(isinstance(one, nn.RNNBase) for one in network.modules())
+    enabled = torch.backends.cudnn.enabled and not recurrent
+    with (
+        torch.enable_grad(),
+        torch.backends.cudnn.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False),
+    ):
+        leaf = windows.detach().clone().requires_grad_(True)
+        told = value(leaf)
+        if not told.requires_grad:
+            return None
+        (found,) = torch.autograd.grad(told, leaf, allow_unused=True)
+    return found

@@ -1,0 +1,529 @@
+"""Probes of faithfulness against answers that are known: planted motifs, networks written by hand, plain loops."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.errors import ConfigError, DataError
+from raxss.faithfulness import (
+    Plan,
+    changed_a_little,
+    delete_and_insert,
+    faithfulness_of,
+    held_features,
+    linear_probe,
+    located,
+    measures_of,
+    randomised_network,
+    randomised_retrieval,
+    read_marks,
+    replaced_windows,
+    run_probes,
+    smallest_flip,
+    statements,
+    summarised,
+    truth_of,
+    verdict,
+)
+from raxss.faithfulness.deletion import Stretches, alone
+from raxss.faithfulness.gradients import gradient_of, integrated_gradients
+from raxss.faithfulness.intervals import mean_interval
+from raxss.faithfulness.network_control import layers_from_the_top
+from raxss.faithfulness.replacing import mean_of, replaced, surrogate
+from raxss.faithfulness.retrieval_control import compared_by
+from raxss.faithfulness.subject import digest_of, scrambled
+from raxss.faithfulness.timeline import over_stretches, spread
+from raxss.study.baselines.mil import MILClassifier
+from raxss.study.faithfulness_control import N_TRAINING, control_model, planted_series
+from raxss.study.mil_subject import MILSubject
+
+BURST = slice(300, 400)
+
+
+class Loudness(nn.Module):
+    """A network whose answer can be worked out by hand: the louder a window, the likelier the second class."""
+
+    def __init__(self, n_variates, window_length, n_outputs):
+        super().__init__()
+        self.head = nn.Linear(2, n_outputs)
+
+    def features(self, windows):
+        return torch.stack(
+            [windows.square().mean(dim=(1, 2)), windows.diff(dim=-1).square().mean(dim=(1, 2))], dim=1
+        )
+
+    def forward(self, windows):
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features):
+        return self.head(features)
+
+
+def bursts(rng, n_series=8):
+    """Quiet noise; every other series has a burst at `BURST`."""
+    made = []
+    for k in range(n_series):
+        samples = 0.3 * rng.normal(size=800 + 10 * k)
+        if k % 2:
+            samples[BURST] *= 8
+        made.append(Series(samples, rate=100.0, label=("quiet", "loud")[k % 2], group=f"g{k}", name=f"s{k}"))
+    return SeriesCollection(made)
+
+
+@pytest.fixture
+def loud(rng):
+    """A model that hears bursts, with a head set by hand, and its series."""
+    series = bursts(rng)
+    model = RAxSSClassifier(
+        Loudness, window_length=40, stride=10, scaling="none", weighting="support", space="signal", max_epochs=1,
+        validation_fraction=0, random_state=0, device="cpu",
+    ).fit(series)  # fmt: skip
+    assert list(model.classes_) == ["loud", "quiet"]
+    with torch.no_grad():
+        model.backbone_.head.weight.copy_(torch.tensor([[-4.0, 0.0]]))
+        model.backbone_.head.bias.fill_(1.0)
+    return model, series
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Motifs at known places, and two networks: one that learned them, one as it was drawn."""
+    made = planted_series()
+    return made, {one: control_model(made, trained=one, device="cpu").subject() for one in (True, False)}
+
+
+# Signals ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sample_has_the_mean_of_the_windows_that_cover_it(rng):
+    starts, values = np.arange(0, 90, 7), rng.normal(size=13)
+    found = spread(values, starts, window_length=15, n_samples=110)
+    for t in range(110):
+        over = [value for start, value in zip(starts, values, strict=True) if start <= t < start + 15]
+        assert found[t] == pytest.approx(np.mean(over) if over else 0.0)
+
+
+def test_a_surrogate_keeps_spectra_and_how_variates_go_together(rng):
+    samples = rng.normal(size=(3, 401)).cumsum(axis=1)
+    samples[1] += samples[0]
+    other = surrogate(samples, seed=7)
+    before, after = np.fft.rfft(samples), np.fft.rfft(other)
+    np.testing.assert_allclose(after[0] * after[1].conj(), before[0] * before[1].conj(), rtol=1e-6, atol=1e-6)
+    assert abs(np.corrcoef(samples[2], other[2])[0, 1]) < 0.9
+    np.testing.assert_array_equal(other, surrogate(samples, seed=7))
+
+
+def test_gaps_stay_gaps_where_something_else_is_replaced():
+    samples = np.arange(10.0)
+    samples[4] = np.nan
+    series = Series(samples, gaps_marked=True)
+    changed = replaced(series, mean_of(series.samples), np.arange(10) >= 3).samples[0]
+    assert np.isnan(changed[4])
+    np.testing.assert_allclose(changed[[0, 2, 3, 9]], [0, 2, np.nanmean(samples), np.nanmean(samples)])
+
+
+# Gradients ----------------------------------------------------------------------------------------------------
+
+
+def test_integrated_gradients_are_those_of_captum(rng):
+    captum = pytest.importorskip("captum.attr")
+    from raxss.backbones import build_backbone
+
+    torch.manual_seed(0)
+    network = build_backbone("convnet", n_variates=2, window_length=64, n_outputs=1).eval()
+    windows, baseline = (torch.from_numpy(rng.normal(size=(3, 2, 64))).float() for _ in range(2))
+
+    def gradient(x):
+        return gradient_of(lambda leaf: network(leaf).sigmoid().sum(), x, network)
+
+    ours = integrated_gradients(gradient, windows, baseline, n_steps=12)
+    theirs = captum.IntegratedGradients(lambda x: network(x).sigmoid()[:, 0]).attribute(
+        windows, baselines=baseline, n_steps=12, method="riemann_middle"
+    )
+    np.testing.assert_allclose(ours, theirs.detach(), atol=1e-6)
+
+
+def test_attributions_add_up_to_the_change_of_the_score(loud):
+    model, series = loud
+    subject = model.subject()
+    judged = next(subject.judged([series[1]]))
+    found = subject.attribution(judged, judged.predicted, "surrogate", seed=1)
+    assert found.found == pytest.approx(found.change, abs=0.02)
+    assert found.samples.sum() == pytest.approx(found.found)
+
+
+def test_a_network_of_fixed_kernels_has_no_gradient_and_says_so(rng):
+    series = bursts(rng)
+    model = RAxSSClassifier(
+        "multiview", backbone_options={"views": ["textures"], "n_dilations": 2, "n_cuts": 1}, window_length=64,
+        stride=32, max_epochs=1, random_state=0, device="cpu",
+    ).fit(series)  # fmt: skip
+    subject = model.subject()
+    judged = next(subject.judged([series[0]]))
+    assert subject.attribution(judged, 0, "mean", seed=0) is None
+    deleted = delete_and_insert(subject, judged, n_steps=2, n_random=1)
+    assert "gradient" in deleted.missing
+    assert "gradient" not in {one.order for one in deleted.curves}
+
+
+# Deletion -----------------------------------------------------------------------------------------------------
+
+
+def test_contributions_point_at_the_burst_and_the_score_falls_without_it(loud):
+    model, series = loud
+    with torch.no_grad():
+        model.backbone_.head.weight.copy_(
+            torch.tensor([[-0.4, 0.0]])
+        )  # no window is so sure that it cannot move
+    subject = model.set_params(weighting="uniform").subject()
+    judged = next(subject.judged([series[1]]))
+    class_ = subject.classes.index("loud")
+    stretches = Stretches.of(series[1], 40, seed=0)
+    value = over_stretches(judged.over_time(judged.contributions(class_)), stretches.edges)
+    assert BURST.start <= stretches.edges[int(value.argmax())] < BURST.stop
+    falls = judged.probability[class_] - alone(subject, stretches, "mean")[:, class_]
+    begins, ends = stretches.edges[:-1], stretches.edges[1:]
+    inside = (begins >= BURST.start) & (ends <= BURST.stop)
+    outside = (ends <= BURST.start) | (begins >= BURST.stop)
+    assert falls[inside].min() > 5 * np.abs(falls[outside]).max()
+
+
+def test_curves_begin_at_the_score_and_end_at_the_stand_in(loud):
+    model, series = loud
+    subject = model.subject()
+    judged = next(subject.judged([series[1]]))
+    deleted = delete_and_insert(subject, judged, n_steps=4, n_random=2)
+    blank = series[1].with_samples(mean_of(series[1].samples).astype(np.float32))
+    ends = judged.probability[judged.predicted], subject.probabilities([blank])[0][judged.predicted]
+    for one in deleted.curves:
+        if one.stand_in == "mean":
+            there, gone = (
+                (one.scores[0], one.scores[-1]) if one.direction == "deletion" else one.scores[[-1, 0]]
+            )
+            assert (there, gone) == pytest.approx(ends)
+    n_orders = 7  # contribution, posterior, weight, gradient, occlusion, two random
+    assert len(deleted.curves) == 2 * 2 * n_orders
+    assert deleted.gain("random", "mean") == pytest.approx(0.0)
+
+
+def test_an_area_is_that_of_plain_sums(loud):
+    model, series = loud
+    subject = model.subject()
+    one = delete_and_insert(subject, next(subject.judged([series[1]])), n_steps=4, n_random=1).curves[0]
+    steps = np.diff(one.removed)
+    assert one.area == pytest.approx(sum(steps * (one.scores[1:] + one.scores[:-1]) / 2))
+
+
+def test_equal_weights_put_nothing_in_order(loud):
+    model, series = loud
+    subject = model.set_params(weighting="uniform").subject()
+    deleted = delete_and_insert(subject, next(subject.judged([series[1]])), n_steps=2, n_random=1)
+    assert deleted.missing == {"weight": "all windows weigh the same"}
+
+
+# Localisation -------------------------------------------------------------------------------------------------
+
+
+def found_in_planted(made, subject):
+    """Precision-recall area and base rate of every held-out series with motifs."""
+    class_ = subject.classes.index("motif")
+    held = [k for k in range(N_TRAINING, len(made.series)) if len(made.motif_starts[k])]
+    for k, judged in zip(held, subject.judged([made.series[k] for k in held]), strict=True):
+        events = [(int(start), made.motif_length) for start in made.motif_starts[k]]
+        yield located(judged, truth_of(events, made.series[k].n_samples), class_)
+
+
+def test_contributions_find_planted_motifs(planted):
+    made, subjects = planted
+    found = list(found_in_planted(made, subjects[True]))
+    assert np.mean([one.area for one in found]) >= 0.9
+    assert np.mean([one.base_rate for one in found]) < 0.4
+
+
+def test_random_weights_find_nothing(planted):
+    made, subjects = planted
+    found = list(found_in_planted(made, subjects[False]))
+    assert np.mean([one.area for one in found]) < np.mean([one.base_rate for one in found]) + 0.1
+
+
+def test_deletion_tells_a_network_that_learned_from_one_that_did_not(planted):
+    made, subjects = planted
+    gains = {}
+    for trained, subject in subjects.items():
+        some = made.series[N_TRAINING]
+        judged = next(subject.judged([some.with_samples(some.samples[:, :1000])]))
+        gains[trained] = delete_and_insert(subject, judged, n_steps=4, n_random=2).gain(
+            "contribution", "mean"
+        )
+    assert gains[True] > 0.04
+    assert abs(gains[False]) < 0.02
+
+
+def test_marks_of_a_real_recording_land_on_their_channels(shared_data):
+    (place,) = (shared_data / "ds003498-clip" / "derivatives").rglob("*_annotations.tsv")
+    series = [
+        Series(np.zeros(10_000), rate=2000.0, name=f"run:{name}", origin={"channel": name})
+        for name in ("IAR2", "IAR3", "none")
+    ]
+    truth = read_marks(place, series)
+    assert list(truth) == ["run:IAR2", "run:IAR3"]
+    marked = np.flatnonzero(truth["run:IAR2"])
+    assert (marked[0], len(marked)) == (
+        9250,
+        125,
+    )  # onset 4.625 s, duration .0625 s, the only one of this channel
+
+
+def test_marks_of_other_recordings_are_refused_by_name(tmp_path):
+    place = tmp_path / "marks.tsv"
+    place.write_text("onset\tduration\tchannel\n1\t1\tC3\n")
+    with pytest.raises(DataError, match=r"'marks.tsv'.*C3"):
+        read_marks(place, [Series(np.zeros(5), name="C4")])
+    place.write_text("start\tduration\tchannel\n")
+    with pytest.raises(DataError, match=r"columns start, duration, channel"):
+        read_marks(place, [Series(np.zeros(5), name="C4")])
+
+
+# Randomised -----------------------------------------------------------------------------------------------------
+
+
+def test_inverted_neighbours_are_the_inverse_weighting_of_the_estimator(loud):
+    model, series = loud
+    rows = list(randomised_retrieval(model.subject(), series[:3]))
+    told = [next(one["probability"] for one in some if one["control"] == "inverted") for some in rows]
+    inverse = model.set_params(weighting="inverse").predict_proba(series[:3])
+    np.testing.assert_allclose(told, inverse, atol=1e-7)
+
+
+@pytest.mark.parametrize("space", ["signal", "features"])
+def test_neighbours_of_other_series_are_the_best_of_a_plain_loop(loud, space):
+    model, series = loud
+    model.set_params(space=space, n_neighbors=3)
+    subject = model.subject()
+    predictions = list(subject.predictor.predictions(list(series[:2])))
+    rows = [compared_by(subject.predictor, one) for one in predictions]
+    support = [np.mean(sorted((float(a @ b) for b in rows[1]), reverse=True)[:3]) for a in rows[0]]
+    powers = np.exp((np.array(support) - max(support)) / subject.predictor.temperature)
+    expected = (powers / powers.sum()) @ predictions[0].aggregation.posteriors
+    told = next(
+        one for one in next(randomised_retrieval(subject, series[:2])) if one["control"] == "other series"
+    )
+    np.testing.assert_allclose(told["probability"], expected, atol=1e-6)
+
+
+def test_rows_that_are_compared_give_the_similarities_of_retrieval(loud):
+    model, series = loud
+    (one,) = model.subject().predictor.predictions([series[1]])
+    rows = compared_by(model.predictor(), one)
+    pairs = np.einsum("wd,wmd->wm", rows, rows[one.retrieval.neighbors])
+    np.testing.assert_allclose(pairs, one.retrieval.similarity, atol=1e-6)
+
+
+def test_a_cascade_ends_with_every_layer_and_weights_of_the_signal_stay(planted):
+    made, subjects = planted
+    network = subjects[True].network
+    names = [name for some in layers_from_the_top(network) for name in some]
+    blank = scrambled(network, names, seed=1)
+    for (name, before), after in zip(network.named_parameters(), blank.parameters(), strict=True):
+        if before.numel() > 100 and before.std() > 0:
+            assert not torch.equal(before, after), name
+        assert torch.equal(before.flatten().sort().values, after.flatten().sort().values)
+    judged = list(subjects[True].judged(made.series[N_TRAINING : N_TRAINING + 2]))
+    before = digest_of(network)
+    last = list(randomised_network(subjects[True], judged))[-1]
+    assert digest_of(network) == before  # a copy was scrambled
+    assert np.mean([abs(one["rank_correlation"]) for one in last]) < 0.5
+    assert last[0]["share"] == 1.0
+
+
+def test_weights_from_the_signal_do_not_notice_a_scrambled_network(loud):
+    model, series = loud
+    subject = model.subject()
+    steps = list(randomised_network(subject, list(subject.judged(series[:2]))))
+    assert [one["weight_correlation"] for one in steps[-1]] == [1.0, 1.0]
+
+
+# Counterfactuals ------------------------------------------------------------------------------------------------
+
+
+def test_replacing_the_strongest_window_moves_the_score_and_a_quiet_one_does_not(loud):
+    model, series = loud
+    with torch.no_grad():
+        model.backbone_.head.bias.fill_(0.0)
+    judged = next(model.subject().judged([series[1]], with_lists=True))
+    falls = {(one["window"], one["by"]): one["fall"] for one in replaced_windows(model.subject(), judged)}
+    assert set(falls) == {(a, b) for a in ("strongest", "random") for b in ("neighbour", "surrogate", "mean")}
+    if judged.predicted == model.subject().classes.index("loud"):
+        assert falls["strongest", "mean"] > 2 * abs(falls["random", "mean"])
+
+
+def test_a_flip_flips_and_needs_each_of_its_stretches(planted):
+    made, subjects = planted
+    subject = subjects[True]
+    judged = next(subject.judged([made.series[N_TRAINING]]))
+    flip = smallest_flip(subject, judged, "mean", seed=3)
+    assert flip["flips"]
+    stretches = Stretches.of(judged.series, judged.window_length, seed=3)
+    chosen = np.isin(np.arange(len(stretches)), flip["stretches"])
+    changed = subject.probabilities([stretches.without("mean", chosen)])[0]
+    assert changed.argmax() != judged.predicted
+    assert flip["seconds"] == pytest.approx(stretches.shares[chosen].sum() * judged.series.seconds)
+    last = flip["stretches"][0]
+    fewer = chosen & (np.arange(len(stretches)) != last)
+    assert subject.probabilities([stretches.without("mean", fewer)])[0].argmax() == judged.predicted
+
+
+# Stability, features --------------------------------------------------------------------------------------------
+
+
+def test_evidence_stays_in_its_place_when_windows_begin_elsewhere(loud):
+    model, series = loud
+    subject = model.subject()
+    rows = {
+        one["change"]: one
+        for one in changed_a_little(subject, next(subject.judged([series[1]])), other=subject)
+    }
+    assert rows["another seed"]["rank_correlation"] == 1.0  # it is the same model
+    assert rows["1 % noise"]["rank_correlation"] > 0.95
+    assert rows["offset of half a stride"]["top_overlap"] >= 0.6
+
+
+def test_a_layer_that_is_a_property_holds_it(loud, rng):
+    model, series = loud
+    rows = held_features(model.subject(), series, [one.group for one in series])
+    r2 = {one["property"]: one["r2"] for one in rows if one["layer"] == "features"}
+    assert r2["amplitude"] > 0.5 > r2["power 4-8 Hz"]
+    layer, noise = rng.normal(size=(200, 5)), rng.normal(size=(200, 1))
+    assert linear_probe(layer, layer[:, :1] * 3 + 1, np.arange(200) // 20)[0] > 0.99
+    assert linear_probe(layer, noise, np.arange(200) // 20)[0] < 0.1
+
+
+# Intervals, verdicts ----------------------------------------------------------------------------------------------
+
+
+def test_an_interval_is_that_of_plain_draws_of_groups(rng):
+    values, groups = rng.normal(size=30), np.arange(30) // 3
+    mean, low, high = mean_interval(values, groups.tolist())
+    draws = []
+    for _ in range(3000):
+        picked = rng.integers(10, size=10)
+        draws.append(np.mean([values[groups == one].mean() for one in picked]))
+    assert mean == pytest.approx(values.mean())
+    assert (low, high) == pytest.approx(np.percentile(draws, [2.5, 97.5]), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "gain", "left", "word"),
+    [
+        ((0.9, 0.8, 1.0), (0.1, 0.05, 0.15), (0.1, 0.0, 0.2), "faithful"),
+        ((0.9, 0.8, 1.0), (0.01, 0.005, 0.015), (0.1, 0.0, 0.2), "unfaithful"),
+        ((0.9, 0.8, 1.0), (0.1, 0.05, 0.15), (0.8, 0.7, 0.9), "unfaithful"),
+        ((0.6, 0.4, 0.8), (0.1, 0.05, 0.15), (0.1, 0.0, 0.2), "partly faithful"),
+        ((0.6, np.nan, np.nan), (0.1, np.nan, np.nan), (0.1, np.nan, np.nan), "undecided"),
+    ],
+)
+def test_the_verdict_follows_from_three_numbers(accuracy, gain, left, word):
+    import pandas as pd
+
+    told = {
+        ("decision", "model", "balanced accuracy"): accuracy,
+        ("deletion", "surrogate, contribution", "gain"): gain,
+        ("deletion", "mean, contribution", "gain"): gain,
+        ("network", "step 8", "rank_correlation, size"): left,
+    }
+    columns = ("probe", "of", "measure", "mean", "low", "high")
+    summary = pd.DataFrame([dict(zip(columns, (*key, *value), strict=True)) for key, value in told.items()])
+    assert verdict(statements(summary))[0] == word
+
+
+# Many series ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_done_is_not_done_again_and_another_model_begins_anew(loud, tmp_path):
+    model, series = loud
+    plan = Plan(n_series=4, probes=("stability", "counterfactual", "retrieval", "network", "features"))
+    first = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
+    files = {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*.json")}
+    assert len(files) == 4 + 4 + 3 + 1
+    lost = next(one for one in files if "stability" in one.parts)
+    lost.write_text("{")  # as if the disk had lost it
+    again = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
+    changed = [one for one, when in files.items() if one.stat().st_mtime_ns != when]
+    assert changed == [lost]
+    assert (again.by_series, again.of_all, again.series) == (first.by_series, first.of_all, first.series)
+    with torch.no_grad():
+        model.backbone_.head.bias.fill_(3.0)
+    run_probes(model.subject(), series, tmp_path, plan=Plan(n_series=4, probes=("stability",)), quiet=True)
+    assert len(list((tmp_path / "parts").glob("*/"))) == 2
+
+
+def test_measures_have_the_balanced_accuracy_of_the_model(loud, tmp_path):
+    from sklearn.metrics import balanced_accuracy_score
+
+    model, series = loud
+    parts = run_probes(model.subject(), series[:7], tmp_path, plan=Plan(probes=("stability",)), quiet=True)
+    summary = summarised(measures_of(parts)).set_index(["probe", "of", "measure"])["mean"]
+    expected = balanced_accuracy_score(series[:7].labels, model.predict(series[:7]))
+    assert summary["decision", "model", "balanced accuracy"] == pytest.approx(expected)
+
+
+def test_an_unknown_probe_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError, match=r"'deletions'; did you mean 'deletion'"):
+        Plan(probes=("deletions",))
+
+
+# One series, pooled windows ---------------------------------------------------------------------------------------
+
+
+def test_evidence_asks_its_model_and_refuses_another(loud):
+    model, series = loud
+    evidence = model.explain(series[1])
+    found = evidence.faithfulness(model)
+    assert found.predicted == evidence.predicted
+    assert "SeriesFaithfulness('s1')" in repr(found)
+    assert found.gains().loc["occlusion", "mean"] >= found.gains().loc["weight", "mean"]
+    model.set_params(temperature=0.3)
+    with pytest.raises(ConfigError, match=r"'s1' was made with the settings"):
+        evidence.faithfulness(model)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "conjunctive"])
+def test_pooled_windows_can_be_asked_too(pooling, rng):
+    series = bursts(rng)
+    model = MILClassifier(
+        pooling, backbone="convnet", window_length=64, stride=32, max_epochs=1, random_state=0, device="cpu"
+    ).fit(series)
+    subject = MILSubject(model)
+    for judged, expected in zip(subject.judged(series[:3]), model.predict_proba(series[:3]), strict=True):
+        np.testing.assert_allclose(judged.probability, expected, atol=1e-6)
+    before = digest_of(model.backbone_)
+    found = faithfulness_of(subject, series[0], n_steps=2, n_random=1)
+    assert digest_of(model.backbone_) == before
+    assert model.stride == 32
+    assert found.retrieval.empty
+    assert set(found.gains().index) == {"contribution", "weight", "posterior", "gradient", "occlusion"}
+
+
+def test_attributions_of_pooled_windows_add_up(rng):
+    series = bursts(rng)
+    model = MILClassifier(
+        "conjunctive",
+        backbone="convnet",
+        window_length=64,
+        stride=32,
+        max_epochs=1,
+        random_state=0,
+        device="cpu",
+    ).fit(series)
+    subject = MILSubject(model)
+    found = subject.attribution(next(subject.judged([series[1]])), 0, "surrogate", seed=0)
+    assert found.found == pytest.approx(found.change, abs=0.1 * abs(found.change) + 1e-3)
+
+
+def test_a_subject_without_windows_is_refused_by_its_kind():
+    from raxss.study.faithfulness import subject_of
+
+    with pytest.raises(ConfigError, match="a list shows no windows"):
+        subject_of([])

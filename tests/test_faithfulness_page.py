@@ -1,0 +1,155 @@
+"""The page, the command and the study hook of faithfulness."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from raxss import RAxSSClassifier, SeriesCollection
+from raxss.cli import app
+from raxss.datasets import load_synthetic
+from raxss.errors import ConfigError
+from raxss.faithfulness import Plan, measures_of, run_probes, statements, summarised, verdict
+from raxss.study.faithfulness import run_study
+from raxss.study.faithfulness_control import BLANK, PLANTED, run_controls
+from raxss.study.faithfulness_report import tables_of, write_faithfulness, write_index
+from raxss.study.study import Study
+
+QUICK = Plan(n_series=6, n_steps=2, n_random=1)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    series = SeriesCollection(one.with_samples(one.samples[:, :400]) for one in load_synthetic(14))
+    model = RAxSSClassifier(
+        window_length=128, stride=128, space="features", max_epochs=1, validation_fraction=0, random_state=0,
+        device="cpu",
+    ).fit(series[:8])  # fmt: skip
+    return model, series
+
+
+@pytest.fixture(scope="module")
+def found(fitted, tmp_path_factory):
+    model, series = fitted
+    return run_probes(
+        model.subject(),
+        series[8:],
+        tmp_path_factory.mktemp("parts"),
+        plan=QUICK,
+        about={"model": "m"},
+        quiet=True,
+    )
+
+
+def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, tmp_path):
+    files = write_faithfulness({"a|b <i>": found}, out=tmp_path, title="*toy*", controls={"known": found})
+    assert files[-1] == tmp_path / "README.md"
+    assert all(one.exists() for one in files)
+    page = files[-1].read_text()
+    for heading in (
+        "deletion and insertion",
+        "other neighbours",
+        "destroyed",
+        "single windows",
+        "nearly",
+        "features hold",
+    ):
+        assert heading in page
+    assert "<i>" not in page
+    assert "\\*toy\\*" in page
+    summary = pd.read_csv(tmp_path / "summary.csv")
+    row = summary[(summary["of"] == "mean, contribution") & (summary["measure"] == "gain")].iloc[0]
+    assert f"{row['mean']:.3f}".replace("-", "−") in page
+    told = json.loads((tmp_path / "verdict.json").read_text())["verdicts"]
+    assert set(told) == {"a|b <i>", "known"}
+    own = summarised(measures_of(found))
+    assert told["known"]["verdict"] == verdict(statements(own))[0]
+
+
+def test_mean_curves_are_means_of_the_series_curves(found):
+    curves = tables_of({"m": found})["curves"]
+    one = curves[(curves["order"] == "contribution") & (curves["stand_in"] == "mean")]
+    one = one[one["direction"] == "deletion"].sort_values("step")
+    of_series = [
+        next(
+            curve["scores"]
+            for curve in part["curves"]
+            if (curve["order"], curve["stand_in"], curve["direction"]) == ("contribution", "mean", "deletion")
+        )
+        for part in found.by_series["deletion"]
+    ]
+    np.testing.assert_allclose(one["score"], np.mean(of_series, axis=0))
+    assert one["seconds"].iloc[-1] == pytest.approx(np.mean([facts["seconds"] for facts in found.series]))
+
+
+def test_a_summary_of_one_series_has_no_intervals_and_no_verdict(fitted, tmp_path):
+    model, series = fitted
+    plan = Plan(n_series=1, n_steps=2, n_random=1, probes=("deletion", "network"))
+    parts = run_probes(model.subject(), series[8:], tmp_path, plan=plan, quiet=True)
+    summary = summarised(measures_of(parts))
+    assert summary["low"].isna().all()
+    assert verdict(statements(summary))[0] == "undecided"
+
+
+def test_the_command_leaves_seen_series_out_and_goes_on_where_it_was(fitted, tmp_path):
+    model, series = fitted
+    model.save_pretrained(tmp_path / "model")
+    files = []
+    for one in series[6:10]:
+        place = tmp_path / f"{one.name}.npz"
+        np.savez(place, samples=one.samples, rate=one.rate, label=one.label)
+        files.append(str(place))
+    asked = ["faithfulness", str(tmp_path / "model"), *files, "--out", str(tmp_path / "out"), "--device", "cpu",
+             "--no-control", "--probes", "stability,network"]  # fmt: skip
+    first = CliRunner().invoke(app, asked)
+    assert first.exit_code == 0, first.output
+    assert "2 series that the model has learned from are left out" in first.output
+    assert "model: undecided" in first.output or "model: partly" in first.output
+    before = {one: one.stat().st_mtime_ns for one in (tmp_path / "out" / "parts").rglob("*.json")}
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    assert {one: one.stat().st_mtime_ns for one in (tmp_path / "out" / "parts").rglob("*.json")} == before
+    assert CliRunner().invoke(app, asked[:2] + files[:2] + asked[6:]).exit_code == 1  # nothing is left
+
+
+def test_a_study_has_its_own_data_and_a_model_no_systems(tmp_path):
+    study = tmp_path / "s.toml"
+    study.write_text('systems = ["sss"]\n[dataset]\ndata = "synthetic"\n')
+    wrong = CliRunner().invoke(app, ["faithfulness", str(study), "sample", "--out", str(tmp_path)])
+    assert wrong.exit_code == 2
+    wrong = CliRunner().invoke(app, ["faithfulness", str(tmp_path), "sample", "--systems", "sss"])
+    assert wrong.exit_code == 2
+
+
+def test_the_folder_of_a_table_is_left_alone(tmp_path):
+    study = Study.from_toml('systems = ["sss"]\n[dataset]\ndata = "synthetic"')
+    (tmp_path / "results.csv").write_text("")
+    with pytest.raises(ConfigError, match=rf"{tmp_path.name!r} has the table of a study"):
+        run_study(study, tmp_path)
+    with pytest.raises(ConfigError, match=r"'rocket' is not among those .*: sss"):
+        run_study(study, tmp_path / "new", systems=["rocket"])
+
+
+@pytest.mark.slow
+def test_both_controls_get_the_verdict_that_is_known(tmp_path):
+    found = run_controls(tmp_path, device="cpu", quiet=True)
+    told = {}
+    for name, parts in found.items():
+        summary = summarised(measures_of(parts))
+        area = summary[(summary["probe"] == "localisation") & (summary["measure"] == "area")]["mean"].iloc[0]
+        told[name] = verdict(statements(summary))[0], area
+    assert told[PLANTED][0] == "faithful"
+    assert told[PLANTED][1] >= 0.9
+    assert told[BLANK][0] == "unfaithful"
+    assert told[BLANK][1] < 0.45
+
+
+def test_an_index_has_the_verdicts_of_all_pages_below_it(found, tmp_path):
+    for name in ("one", "two"):
+        write_faithfulness({"sss": found}, out=tmp_path / name, title=name)
+    page = write_index(tmp_path).read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| [")]
+    assert [row.split("|")[1].strip() for row in rows] == ["[one](one/README.md)", "[two](two/README.md)"]
+    word = json.loads((tmp_path / "one" / "verdict.json").read_text())["verdicts"]["sss"]["verdict"]
+    assert f"| sss | {word} |" in rows[0]
