@@ -355,8 +355,8 @@ def test_replacing_the_strongest_window_moves_the_score_and_a_quiet_one_does_not
     judged = next(model.subject().judged([series[1]], with_lists=True))
     falls = {(one["window"], one["by"]): one["fall"] for one in replaced_windows(model.subject(), judged)}
     assert set(falls) == {(a, b) for a in ("strongest", "random") for b in ("neighbour", "surrogate", "mean")}
-    if judged.predicted == model.subject().classes.index("loud"):
-        assert falls["strongest", "mean"] > 2 * abs(falls["random", "mean"])
+    assert judged.predicted == model.subject().classes.index("loud")
+    assert falls["strongest", "mean"] > 2 * abs(falls["random", "mean"])
 
 
 def test_a_flip_flips_and_needs_each_of_its_stretches(planted):
