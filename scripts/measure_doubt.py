@@ -64,8 +64,8 @@ for `venn-abers` of series, else the block bootstrap over windows. `error`: stan
 folds. `least`: coverage of the class that has the least. `right`: share of right answers among sets of one class.
 """
 
-UNLIKE = """Share of series that are called unlike those that were learned from, by length and by spectrum; rates are
-left aside. Of the same dataset: series held out, false alarms.
+UNLIKE = """Share of series that are called unlike those that were learned from, by length and by spectrum; rates
+are left aside. Of the same dataset: series held out, false alarms.
 """
 
 

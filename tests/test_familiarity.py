@@ -157,6 +157,20 @@ def test_a_model_warns_of_what_it_has_not_learned_from(fitted, series, rng):
     assert any("longer than any" in note for note in fitted.explain(long).warnings)
 
 
+def test_a_model_of_ieeg_warns_of_ecg_and_a_model_of_ecg_of_ieeg(rng):
+    quick = {"window_length": 512, "stride": 2048, "max_epochs": 1, "random_state": 0, "device": "cpu"}
+    ieeg = ieeg_like(rng, 40)
+    ecg = [replace(one, rate=512.0) for one in load_sample()[:80]]  # so that the rate gives nothing away
+    labels = [one.label for one in ecg]
+    of_ieeg = RAxSSClassifier("dlinear", **quick).fit(ieeg)
+    of_ecg = RAxSSClassifier("dlinear", **quick).fit(ecg, labels)
+    for model, foreign in ((of_ieeg, ecg[:10]), (of_ecg, ieeg[:10])):
+        told = [any("unlike" in note for note in one.warnings) for one in model.explain_each(foreign)]
+        assert np.mean(told) >= 0.8
+        assert [any("unlike" in note for note in one.notes) for one in model.answers(foreign)] == told
+    assert any("300 Hz" in note for note in of_ieeg.explain(load_sample()[0]).warnings)
+
+
 def test_supports_are_those_of_prediction_and_are_not_compared_under_other_settings(fitted, series):
     predictor = fitted.predictor()
     means = [np.nanmean(one.aggregation.support) for one in predictor.predictions(list(series[:40]))]
