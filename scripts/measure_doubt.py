@@ -77,7 +77,9 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="*", default=list(WINDOWS))
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    out, text = make_folder(asked.out), ABOUT
+    out = make_folder(asked.out)
+    about = out / "about.md"  # written by hand: what it means, which overviews quote
+    text = ABOUT + (f"\n{about.read_text('utf-8')}" if about.exists() else "")
     for name in asked.datasets:
         place = out / f"answers-{name}.parquet"
         if not place.exists():
@@ -98,9 +100,7 @@ def main() -> None:
         found = alarms({name: series_of(name, asked.root) for name in asked.datasets})
         write_text(place, found.to_csv(index=False))
     text += f"\n## Unlike recordings\n\n{UNLIKE}\n{markdown(pd.read_csv(place))}\n"
-    about = out / "about.md"  # written by hand
-    meaning = f"\n{about.read_text('utf-8')}" if about.exists() else ""
-    write_text(out / "README.md", text + meaning)
+    write_text(out / "README.md", text)
     print(f"The tables are in {asked.out / 'README.md'}")
 
 
