@@ -6,6 +6,7 @@ The corpus is in tests/corpus, one module a format; its cases know what must be 
 import importlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -28,8 +29,8 @@ CASES = {case.name: case for case in all_cases()}
 BOMBS = [name for name, case in CASES.items() if "bomb" in case.tags]
 ESCAPES = [name for name, case in CASES.items() if "escape" in case.tags]
 READABLE = [name for name, case in CASES.items() if case.samples is not None]
-# The goals are 1 s and 256 MB; a busy machine gets three times as long.
-SECONDS_FOR_A_BOMB = 3.0
+# The goals are 1 s and 256 MB; a slow machine gets three times as long.
+SECONDS_FOR_A_BOMB = 3.0  # of its own work: how long a busy machine lets it wait is another matter
 BYTES_FOR_A_BOMB = 256 * 2**20
 SECONDS_FOR_ANYTHING = 5.0
 
@@ -146,9 +147,8 @@ def test_no_patient_and_no_folder_is_ever_named(written):
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_at_once_and_in_little_memory(name, written, idle_bytes):
     assert sum(file.stat().st_size for file in _files(written[name])) <= 10 * 2**20
-    begun = time.monotonic()
-    code, peak = _measured(str(written[name]))
-    assert time.monotonic() - begun < SECONDS_FOR_A_BOMB
+    code, peak, seconds = _measured(str(written[name]))
+    assert seconds < SECONDS_FOR_A_BOMB
     assert code == 1
     assert peak - idle_bytes < BYTES_FOR_A_BOMB
 
@@ -156,7 +156,7 @@ def test_a_bomb_is_refused_at_once_and_in_little_memory(name, written, idle_byte
 @pytest.fixture(scope="session")
 def idle_bytes(written):
     """What the command takes for a file of two kilobytes."""
-    code, peak = _measured(str(written["edf-empty"]))
+    code, peak, _ = _measured(str(written["edf-empty"]))
     assert code == 1
     return peak
 
@@ -179,10 +179,13 @@ finally:
 
 
 def _measured(path):
-    """Exit code and peak memory in bytes of ``raxss check``."""
+    """Exit code, peak memory in bytes and seconds of work of ``raxss check``."""
     command = [sys.executable, "-c", MEASURED, "check", path, "--json"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return done.returncode, 1024 * int(done.stderr.split()[1])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done.returncode, 1024 * int(done.stderr.split()[1]), seconds
 
 
 # Every path that Python opens is noted down, by open() and os.open() alike.
