@@ -64,6 +64,13 @@ def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, t
     assert f"{row['mean']:.3f}".replace("-", "−") in page
     told = json.loads((tmp_path / "verdict.json").read_text())["verdicts"]
     assert set(told) == {"a|b <i>", "known"}
+    shown = (tmp_path / "page.html").read_text()
+    assert "<i>" not in shown
+    assert shown.count("<img ") == len(list((tmp_path / "plots").iterdir()))
+    assert f"known (control)</td><td>{told['known']['verdict']}" in shown
+    assert [one.said for one in statements(summarised(measures_of(found)))] == [
+        one for _, one in told["known"]["said"]
+    ]
     own = summarised(measures_of(found))
     assert told["known"]["verdict"] == verdict(statements(own))[0]
 

@@ -1,15 +1,21 @@
 """What a report says about the trust in its scores, in its data and in a real browser."""
 
-import importlib.util
 import json
+import re
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from pages import CHROMIUM, Browser, assert_quiet, needed
+from pages import assert_quiet
 from raxss import RAxSSClassifier
+from raxss.cli import app
+from raxss.errors import DataError, ModelError
+from raxss.evidence import Report, report_of
 from raxss.evidence.channel_page import said_of_doubt
 from raxss.evidence.report.verifying import verify_report
+from raxss.faithfulness import told_in_report
+from raxss.model_folder import describe_model
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
@@ -24,18 +30,6 @@ def series():
 def model(series):
     settings = {"calibration": "venn-abers", "calibration_level": "series", "conformal_alpha": 0.1}
     return RAxSSClassifier(**SETTINGS, **settings).fit(series[:12], validation=series[12:])
-
-
-@pytest.fixture(scope="module")
-def browser():
-    needed("chromium", CHROMIUM)
-    needed("playwright", importlib.util.find_spec("playwright"))
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield Browser(chromium)
-        chromium.close()
 
 
 def test_the_data_of_a_report_has_both_numbers_the_interval_the_set_and_the_trial(model, series):
@@ -64,8 +58,6 @@ def test_a_changed_interval_or_set_is_found_by_verification(model, series):
 
 
 def test_a_report_of_evidence_alone_has_no_trial(model, series):
-    from raxss.evidence import report_of
-
     assert report_of(model.explain(series[0])).contents["trial"] is None
 
 
@@ -105,4 +97,98 @@ def test_the_page_shows_interval_both_numbers_set_and_reliability(
     assert "24 validation series" in tried.text_content()
     assert f"{model.trial_.figures['uncalibrated']['brier']:.4f}" in tried.text_content()
     assert_quiet(page)
+    page.close()
+
+
+VERDICT = {
+    "verdict": "partly faithful",
+    "why": "some hold",
+    "said": [["yes", "It rests on them"], ["no", "Not <b>"]],
+}
+
+
+def with_verdict(folder, model, **changes):
+    """A folder as raxss faithfulness leaves it, as far as reports look."""
+    about = {"weights_sha256": describe_model(model)["weights_sha256"]}
+    found = {"verdicts": {"m": VERDICT | changes, "control": VERDICT}, "about": {"m": about, "control": {}}}
+    folder.mkdir()
+    (folder / "verdict.json").write_text(json.dumps(found))
+    (folder / "page.html").write_text("<!doctype html><title>the page</title>")
+    return folder
+
+
+def test_a_report_tells_the_verdict_links_to_its_page_and_holds_with_it(browser, model, series, tmp_path):
+    trust = with_verdict(tmp_path / "ward 7", model)
+    model.save_pretrained(tmp_path / "model")
+    np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
+    files = [str(tmp_path / "model"), str(tmp_path / "night.npz")]
+    report, asked = str(tmp_path / "report.html"), ["--faithfulness", str(trust), "--device", "cpu"]
+    done = CliRunner().invoke(app, ["explain", *files, "--out", report, *asked])
+    assert done.exit_code == 0, done.output
+    assert Report.read(report).contents["faithfulness"] == {**VERDICT, "link": "ward%207/page.html"}
+    assert CliRunner().invoke(app, ["verify", report, *files, *asked]).exit_code == 0
+    told = CliRunner().invoke(app, ["verify", report, *files, "--device", "cpu"])
+    assert told.exit_code == 1  # without the folder nothing is known of it
+    assert "faithfulness" in told.output
+    page = browser.open(tmp_path / "report.html")
+    section = page.locator("section.faithful")
+    assert "partly faithful: some hold." in section.text_content()
+    assert [one.text_content() for one in section.locator("li").all()] == ["✓ It rests on them", "✗ Not <b>"]
+    assert_quiet(page)
+    section.locator("a").click()
+    page.wait_for_url(re.compile("page.html"))
+    assert page.title() == "the page"
+    page.close()
+
+
+def test_in_a_folder_of_reports_the_link_leads_out_of_it(model, series, tmp_path):
+    trust = with_verdict(tmp_path / "trust", model)
+    model.save_pretrained(tmp_path / "model")
+    np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
+    files = [str(tmp_path / "model"), str(tmp_path / "night.npz"), "--out", str(tmp_path / "why")]
+    asked = ["--faithfulness", str(trust), "--format", "report", "--device", "cpu"]
+    assert CliRunner().invoke(app, ["explain", *files, *asked]).exit_code == 0
+    (report,) = (tmp_path / "why").glob("*/report.html")
+    link = Report.read(report).contents["faithfulness"]["link"]
+    assert (report.parent / link).resolve() == (trust / "page.html").resolve()
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://example.org", "//example.org", "a b"])
+def test_only_a_place_beside_the_report_becomes_a_link(browser, model, series, tmp_path, link):
+    about = describe_model(model) | {"faithfulness": {**VERDICT, "link": link}}
+    report_of(model.explain(series[0]), model=about).save(tmp_path / "report.html")
+    page = browser.open(tmp_path / "report.html")
+    assert page.locator("section.faithful li").count() == 2
+    assert page.locator("section.faithful a").count() == 0
+    page.close()
+
+
+def test_the_verdict_of_another_model_and_what_is_none_are_refused(model, tmp_path):
+    trust = with_verdict(tmp_path / "trust", model)
+    with pytest.raises(ModelError, match="is not about this model"):
+        told_in_report(trust, weights_sha256="0" * 64, beside=tmp_path)
+    digest = describe_model(model)["weights_sha256"]
+    for broken in ("", "[]", "{}", json.dumps({"verdicts": {}, "about": {"m": {"weights_sha256": digest}}})):
+        (trust / "verdict.json").write_text(broken)
+        with pytest.raises(DataError, match="has no verdict that can be read"):
+            told_in_report(trust, weights_sha256=digest, beside=tmp_path)
+
+
+def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path):
+    """By the threshold: of two classes, both are in the set between 1 - t and t."""
+    model = RAxSSClassifier(**SETTINGS, conformal_alpha=0.1).fit(series[:12], validation=series[12:])
+    longest = max(series, key=lambda one: one.n_samples)
+    evidence = model.explain(longest)
+    threshold = evidence.settings["conformal_threshold"]
+    assert threshold == model.trial_.threshold(0.1, calibrated=False)
+    low, high = sorted([threshold, 1 - threshold])
+    for score in np.linspace(0, 1, 101):
+        if min(abs(score - low), abs(score - high)) > 1e-9:
+            inside = 1 - np.array([score, 1 - score]) <= threshold
+            assert (inside.sum() != 1) == (low < score < high)
+    model.report(longest).save(tmp_path / "report.html")
+    page = browser.open(tmp_path / "report.html")
+    told = page.locator("section.trust").text_content()
+    assert f"abstain band{low:.3f} to {high:.3f}" in told.replace("\xa0", " ")
+    assert page.locator("section.trust rect.band").count() == 1
     page.close()

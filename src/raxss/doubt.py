@@ -97,10 +97,14 @@ class Doubt:
             return "settings of windows, retrieval or weights were changed since the model was tried"
         return self.trial.why_no_sets(alpha, calibrated=self.calibrated)
 
+    def threshold(self, alpha: float) -> float:
+        """A class stays in the set where 1 - p is not above this; infinite where none can be left out."""
+        found = None if self.trial is None else self.trial.threshold(alpha, calibrated=self.calibrated)
+        return np.inf if found is None or self.changed else found
+
     def sets(self, probabilities: NDArray[np.float64], alpha: float) -> NDArray[np.bool_]:
         """Prediction sets ``(..., C)``; every class where none can be left out."""
-        threshold = None if self.trial is None else self.trial.threshold(alpha, calibrated=self.calibrated)
-        return prediction_sets(probabilities, np.inf if threshold is None or self.changed else threshold)
+        return prediction_sets(probabilities, self.threshold(alpha))
 
     def answer(self, one: Prediction) -> Answer:
         """All of it for one series."""

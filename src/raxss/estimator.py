@@ -645,7 +645,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             settings["projection"] = self.projection
         predictor, doubt = self._predictor(calibration), self.doubt()
         if doubt.has_sets:
-            settings["conformal_alpha"] = doubt.alpha
+            settings |= {
+                "conformal_alpha": doubt.alpha,
+                "conformal_threshold": doubt.threshold(doubt.alpha),
+            }
         with self._bar("predicting", series, quiet=on_progress is not None) as bar:
             for one in predictor.predictions(series, on_progress=on_progress or bar):
                 said = doubt.answer(one)

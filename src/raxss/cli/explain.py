@@ -67,6 +67,12 @@ Pdf = Annotated[
         "--pdf", help="Also write one PDF a recording beside its report: A4 pages, to be printed and read."
     ),
 ]
+Faithfulness = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder that raxss faithfulness wrote for this model: reports tell its verdict, and link to its page."
+    ),
+]
 DerivativesRoot = Annotated[
     Path | None,
     typer.Option(
@@ -88,6 +94,7 @@ def explain(
     one_table: OneTable = False,
     pdf: Pdf = False,
     bids_derivatives: DerivativesRoot = None,
+    faithfulness: Faithfulness = None,
     bank: Bank = None,
     bank_size: BankSize = None,
     overwrite: Overwrite = False,
@@ -120,6 +127,8 @@ def explain(
             return
         batches = batches_of_tree(classifier, derivatives.tree.root, wanted)
 
+    if faithfulness is not None and out is not None:
+        about = with_verdict(about, faithfulness, out.parent if alone else out / "recording")
     recordings: Iterator[tuple[str, list[Series]]] = iter(())
     if out is not None and not one_table:  # who writes must know what comes; for nobody it would be kept
         recordings, batches = named_first(batches)
@@ -182,6 +191,14 @@ def refuse_contradictions(
         raise typer.BadParameter(
             "--pdf, --format and --one-table are about what is written to --out; give one"
         )
+
+
+def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
+    """What is told of the model, with what was found of its faithfulness; reports lie in ``beside``."""
+    from raxss.faithfulness import told_in_report
+
+    found = told_in_report(folder, weights_sha256=str(about["weights_sha256"]), beside=beside)
+    return about | {"faithfulness": found}
 
 
 def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:

@@ -117,6 +117,7 @@ def probe_model(
     """Probe one model on recordings."""
     from raxss.cli.predict import opened_model
     from raxss.faithfulness import read_marks, run_probes
+    from raxss.model_folder import describe_model
     from raxss.study.faithfulness_control import run_controls
     from raxss.study.faithfulness_report import write_faithfulness
 
@@ -133,7 +134,11 @@ def probe_model(
         truth=truth,
         event_class=event_class,
         other=second,
-        about={"model": folder.name, "settings": model.current_config.hash},
+        about={
+            "model": folder.name,
+            "settings": model.current_config.hash,
+            "weights_sha256": describe_model(model)["weights_sha256"],
+        },
     )
     beside = run_controls(out / "controls", plan=plan, device=device) if control else {}
     tell(write_faithfulness({folder.name: found}, out=out, title=folder.name, controls=beside)[-1])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.explain import batches_of_tree
+from raxss.cli.explain import Faithfulness, batches_of_tree, with_verdict
 from raxss.cli.predict import Bank, BankSize, Device, Model, opened_model, series_for
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def verify(
     recording: Recording,
     device: Device = "auto",
     positive: Positive = None,
+    faithfulness: Faithfulness = None,
     bank: Bank = None,
     bank_size: BankSize = None,
 ) -> None:
@@ -46,7 +47,7 @@ def verify(
     step, the page by a byte.
     """
     from raxss.cli import printable
-    from raxss.evidence import Report
+    from raxss.evidence import Report, report_of
     from raxss.evidence.findings import class_of
     from raxss.evidence.report.verifying import verify_report
     from raxss.model_folder import describe_model
@@ -57,7 +58,11 @@ def verify(
     recordings = recordings_in(recording, classifier, found.contents.get("recording"))
     name = recording_meant(found, recordings, report.name)
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
-    told = verify_report(found, classifier.report(recordings[name], name=name, positive=class_))
+    about = describe_model(classifier)
+    if faithfulness is not None:
+        about = with_verdict(about, faithfulness, report.parent)
+    again = report_of(classifier.explain_each(recordings[name]), name=name, model=about, positive=class_)
+    told = verify_report(found, again)
     if told.holds:
         print(
             printable(

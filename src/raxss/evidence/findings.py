@@ -36,6 +36,7 @@ TOLD = (  # of config.json in a model folder
     "calibration",
     "calibration_level",
     "trial",
+    "faithfulness",
     "seed",
     "best_epoch",
     "interrupted",

@@ -18,6 +18,7 @@ from raxss.faithfulness.retrieval_control import randomised_retrieval
 from raxss.faithfulness.running import PROBES, Parts, Plan, run_probes
 from raxss.faithfulness.stability import changed_a_little
 from raxss.faithfulness.subject import Judgement, Subject, WindowSubject
+from raxss.faithfulness.told import PAGE, told_in_report
 from raxss.faithfulness.verdict import Statement, statements, verdict
 
 __all__ = [
@@ -50,4 +51,6 @@ __all__ = [
     "statements",
     "Statement",
     "verdict",
+    "PAGE",
+    "told_in_report",
 ]

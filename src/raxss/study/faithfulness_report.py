@@ -1,26 +1,29 @@
 """How does a page say how far explanations can be trusted?
 
     Parts by model, of controls -> measures.csv, summary.csv, curves.csv, features.csv, statements.csv, verdict.json
-    these alone                 -> plots/*.png, README.md
+    these alone                 -> plots/*.png, README.md, and page.html for those who have a browser and no more
 
 Every sentence follows from numbers by the rules of raxss.faithfulness.verdict, which stand on the page.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raxss.faithfulness import Parts, mean_curves, measures_of, statements, summarised, verdict
+from raxss.faithfulness import PAGE, Parts, mean_curves, measures_of, statements, summarised, verdict
 from raxss.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
 from raxss.faithfulness.measures import missing_orders
 from raxss.faithfulness.replacing import STAND_INS
@@ -99,11 +102,35 @@ def write_faithfulness(
     contents = {f"{name}.csv": csv_text(one).encode() for name, one in tables.items() if len(one.columns)}
     for name, content in {**contents, **files}.items():
         write_bytes(out / name, content)
-    told = {name: {"verdict": word, "why": why} for name, (word, why) in verdicts.items()}
+    told = {
+        name: {"verdict": word, "why": why, "said": [[one.holds, one.said] for one in judged[name]]}
+        for name, (word, why) in verdicts.items()
+    }
     about = {name: parts.about for name, parts in everyone.items()}
+    write_bytes(out / PAGE, _html(title, told, found, files).encode())
     write_json(out / "verdict.json", {"verdicts": told, "about": json_ready(about)})
     write_bytes(out / "README.md", page.encode())
-    return [out / name for name in (*contents, *files, "verdict.json", "README.md")]
+    return [out / name for name in (*contents, *files, PAGE, "verdict.json", "README.md")]
+
+
+def _html(
+    title: str,
+    verdicts: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, Parts],
+    plots: Mapping[str, bytes],
+) -> str:
+    """The verdicts, what they rest on, and the plots, in one file that any browser shows."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    text = (resources.files("raxss.study") / "faithfulness.html.j2").read_text("utf-8")
+    pictures = {
+        name: [
+            base64.b64encode(plots[one]).decode() for one in plots if one.startswith(f"plots/{slug(name)}-")
+        ]
+        for name in found
+    }
+    return environment.from_string(text).render(
+        title=title, verdicts=verdicts, probed=found, pictures=pictures, marks=MARKS
+    )
 
 
 def write_index(folder: Path | str) -> Path:

@@ -113,7 +113,11 @@ def report_contents(
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
     told = told_of_model(model or {})
-    training, trial = told.pop("training_data"), told.pop("trial", None)
+    training, trial, faithful = (
+        told.pop("training_data"),
+        told.pop("trial", None),
+        told.pop("faithfulness", None),
+    )
     told.pop("classes", None)  # those of the evidence are the same
     return {
         "format": FORMAT,
@@ -127,6 +131,7 @@ def report_contents(
         "model": _plain(told) if model else None,
         "training": _plain(training) or None,
         "trial": _plain(trial),
+        "faithfulness": _plain(faithful),
         "electrodes": _plain(electrodes(names)) if len(channels) > 1 else [],
         "grid_row": A_ROW,
         "channels": channels,

@@ -68,6 +68,14 @@ export interface Electrode {
   contacts: [number, number][]; // number, channel
 }
 
+// What raxss faithfulness found of the model.
+export interface Faithfulness {
+  verdict: string;
+  why: string;
+  said: [string, string][]; // yes, no or unclear; a sentence
+  link: string; // to its page, from this file
+}
+
 export type Fact = string | number | boolean | null | Fact[] | { [name: string]: Fact };
 
 export interface Contents {
@@ -82,6 +90,7 @@ export interface Contents {
   model: { [name: string]: Fact } | null;
   training: { [name: string]: Fact } | null;
   trial: Trial | null;
+  faithfulness: Faithfulness | null;
   electrodes: Electrode[];
   grid_row: number;
   channels: Channel[];

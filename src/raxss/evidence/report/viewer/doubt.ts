@@ -1,8 +1,10 @@
 // How far a score may be trusted: interval, calibrated number, prediction set; and how the model did when it was tried.
 
 import { Channel, Contents } from "./data";
-import { FAINT, INK, RULE, el, percent, probabilityText, svg } from "./dom";
+import { FAINT, INK, RULE, el, probabilityText, significant, svg } from "./dom";
 
+const BAND = "#fbe6c2";
+const HOLDS: { [holds: string]: string } = { yes: "✓", no: "✗" };
 const MARK: { [name: string]: string } = { calibrated: "#1b63b0", uncalibrated: FAINT };
 
 // What `predict` says: calibrated where scores of series are.
@@ -21,11 +23,19 @@ function term(list: HTMLElement, name: string, ...told: (Node | string)[]): void
   list.append(el("dt", {}, name), el("dd", {}, ...told));
 }
 
-// A line from 0 to 1 with the interval as a bar and the answer as a mark.
-function scale(low: number, high: number, at: number, told: string): HTMLElement {
+// Of two classes: between these scores a prediction set is no answer. Below .5 no class is likely enough, above it both are.
+export function abstainBand(contents: Contents): [number, number] | null {
+  const threshold = contents.settings.conformal_threshold;
+  if (typeof threshold !== "number" || contents.classes.length !== 2) return null;
+  return [Math.max(0, Math.min(threshold, 1 - threshold)), Math.min(1, Math.max(threshold, 1 - threshold))];
+}
+
+// A line from 0 to 1 with the abstain band behind it, the interval as a bar and the answer as a mark.
+function scale(band: [number, number] | null, low: number, high: number, at: number, told: string): HTMLElement {
   const width = 220;
   const x = (value: number) => 6 + value * (width - 12);
   const picture = svg("svg", { width, height: 22, viewBox: `0 0 ${width} 22`, role: "img", "aria-label": told });
+  if (band) picture.append(svg("rect", { class: "band", x: x(band[0]), y: 1, width: x(band[1]) - x(band[0]), height: 20, fill: BAND }));
   picture.append(
     svg("line", { x1: x(0), x2: x(1), y1: 11, y2: 11, stroke: RULE, "stroke-width": 2 }),
     svg("line", { x1: x(0.5), x2: x(0.5), y1: 5, y2: 17, stroke: RULE, "stroke-width": 1 }),
@@ -40,6 +50,7 @@ export function doubtOf(contents: Contents, channel: Channel, class_: number): H
   const name = contents.classes[class_];
   const answer = answerOf(channel, class_);
   const list = el("dl", { class: "doubt" });
+  const band = abstainBand(contents);
   if (calibrated !== null) {
     const method = String(contents.settings.calibration ?? "calibration");
     term(list, `P(${name}), calibrated`, `${probabilityText(answer)} (${method}, of the score)`);
@@ -51,14 +62,17 @@ export function doubtOf(contents: Contents, channel: Channel, class_: number): H
     term(list, "interval", "none: the series has too few stretches to draw from");
   } else {
     const told = `${probabilityText(interval.low[class_])} to ${probabilityText(interval.high[class_])}`;
-    const level = interval.level === null ? "" : `, ${percent(interval.level)} of the draws`;
-    term(list, "interval", `${told} (${interval.method}${level}) `, scale(interval.low[class_], interval.high[class_], answer, told));
+    const level = interval.level === null ? "" : `, ${significant(100 * interval.level)} % of the draws`;
+    term(list, "interval", `${told} (${interval.method}${level}) `, scale(band, interval.low[class_], interval.high[class_], answer, told));
+  }
+  if (band) {
+    term(list, "abstain band", `${probabilityText(band[0])} to ${probabilityText(band[1])}: scores for which the model gives no single answer`);
   }
   const held = setText(contents, channel);
   const alpha = contents.settings.conformal_alpha;
   if (held !== null && typeof alpha === "number") {
     const said = el("span", { class: channel.doubt.abstains ? "abstains" : "" }, held);
-    term(list, `${percent(1 - alpha)} prediction set`, said);
+    term(list, `${significant(100 * (1 - alpha))} % prediction set`, said);
   } else {
     term(list, "prediction set", "none: the model has too few validation series, or was changed since");
   }
@@ -68,6 +82,21 @@ export function doubtOf(contents: Contents, channel: Channel, class_: number): H
       : "The interval is a pair of probabilities, of which one is calibrated; it is wide where few validation series had such a score.";
   const sets = held === null ? "" : " A prediction set holds the true class as often as it says, if this recording is like those of the validation part.";
   return el("div", {}, list, el("p", { class: "told" }, about + sets));
+}
+
+// Does the score rest on what is shown? As far as it was asked.
+export function faithful(contents: Contents): HTMLElement {
+  const found = contents.faithfulness;
+  if (found === null) {
+    const told = "Not asked of this model: raxss faithfulness finds out, and raxss explain --faithfulness puts its verdict here.";
+    return el("p", { class: "told" }, told);
+  }
+  const list = el("ul", { class: "claims" });
+  for (const [holds, said] of found.said) list.append(el("li", {}, `${HOLDS[holds] ?? "?"} ${said}`));
+  const page = /^(?!\/)[A-Za-z0-9_.~%/-]+$/.test(found.link) // a place beside this file, nothing that runs
+    ? el("a", { attributes: { href: found.link, rel: "noreferrer" } }, "The page with all plots and rules")
+    : el("span");
+  return el("div", {}, el("p", {}, el("b", {}, found.verdict), `: ${found.why}.`), list, el("p", { class: "told" }, "✓ holds, ✗ does not, ? cannot be said. ", page));
 }
 
 // Said against found, on the validation part.

@@ -31,7 +31,7 @@ import "./style.css";
 
 import { Channel, Contents, isTimed, lengthText, ranked, readContents, secondsOf, timeOf } from "./data";
 import { button, choice, el, percent, probabilityText, significant } from "./dom";
-import { answerOf, doubtOf, reliability } from "./doubt";
+import { answerOf, doubtOf, faithful, reliability } from "./doubt";
 import { facts, reading } from "./facts";
 import { Overlay } from "./overlay";
 import { Overview, heatLegend } from "./overview";
@@ -193,6 +193,7 @@ class Page {
           this.section("trust", "How far to trust the score", this.part("trust")),
           this.section("tried", "How the model did on series it had not learned from", reliability(contents)),
         ),
+        this.section("faithful", "Does the score rest on what is shown?", faithful(contents)),
       ),
       this.section("made", "Model and data", facts(contents)),
       this.section("how", "How to read this page", reading(contents)),
