@@ -51,3 +51,22 @@ def browser():
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield Browser(chromium)
         chromium.close()
+
+
+@pytest.fixture(scope="module")
+def night():
+    """The evidence of a recording of ten contacts."""
+    from pages import CONTACTS, recording
+
+    return recording(CONTACTS, label="other")
+
+
+@pytest.fixture
+def page(browser, night, tmp_path):
+    """Its report in the browser, which must have nothing to complain of in the end."""
+    from pages import FACTS, assert_quiet, opened
+
+    opened_page = opened(browser, tmp_path, night, model=FACTS)
+    yield opened_page
+    assert_quiet(opened_page)
+    opened_page.close()

@@ -69,6 +69,7 @@ def recording(names, *, name="night", n_samples=3000, rate=100.0, label=None, **
     ]
 
 
+CONTACTS = [*(f"LA{number}" for number in range(1, 7)), *(f"PD{number}" for number in range(1, 5))]
 FACTS = {
     "config_hash": "0123abcd",
     "network": "ConvNet, 12 parameters",

@@ -9,6 +9,7 @@ import pytest
 
 from hostile import HOSTILE
 from pages import (
+    CONTACTS,
     FACTS,
     assert_quiet,
     evidence_of,
@@ -20,21 +21,6 @@ from pages import (
 )
 from raxss import Series
 from raxss.evidence import report_of
-
-CONTACTS = [*(f"LA{number}" for number in range(1, 7)), *(f"PD{number}" for number in range(1, 5))]
-
-
-@pytest.fixture(scope="module")
-def night():
-    return recording(CONTACTS, label="other")
-
-
-@pytest.fixture
-def page(browser, night, tmp_path):
-    opened_page = opened(browser, tmp_path, night, model=FACTS)
-    yield opened_page
-    assert_quiet(opened_page)
-    opened_page.close()
 
 
 def best_window(evidence, class_="soz"):

@@ -6,24 +6,9 @@ import zlib
 import numpy as np
 import pytest
 
-from pages import FACTS, assert_quiet, evidence_of, opened, recording, rows, shown_page, signal
+from pages import CONTACTS, FACTS, assert_quiet, evidence_of, opened, recording, rows, shown_page, signal
 from raxss import Series
 from raxss.evidence import report_of
-
-CONTACTS = [*(f"LA{number}" for number in range(1, 7)), *(f"PD{number}" for number in range(1, 5))]
-
-
-@pytest.fixture(scope="module")
-def night():
-    return recording(CONTACTS, label="other")
-
-
-@pytest.fixture
-def page(browser, night, tmp_path):
-    opened_page = opened(browser, tmp_path, night, model=FACTS)
-    yield opened_page
-    assert_quiet(opened_page)
-    opened_page.close()
 
 
 def best_of(night):

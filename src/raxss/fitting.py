@@ -262,11 +262,17 @@ def feature_scaling(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.f
 def fitted_calibration(
     method: str, predictor: Predictor, series: list[Series], targets: NDArray[np.int64]
 ) -> Calibration:
-    """From the windows of series that were not learned from, each with the target of its series."""
+    """From the windows of series that were not learned from."""
     posteriors = list(predictor.window_probabilities(series))
-    n_windows = [len(one) for one in posteriors]
-    logger.info("calibrating on %d windows of %d validation series", sum(n_windows), len(series))
-    return calibration_named(method).fit(np.concatenate(posteriors), np.repeat(targets, n_windows))
+    logger.info("calibrating on %d windows of %d validation series", sum(map(len, posteriors)), len(series))
+    return fitted_on_windows(calibration_named(method), posteriors, targets)
+
+
+def fitted_on_windows(
+    kind: type[Calibration], posteriors: Sequence[NDArray[np.float64]], targets: NDArray[np.int64]
+) -> Calibration:
+    """A map from the windows of each series ``(n_windows, C)``, each window with the target of its series."""
+    return kind.fit(np.concatenate(posteriors), np.repeat(targets, [len(one) for one in posteriors]))
 
 
 def tried_series(predictor: Predictor, series: list[Series]) -> list[Prediction]:
@@ -369,8 +375,7 @@ def _by_windows(
     held: NDArray[np.int64],
     smoothing: float,
 ) -> NDArray[np.float64]:
-    usable = [tried[place].usable_posteriors for place in others]
-    fitted = kind.fit(np.concatenate(usable), np.repeat(targets[others], [len(one) for one in usable]))
+    fitted = fitted_on_windows(kind, [tried[place].usable_posteriors for place in others], targets[others])
     told = []
     for place in held:
         one = tried[place]

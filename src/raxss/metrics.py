@@ -20,6 +20,8 @@ from raxss.errors import DataError, LabelError, listed
 METRICS = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier", "ece")
 LOWER_IS_BETTER = frozenset({"brier", "ece"})
 N_BINS = 10  # of the expected calibration error
+# For an interval: with five, even groups that all agree give a two-sided sign test of 2 / 2^5 > .05.
+FEWEST_GROUPS = 6
 N_AT_ONCE = 100_000  # draws x series worked on in one go: arrays that stay in the cache
 MOST_TRIES = 1000  # draws tried for each that holds every class
 

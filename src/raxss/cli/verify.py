@@ -54,11 +54,11 @@ def verify(
 
     found = Report.read(report)
     classifier = opened_model(model, device, bank, bank_size)
-    refuse_other_model(found, describe_model(classifier), report.name, model.name)
+    about = describe_model(classifier)
+    refuse_other_model(found, about, report.name, model.name)
     recordings = recordings_in(recording, classifier, found.contents.get("recording"))
     name = recording_meant(found, recordings, report.name)
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
-    about = describe_model(classifier)
     if faithfulness is not None:
         about = with_verdict(about, faithfulness, report.parent)
     again = report_of(classifier.explain_each(recordings[name]), name=name, model=about, positive=class_)

@@ -38,10 +38,9 @@ def replaced_windows(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
-    >>> from raxss.faithfulness.subject import WindowSubject
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> judged = next(subject.judged([series[0]], with_lists=True))
     >>> [(one["window"], one["by"]) for one in replaced_windows(subject, judged)][:3]
     [('strongest', 'neighbour'), ('strongest', 'surrogate'), ('strongest', 'mean')]
@@ -105,10 +104,9 @@ def smallest_flip(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
-    >>> from raxss.faithfulness.subject import WindowSubject
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> sorted(smallest_flip(subject, next(subject.judged([series[0]])), "mean"))
     ['flips', 'seconds', 'share', 'stretches']
     """

@@ -178,10 +178,9 @@ def delete_and_insert(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
-    >>> from raxss.faithfulness.subject import WindowSubject
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> deleted = delete_and_insert(subject, next(subject.judged([series[0]])), n_steps=2, n_random=1)
     >>> len(deleted.curves)  # two stand-ins, six orders, two directions
     24

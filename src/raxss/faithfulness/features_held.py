@@ -112,10 +112,9 @@ def held_features(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
-    >>> from raxss.faithfulness.subject import WindowSubject
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> rows = held_features(subject, series[:6], series.names[:6])
     >>> sorted({one["layer"] for one in rows})[:2], len({one["property"] for one in rows})
     (['features', 'head'], 7)

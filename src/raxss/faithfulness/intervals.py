@@ -12,10 +12,9 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from raxss.metrics import draw_counts
+from raxss.metrics import FEWEST_GROUPS, draw_counts
 
 N_RESAMPLES = 2000
-FEWEST_GROUPS = 6  # with fewer no interval is made
 SEED = 69421
 
 

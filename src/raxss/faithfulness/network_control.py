@@ -53,10 +53,9 @@ def randomised_network(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
-    >>> from raxss.faithfulness.subject import WindowSubject
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> steps = list(randomised_network(subject, list(subject.judged(series[:2]))))
     >>> len(steps), steps[0][0]["layers"], steps[-1][0]["weight_correlation"]  # these weights are the signal's
     (8, 'head, layers.19', 1.0)

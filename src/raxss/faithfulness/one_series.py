@@ -106,7 +106,7 @@ def faithfulness_of(
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> found = faithfulness_of(subject, series[0], n_steps=2, n_random=1)
     >>> found.gains().shape, found.retrieval["control"].tolist()  # other series are not known here
     ((5, 2), ['shuffled', 'inverted'])

@@ -48,7 +48,7 @@ def randomised_retrieval(
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> [one["control"] for one in next(randomised_retrieval(subject, series[:3]))]
     ['shuffled', 'other series', 'inverted']
     """

@@ -155,7 +155,7 @@ def run_probes(
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> plan = Plan(n_series=2, probes=("stability",))
     >>> parts = run_probes(subject, series, tempfile.mkdtemp(), plan=plan, quiet=True)
     >>> [one["label"] for one in parts.series], len(parts.by_series["stability"])

@@ -48,10 +48,9 @@ def changed_a_little(
     --------
     >>> from raxss import RAxSSClassifier
     >>> from raxss.datasets import load_synthetic
-    >>> from raxss.faithfulness.subject import WindowSubject
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> [one["change"] for one in changed_a_little(subject, next(subject.judged([series[0]])))]
     ['half the stride', 'twice the stride', 'offset of half a stride', '1 % noise', '5 % noise']
     """

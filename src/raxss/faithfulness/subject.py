@@ -163,7 +163,7 @@ class WindowSubject:
     >>> from raxss.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = WindowSubject(model.predictor(), tuple(model.classes_))
+    >>> subject = model.subject()
     >>> judged = next(subject.judged([series[0]]))
     >>> bool(abs(judged.contributions(0).sum()) < 1e-9), len(judged.weights) == len(judged.starts)
     (True, True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,22 +45,26 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
     """
     try:
         found = json.loads((folder / "verdict.json").read_text("utf-8"))
-        about = {name: one.get("weights_sha256") for name, one in found["about"].items()}
-        own = next((name for name, digest in about.items() if digest == weights_sha256), None)
-        if own is None:
-            raise ModelError(
-                f"what is in {shown(folder)} is not about this model: it was made with weights "
-                f"{shown(next((str(one) for one in about.values() if one), 'unknown'))}, the model has "
-                f"{shown(weights_sha256)}. Run raxss faithfulness with this model, or leave --faithfulness out."
-            )
-        one = found["verdicts"][own]
-        said = [[str(holds), str(text)] for holds, text in one["said"]]
-        told = {"verdict": str(one["verdict"]), "why": str(one["why"]), "said": said}
+        by_weights = {
+            about["weights_sha256"]: _told(found["verdicts"][name])
+            for name, about in found["about"].items()
+            if "weights_sha256" in about  # controls are nobody's model
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ModelError):
-            raise
         raise DataError(
             f"{shown(folder)} has no verdict that can be read ({type(error).__name__}: {error}); needed is a "
             "folder that raxss faithfulness wrote."
         ) from error
-    return told | {"link": quote(Path(os.path.relpath(folder / PAGE, beside)).as_posix())}
+    if weights_sha256 not in by_weights:
+        raise ModelError(
+            f"what is in {shown(folder)} is not about this model: it was made with weights "
+            f"{shown(str(next(iter(by_weights), 'unknown')))}, the model has {shown(weights_sha256)}. Run raxss "
+            "faithfulness with this model, or leave --faithfulness out."
+        )
+    link = quote(Path(os.path.relpath(folder / PAGE, beside)).as_posix())
+    return by_weights[weights_sha256] | {"link": link}
+
+
+def _told(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    said = [[str(holds), str(text)] for holds, text in verdict["said"]]
+    return {"verdict": str(verdict["verdict"]), "why": str(verdict["why"]), "said": said}

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raxss.metrics import METRICS
+from raxss.metrics import FEWEST_GROUPS, METRICS
 from raxss.study.markdown import TITLES, Markdown, difference, number, p_text, render, table, with_interval
-from raxss.study.statistics import CHANCE, FEWEST_GROUPS, REFERENCES, CriticalDifference
+from raxss.study.statistics import CHANCE, REFERENCES, CriticalDifference
 from raxss.study.views import slug
 
 SHOWN = ("f1", "auc", "accuracy")  # of which differences are on the page; the others are in the file

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from raxss.errors import DataError, listed
-from raxss.metrics import METRICS, draw_counts, weighted_scores
+from raxss.metrics import FEWEST_GROUPS, METRICS, draw_counts, weighted_scores
 from raxss.study.result import CellResult
 
 REFERENCES = ("sss", "raxss-pearson", "recommended")
@@ -31,7 +31,6 @@ CHANCE = "chance"  # in the place of a reference: what every AUC should be where
 COMPARED = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier")
 DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm", "n_seeds",
                "n_groups"]  # fmt: skip
-FEWEST_GROUPS = 6  # with five, even groups that all agree give a two-sided sign test of 2 / 2^5 > .05
 N_RESAMPLES = 2000
 SEED = 69421
 ROUNDING = 1e-12  # differences below this are none

@@ -23,7 +23,7 @@ from raxss.doubt import Answer, Doubt
 from raxss.errors import ConfigError
 from raxss.estimator import RAxSSClassifier
 from raxss.familiarity import Familiar
-from raxss.fitting import fitted_series_calibration, trial_of, tried_series
+from raxss.fitting import fitted_on_windows, fitted_series_calibration, trial_of, tried_series
 from raxss.inputs import groups_or_own
 from raxss.predicting import Prediction
 from raxss.recordings.series import SeriesCollection
@@ -86,8 +86,8 @@ def held_out_answers(
         tried, tested = tried_series(predictor, list(held)), list(predictor.predictions(list(test)))
         rows: list[dict[str, Any]] = []
         for method, level in ways:
-            doubt = _doubt_of(model, tried, method, level)
             map_ = _fitted(model, tried, method, level)
+            doubt = _doubt_of(model, tried, method, level, map_)
             for one, label in zip(tested, test.labels, strict=True):
                 answer = doubt.answer(calibrated_otherwise(one, map_, level))
                 row = {"fold": place, "series": one.series.name, "n_validation": len(held)}
@@ -105,13 +105,12 @@ def _fitted(
         return None
     if level == "series":
         return fitted_series_calibration(method, tried, targets)
-    usable = [one.usable_posteriors for one in tried]
-    return calibration_named(method).fit(
-        np.concatenate(usable), np.repeat(targets, [len(one) for one in usable])
-    )
+    return fitted_on_windows(calibration_named(method), [one.usable_posteriors for one in tried], targets)
 
 
-def _doubt_of(model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str) -> Doubt:
+def _doubt_of(
+    model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str, map_: Calibration | None
+) -> Doubt:
     """What the model would know of its limits with this calibration."""
     targets = np.array([_place(model, one.series.label) for one in tried])
     tables: dict[str, Any] = {"calibration": {"calibration": method, "calibration_level": level}}
@@ -123,7 +122,7 @@ def _doubt_of(model: RAxSSClassifier, tried: Sequence[Prediction], method: str, 
         n_classes=len(model.classes_),
         seed=model.seed_,
     )
-    by_series = _fitted(model, tried, method, level) if level == "series" else None
+    by_series = map_ if level == "series" else None
     return replace(model.doubt(), trial=trial, calibrated=method != "none", series_calibration=by_series)
 
 
