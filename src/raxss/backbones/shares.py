@@ -98,10 +98,11 @@ def plain_shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Te
     """The same in torch, some windows at a time."""
     groups = list(zip(rows.tolist(), dilations.tolist(), cuts, strict=True))
     length, found = x.shape[2], []
+    every = torch.tensor(length, device=x.device)  # a GPU would take a bare number's reciprocal, a bit off
     for some in x.split(max(PLACES_AT_ONCE // length, 1)):
         for row, dilation, cut in groups:
             above = responses(taps(some[:, row], dilation))[:, None] > cut[:, :, None, None]
-            found.append(above.sum(dim=-1) / length)  # (84, n_cuts, some windows)
+            found.append(above.sum(dim=-1) / every)  # (84, n_cuts, some windows)
     by_window = [torch.stack(found[k : k + len(groups)]) for k in range(0, len(found), len(groups))]
     return torch.cat(by_window, dim=-1).movedim(-1, 0)
 
