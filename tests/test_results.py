@@ -14,9 +14,12 @@ RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(one.parent.name for one in RESULTS.glob("*/results.csv"))
 
 
-def test_the_first_table_has_every_system_with_its_time():
-    table = pd.read_csv(RESULTS / "first" / "results.csv")
-    assert set(SYSTEMS) <= set(table["system"])
+@pytest.mark.parametrize("folder", ["bern-barcelona", "bonn", "cinc2017", "cinc2017-af", "watch"])
+def test_every_system_has_five_folds_of_every_main_dataset_with_its_time(folder):
+    table = pd.read_csv(RESULTS / folder / "results.csv")
+    assert set(SYSTEMS) == set(table["system"])
+    assert (table.groupby("system")["fold"].nunique() == 5).all()
+    assert len(table) == 5 * len(SYSTEMS)
     assert (table["seconds"] > 0).all()
     assert table["error"].isna().all()
 
