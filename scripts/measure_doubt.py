@@ -1,9 +1,11 @@
 """Measure whether probabilities, prediction sets and warnings keep what they promise.
 
     python scripts/measure_doubt.py --root FOLDER --out results/doubt
+    python scripts/measure_doubt.py --root FOLDER --out results/doubt --system recommended --device cuda
 
-FOLDER holds the datasets bern-barcelona, bonn and cinc2017. A small network a fold, some minutes on one core; what
-is there already (answers-DATASET.parquet) is not computed again. Same folder, same seed, same threads: same tables.
+FOLDER holds the datasets bern-barcelona, bonn and cinc2017. A small network a fold, some minutes on one core, or a
+system with the settings of studies/DATASET.toml; what is there already (answers-*.parquet) is not computed again,
+and the page has all of it. Same folder, same seed, same threads: same tables.
 """
 
 from __future__ import annotations
@@ -19,9 +21,12 @@ from raxss.config import Config
 from raxss.datasets import load_dataset
 from raxss.recordings.series import SeriesCollection
 from raxss.storage import make_folder, whole_file, write_text
+from raxss.study.study import Study
 from raxss.study.trust import alarms, coverage_of, figures_of, held_out_answers
 
 SEED = 69421
+SMALL = "small"  # a network of this file, no system
+STUDIES = Path(__file__).parents[1] / "studies"
 CLASSES = {"bonn": ["F", "N"]}
 MOST_SERIES = 600  # of a dataset: enough for validation parts of 120
 WINDOWS = {"bern-barcelona": (1024, 512), "bonn": (512, 256), "cinc2017": (1024, 512)}
@@ -34,8 +39,13 @@ def series_of(name: str, root: Path) -> SeriesCollection:
     return whole[drawn]
 
 
-def settings_of(name: str) -> Config:
-    """A quick network: the question is whether it knows its doubt, not how good it is."""
+def settings_of(name: str, system: str) -> Config:
+    """A quick network, since the question is whether it knows its doubt and not how good it is; or a system's."""
+    if system != SMALL:
+        study = Study.read(STUDIES / f"{name}.toml")
+        windows = study.datasets[0].windows
+        made = study.compared()[system].make(windows, seed=SEED, training=study.training)
+        return made.config
     length, stride = WINDOWS[name]
     wanted = {
         "window_length": length,
@@ -56,11 +66,12 @@ def markdown(table: pd.DataFrame) -> str:
 
 ABOUT = """# Does the doubt hold?
 
-Made by `scripts/measure_doubt.py`: five folds by group, 60 % to learn from, 20 % validation, 20 % test; a small
+Made by `scripts/measure_doubt.py`: five folds by group, 60 % to learn from, 20 % validation, 20 % test. `small`: a
 convolutional network a fold, its validation part used for early stopping, calibration and prediction sets alike.
-All numbers are of the test parts together. `warned`: share of the series, all of the same dataset, that were called
-unlike the training data (false alarms). `width`: mean width of the interval of the most likely class, Venn-Abers
-for `venn-abers` of series, else the block bootstrap over windows. `error`: standard error of the coverage over the
+`recommended`: the system of that name as the dataset's study has it, which stops by nothing. All numbers are of
+the test parts together. `warned`: share of the series, all of the same dataset, that were called unlike the
+training data (false alarms). `width`: mean width of the interval of the most likely class, Venn-Abers for
+`venn-abers` of series, else the block bootstrap over windows. `error`: standard error of the coverage over the
 folds. `least`: coverage of the class that has the least. `right`: share of right answers among sets of one class.
 """
 
@@ -69,35 +80,51 @@ are left aside. Of the same dataset: series held out, false alarms.
 """
 
 
+def answers_of(name: str, system: str, asked: argparse.Namespace) -> pd.DataFrame:
+    """Measured, or what was measured before."""
+    place = place_of(name, system, asked.out)
+    if not place.exists():
+        parts = []
+        settings = settings_of(name, system)
+        for part in held_out_answers(series_of(name, asked.root), settings, seed=SEED, device=asked.device):
+            parts.append(part)
+            print(f"{name}, {system}: fold {len(parts)} is done", flush=True)
+        with whole_file(place) as temporary:
+            pd.concat(parts).to_parquet(temporary, index=False)
+    return pd.read_parquet(place)
+
+
+def place_of(name: str, system: str, out: Path) -> Path:
+    """Where the answers of a system on a dataset are kept."""
+    return out / f"answers-{system}-{name}.parquet"
+
+
 def main() -> None:
     """Measure, or take what was measured before, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--datasets", nargs="*", default=list(WINDOWS))
+    parser.add_argument("--system", default=SMALL)
+    parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     out = make_folder(asked.out)
     about = out / "about.md"  # written by hand: what it means, which overviews quote
     text = ABOUT + (f"\n{about.read_text('utf-8')}" if about.exists() else "")
     for name in asked.datasets:
-        place = out / f"answers-{name}.parquet"
-        if not place.exists():
-            parts = []
-            series = series_of(name, asked.root)
-            for part in held_out_answers(series, settings_of(name), seed=SEED, device="cpu"):
-                parts.append(part)
-                print(f"{name}: fold {len(parts)} is done", flush=True)
-            with whole_file(place) as temporary:
-                pd.concat(parts).to_parquet(temporary, index=False)
-        answers = pd.read_parquet(place)
-        n_validation = answers["n_validation"].groupby(answers["fold"]).first()
-        counts = f"{n_validation.min()} to {n_validation.max()} of them for validation"
-        text += f"\n## {name}\n\n{answers['series'].nunique()} series, {counts}.\n"
-        text += f"\n{markdown(figures_of(answers))}\n\n{markdown(coverage_of(answers))}\n"
+        answers_of(name, asked.system, asked)
+    for name in WINDOWS:
+        for system in (SMALL, "recommended"):
+            if place_of(name, system, out).exists():
+                answers = answers_of(name, system, asked)
+                n_validation = answers["n_validation"].groupby(answers["fold"]).first()
+                counts = f"{n_validation.min()} to {n_validation.max()} of them for validation"
+                text += f"\n## {name}, {system}\n\n{answers['series'].nunique()} series, {counts}.\n"
+                text += f"\n{markdown(figures_of(answers))}\n\n{markdown(coverage_of(answers))}\n"
     place = out / "alarms.csv"
     if not place.exists():
-        found = alarms({name: series_of(name, asked.root) for name in asked.datasets})
+        found = alarms({name: series_of(name, asked.root) for name in WINDOWS})
         write_text(place, found.to_csv(index=False))
     text += f"\n## Unlike recordings\n\n{UNLIKE}\n{markdown(pd.read_csv(place))}\n"
     write_text(out / "README.md", text)
