@@ -30,11 +30,10 @@ from raxss.evidence.channel_page import (
     Facts,
     channel_page,
     fitted,
-    without_name,
     write_at,
 )
 from raxss.evidence.figures import FAINT, INK, STEP
-from raxss.evidence.findings import ChannelFindings, RecordingFindings
+from raxss.evidence.findings import ChannelFindings, RecordingFindings, without_name
 from raxss.evidence.plain import FONT, plain
 from raxss.evidence.trail import NOTE
 from raxss.storage import whole_file

@@ -41,7 +41,7 @@ FORMATS = ("json", "parquet", "figures")
 WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
 
 #: What evidence written before it was there has not.
-LATER = ("calibrated_probability", "interval", "prediction_set")
+LATER = ("calibrated_probability", "interval", "prediction_set", "notes")
 
 NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
@@ -92,6 +92,9 @@ class SeriesEvidence:
         Share of the listed neighbours that overlap their query; NaN where none are listed.
     warnings
         What a reader should know before trusting this, in plain words.
+    notes
+        Those of the warnings that came with the prediction: how the series is unlike what the model has learned
+        from. None where it is not known which they are.
     settings
         Everything that made this, to be carried into outputs.
     columns
@@ -120,6 +123,7 @@ class SeriesEvidence:
     calibrated_probability: NDArray[np.float64] | None = None
     interval: Interval | None = None
     prediction_set: tuple[Any, ...] | None = None
+    notes: tuple[str, ...] | None = None
 
     @property
     def probability(self) -> NDArray[np.float64]:
@@ -301,8 +305,9 @@ class SeriesEvidence:
                 summary["calibrated_probability"] = np.array(head["calibrated_probability"], dtype=np.float64)
             if head.get("interval") is not None:
                 summary["interval"] = Interval.from_json(head["interval"])
-            if head.get("prediction_set") is not None:
-                summary["prediction_set"] = tuple(head["prediction_set"])
+            for name in ("prediction_set", "notes"):
+                if head.get(name) is not None:
+                    summary[name] = tuple(head[name])
             if head["overlap_share"] is None:
                 summary["overlap_share"] = np.nan
             return cls(**summary, columns=columns_of(windows), lists=neighbors, series=series)
@@ -538,6 +543,7 @@ def trace(
         prediction_set=None
         if prediction_set is None
         else tuple(one for one, inside in zip(classes, prediction_set, strict=True) if inside),
+        notes=tuple(notes),
     )
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
 
