@@ -31,7 +31,7 @@ from raxss.evidence.figures import (
 )
 from raxss.evidence.findings import strongest_apart, under_other_weights, without_name
 from raxss.evidence.plain import FONT, plain
-from raxss.evidence.trail import SeriesEvidence
+from raxss.evidence.series_evidence import SeriesEvidence
 
 WIDTH, HEIGHT = 8.27, 11.69  # A4 in inches
 LEFT, RIGHT = 0.65, WIDTH - 0.65

@@ -14,7 +14,7 @@ from typing import Any
 
 from raxss import __version__
 from raxss.evidence.findings import ChannelFindings, RecordingFindings, without_name
-from raxss.evidence.trail import NOTE
+from raxss.evidence.series_evidence import NOTE
 from raxss.intervals import BOOTSTRAP, LEVEL, VENN_ABERS
 from raxss.storage import json_ready, without_formula
 

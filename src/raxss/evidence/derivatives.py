@@ -31,7 +31,7 @@ from raxss.evidence.derivative_tables import (
     tsv_text,
 )
 from raxss.evidence.findings import RecordingFindings, class_of, watched
-from raxss.evidence.trail import NOTE, SeriesEvidence
+from raxss.evidence.series_evidence import NOTE, SeriesEvidence
 from raxss.recordings.bids_tree import Run, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.recordings.opening import files_of
 from raxss.storage import PARTIAL, finish_files, json_ready, sha256_of, whole_files

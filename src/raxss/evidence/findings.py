@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from raxss.aggregation import GATED, aggregate
 from raxss.errors import ConfigError, nearest
-from raxss.evidence.trail import SeriesEvidence
+from raxss.evidence.series_evidence import SeriesEvidence
 from raxss.intervals import Interval
 from raxss.recordings.series import Series
 

@@ -36,7 +36,7 @@ from raxss.evidence.figures import FAINT, INK, STEP
 from raxss.evidence.findings import ChannelFindings, RecordingFindings, without_name
 from raxss.evidence.plain import FONT, plain
 from raxss.evidence.reliability_figure import MARKS, draw_reliability
-from raxss.evidence.trail import NOTE
+from raxss.evidence.series_evidence import NOTE
 from raxss.storage import whole_file
 
 N_CHANNELS = 6  # that get a page of their own

@@ -73,8 +73,8 @@ def draw_reliability(
     >>> rows = [{"from": 0.8, "to": 0.9, "n": 4, "said": 0.9, "found": 0.75, "low": 0.3, "high": 0.95}]
     >>> ax = Figure().add_subplot()
     >>> draw_reliability(ax, {"uncalibrated": rows})
-    >>> ax.containers[0].lines[0].get_ydata()
-    array([0.75])
+    >>> [float(found) for found in ax.containers[0].lines[0].get_ydata()]
+    [0.75]
     """
     ax.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, zorder=1)
     for name, rows in tables.items():
