@@ -1,8 +1,8 @@
 """Why did a series get its score?
 
-trail.py takes a prediction apart into what series_evidence.py holds; tables of many series are in tables.py, pictures
-in figures.py. Of a whole recording findings.py tells, which annotations.py takes to MNE, derivatives.py to BIDS and
-printed.py to paper. The page to open is in report/.
+trail.py takes a prediction apart into what series_evidence.py holds; tables of many series are in tables.py,
+pictures in figures.py. Of a whole recording findings.py tells, which annotations.py takes to MNE, derivatives.py to
+BIDS and printed.py to paper. The page to open is in report/.
 """
 
 from raxss.evidence.annotations import mne_annotations
