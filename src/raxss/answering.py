@@ -3,7 +3,8 @@
     series -> predict_proba (n_series, C), predict, predict_set, answers, explain -> SeriesEvidence, report
 
 Everything here reads what `fit` left behind, with the settings as they stand. Predictions and explanations share
-one path (predicting.py), so what is explained is what was predicted. Next: estimator.py has the parameters, and fits.
+one path (predicting.py), so what is explained is what was predicted. Next: estimator.py has the parameters, and
+fits.
 """
 
 from __future__ import annotations
