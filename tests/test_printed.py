@@ -244,6 +244,8 @@ def test_without_a_trial_or_a_calibration_nothing_is_said_of_them():
     first = drawn(a_few(), about | {"trial": plain_one})[0]
     assert len(reliability_axes(first).containers) == 1
     assert "own group" not in words(first)
+    first = drawn(a_few(), about | {"trial": plain_one | {"n_groups": plain_one["n_series"]}})[0]
+    assert "training data: 300 series. The network" in " ".join(words(first).split())
 
 
 def test_of_several_classes_the_diagram_is_of_the_most_likely():

@@ -225,9 +225,11 @@ def _draw_trial(page: Figure, top: float, trial: Mapping[str, Any], classes: tup
         if "calibrated" in trial["figures"]
         else ""
     )
+    n, n_groups = trial["n_series"], trial["n_groups"]
+    in_groups = f" in {n_groups:,} groups" if n_groups != n else ""  # else each is one, or none were given
     about = (
-        f"From the validation part of the training data: {trial['n_series']:,} series in {trial['n_groups']:,} "
-        "groups. The network did not learn from them, but early stopping has looked at them, so new series will "
+        f"From the validation part of the training data: {n:,} series{in_groups}. "
+        "The network did not learn from them, but early stopping has looked at them, so new series will "
         f"do slightly worse.{cross_fitted} On the dashed line, what was said to be 0.8 was so in 8 of 10. Bars are "
         "95 % intervals."
     )
