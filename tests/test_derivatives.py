@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,10 @@ from raxss.cli import app
 from raxss.errors import ConfigError, OutputError, RAxSSError, RAxSSWarning, RecordingError
 from raxss.evidence import Report
 from raxss.evidence import derivatives as module
-from raxss.evidence.derivative_tables import channel_rows, probability_columns
+from raxss.evidence.derivative_tables import about_channels, channel_rows, class_columns, doubt_cells
 from raxss.evidence.derivatives import find_source, open_derivatives, write_derivatives
 from raxss.evidence.findings import watched
+from raxss.model_folder import describe_model
 from raxss.recordings.bids import plan_bids, read_bids
 from test_findings import channels_of, explained
 from test_phi import text_of_pdf
@@ -132,6 +134,75 @@ def test_every_channel_has_the_probability_that_the_model_predicts(written, trut
         scored = table.dropna(subset="rank").sort_values("rank")
         assert scored["rank"].tolist() == list(range(1, len(CHANNELS)))
         assert scored["probability_soz"].is_monotonic_decreasing
+
+
+DOUBT = ("uncalibrated", "interval_low", "interval_high", "in_set")
+
+
+@pytest.fixture(scope="module")
+def doubtful(truth):
+    """Calibrated scores of series with sets of classes, from a rate that is not that of the tree."""
+    with pytest.warns(RAxSSWarning, match="XY9"):
+        series = read_bids(truth.root, labels=truth.clinical)
+    slower = [replace(one, rate=one.rate / 2, group=one.name) for one in series]
+    settings = {"calibration": "venn-abers", "calibration_level": "series", "conformal_alpha": 0.2}
+    return RAxSSClassifier("dlinear", **MODEL, **settings).fit(slower[:8], validation=slower[8:])
+
+
+@pytest.mark.filterwarnings("ignore::raxss.errors.SignalWarning")
+def test_the_doubt_of_every_channel_is_what_the_model_answers(truth, doubtful, tmp_path):
+    recording = sorted(truth.onsets)[0]
+    series = read_bids(truth.root, only_labelled=False, recordings=[recording])
+    write_derivatives(
+        doubtful.explain_each(series), tmp_path / "dv", source=truth.root, model=describe_model(doubtful)
+    )
+    assert errors_of(tmp_path / "dv") == []
+    (table,) = tables(tmp_path / "dv", "channels.tsv").values()
+    rows = {row["name"]: row for row in table.to_dict("records")}
+    for answer in doubtful.answers(series):
+        row = rows[answer.series.origin["channel"]]
+        for place, class_ in enumerate(doubtful.classes_):
+            assert row[f"probability_{class_}"] == pytest.approx(answer.probability[place], abs=1e-8)
+            assert row[f"uncalibrated_{class_}"] == pytest.approx(answer.series_probability[place], abs=1e-8)
+            assert row[f"interval_low_{class_}"] == pytest.approx(answer.interval.low[place], abs=1e-8)
+            assert row[f"interval_high_{class_}"] == pytest.approx(answer.interval.high[place], abs=1e-8)
+            assert row[f"in_set_{class_}"] == answer.prediction_set[place]
+        assert row["interval_method"] == "Venn-Abers"
+        assert row["abstains"] == answer.abstains
+        assert "the series has a rate of 100 Hz, but the model was fitted at 50 Hz" in row["warnings"]
+        assert answer.series.name not in row["warnings"]
+        assert len(answer.notes) == sum(
+            row["warnings"].count(one) for one in ("has a rate of", "spectrum", "alike")
+        )
+    assert (table["probability_soz"] - table["uncalibrated_soz"]).abs().max() > 1e-3
+    bad = rows[BAD]
+    assert all(pd.isna(bad[name]) for name in ("abstains", "interval_method", "warnings", "in_set_soz"))
+    (sidecar,) = (tmp_path / "dv").rglob("*_channels.json")
+    assert "80 % of channels or more" in json.loads(sidecar.read_text())["in_set_soz"]["Description"]
+
+
+def test_doubt_that_a_model_has_not_is_not_available(written):
+    """No calibration, and too few validation series for sets; the interval needs neither."""
+    for table in tables(written, "channels.tsv").values():
+        scored = table.dropna(subset="rank")
+        for name in ("uncalibrated_soz", "in_set_soz", "abstains"):
+            assert scored[name].isna().all()
+        assert scored["interval_method"].unique().tolist() == ["block bootstrap over windows"]
+        inside = scored["probability_soz"].between(scored["interval_low_soz"], scored["interval_high_soz"])
+        assert inside.all()
+
+
+def test_every_column_of_doubt_is_described_also_where_nothing_is_known():
+    classes = ["cutoff", "soz"]
+    cells = doubt_cells(classes, None)
+    assert set(cells.values()) == {None}
+    found = findings_of([explained(1, classes=tuple(classes))])
+    (row,) = channel_rows(None, found, "ECOG")
+    assert set(cells) <= set(row)
+    assert set(cells) <= set(about_channels(found))
+    assert [f"{name}_cutoff" in cells for name in DOUBT] == [True] * 4
+    assert row["low_cutoff"] == ""  # BIDS's own, and no class's
+    assert row["interval_method"] is None
 
 
 def test_events_are_the_strongest_windows_that_the_evidence_has(written, truth, model, tmp_path):
@@ -488,7 +559,7 @@ def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):
         "<scri",
         "µ",
     }  # no spreadsheet runs it
-    assert probability_columns(classes) == [
+    assert class_columns("probability", classes) == [
         "probability_cmd_C_calc",
         "probability_script",
         "probability_class",

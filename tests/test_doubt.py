@@ -92,12 +92,23 @@ def test_evidence_with_both_numbers_comes_back_from_its_files(by_series, series,
 def test_evidence_from_before_there_was_doubt_can_be_read(plain, series, tmp_path):
     folder = plain.explain(series[0]).save(tmp_path, figures=False)
     head = json.loads((folder / "evidence.json").read_text())
-    for name in ("interval", "prediction_set", "abstains"):
+    for name in ("interval", "prediction_set", "abstains", "notes"):
         head.pop(name, None)
     (folder / "evidence.json").write_text(json.dumps(head))
     loaded = SeriesEvidence.load(folder)
-    assert (loaded.interval, loaded.prediction_set, loaded.abstains) == (None, None, None)
+    assert (loaded.interval, loaded.prediction_set, loaded.abstains, loaded.notes) == (None,) * 4
     assert_array_equal(loaded.probability, loaded.series_probability)
+
+
+def test_evidence_keeps_which_of_its_warnings_say_that_a_series_is_unlike(plain, series, tmp_path):
+    longer = np.tile(series[0].samples, 9)
+    longer[:, :100] = 0.0
+    (answer,), evidence = plain.answers([longer]), plain.explain(longer)
+    assert "the recording is longer than any" in evidence.notes[0]
+    assert evidence.notes == answer.notes == tuple(evidence.warnings[: len(answer.notes)])
+    assert len(evidence.warnings) > len(evidence.notes)  # of flat windows, too
+    assert SeriesEvidence.load(evidence.save(tmp_path, figures=False)).notes == evidence.notes
+    assert plain.explain(series[0]).notes == ()
 
 
 def test_a_map_under_changed_weights_is_told(by_series, series):

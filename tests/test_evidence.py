@@ -20,7 +20,7 @@ from pandas.testing import assert_frame_equal
 import naive
 from raxss.aggregation import aggregate
 from raxss.errors import ConfigError, DataError, OutputError
-from raxss.evidence import SeriesEvidence, safe_name, trace, trail, write_tables
+from raxss.evidence import SeriesEvidence, safe_name, series_evidence, trace, write_tables
 from raxss.evidence.lists import weight_without
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval, WindowFlag, retrieve
@@ -606,7 +606,7 @@ def test_lists_written_in_pieces_are_the_whole_table(tmp_path, monkeypatch):
     evidence = with_everything()
     text = evidence.to_json(top=None)
     monkeypatch.setattr("raxss.evidence.lists.WINDOWS_A_CHUNK", 10)
-    monkeypatch.setattr("raxss.evidence.trail.WINDOWS_A_CHUNK", 10)
+    monkeypatch.setattr("raxss.evidence.series_evidence.WINDOWS_A_CHUNK", 10)
     assert evidence.to_json(top=None) == text
     assert len(json.loads(text)["neighbors"]) == len(evidence.neighbors)
     evidence.to_parquet(tmp_path, top=None)
@@ -629,7 +629,7 @@ def test_the_largest_are_found_with_the_earlier_of_equals_first():
         values = generator.integers(0, 4, size=generator.integers(1, 12)) / 4
         for n in (0, 1, 3, 11, 12, 50, None):
             plain = sorted(range(len(values)), key=lambda place: (-values[place], place))[:n]
-            assert trail._largest(values, n).tolist() == plain
+            assert series_evidence._largest(values, n).tolist() == plain
 
 
 # One table for many series.

@@ -17,12 +17,24 @@ from matplotlib.text import Text
 from raxss.evidence.findings import under_other_weights, watched
 from raxss.evidence.plain import plain
 from raxss.evidence.printed import SETTINGS, pages_of, write_pdf
+from raxss.trial import Trial
 from test_findings import channels_of, explained
 
+
+def tried(seed=0, n=300, n_classes=2):
+    """How a made-up model did, with and without a calibration."""
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(n_classes, size=n)
+    said = {name: rng.dirichlet(np.ones(n_classes), n) for name in ("uncalibrated", "calibrated")}
+    return Trial.of(targets, said, n_groups=41, settings="")
+
+
+TRIAL = tried()
 ABOUT = {
     "config_hash": "0123456789ab",
     "weights_sha256": "ab" * 32,
     "network": "DLinear, 512 parameters",
+    "trial": TRIAL.to_json(),
     "training_data": {
         "n_series": 48,
         "n_validation": 16,
@@ -201,6 +213,62 @@ def test_text_stays_inside_the_margins_and_covers_no_other(pages):
             assert wide < 0.02 or tall < 0.04, (one, other)
 
 
+def reliability_axes(page):
+    (ax,) = [ax for ax in page.axes if ax.get_xlabel().startswith("said: ")]
+    return ax
+
+
+def test_the_first_page_shows_how_the_model_did_and_on_what(pages):
+    ax = reliability_axes(pages[0])
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("said: P(soz)", "found: share that was so")
+    drawn_marks = {one.get_label(): one.lines[0].get_xydata() for one in ax.containers}
+    for name, rows in TRIAL.reliability.items():
+        np.testing.assert_allclose(drawn_marks[name], [(row["said"], row["found"]) for row in rows])
+    said = " ".join(words(pages[0]).split())
+    for name, figures in TRIAL.figures.items():
+        assert f"{name}: calibration error {figures['ece']:.3f}, Brier score {figures['brier']:.3f}" in said
+    assert "From the validation part of the training data: 300 series in 41 groups." in said
+    assert "fitted without the series' own group" in said
+    wide, tall = (ax.get_window_extent().size / pages[0].dpi).tolist()
+    assert wide == pytest.approx(tall)
+    assert not any("said: " in words(page) for page in pages[1:])
+
+
+def test_without_a_trial_or_a_calibration_nothing_is_said_of_them():
+    about = {name: told for name, told in ABOUT.items() if name != "trial"}
+    first = drawn(a_few(), about)[0]
+    assert "had not learned from" not in words(first)
+    plain_one = TRIAL.to_json()
+    for part in ("reliability", "figures"):
+        plain_one[part] = {"uncalibrated": plain_one[part]["uncalibrated"]}
+    first = drawn(a_few(), about | {"trial": plain_one})[0]
+    assert len(reliability_axes(first).containers) == 1
+    assert "own group" not in words(first)
+    first = drawn(a_few(), about | {"trial": plain_one | {"n_groups": plain_one["n_series"]}})[0]
+    assert "training data: 300 series. The network" in " ".join(words(first).split())
+
+
+def test_of_several_classes_the_diagram_is_of_the_most_likely():
+    found = findings_of([explained(3, classes=("AF", "normal", "noise"), name="A0001")])
+    first = drawn(found, ABOUT | {"trial": tried(n_classes=3).to_json()})[0]
+    assert reliability_axes(first).get_xlabel() == "said: the largest probability"
+
+
+@pytest.mark.parametrize("n_channels", [1, 5])
+def test_a_first_page_that_is_full_leaves_its_table_to_the_next(n_channels):
+    evidence = channels_of("r", n_channels)
+    for one in evidence:
+        one.warnings.extend(f"{kind} " * 70 for kind in ("rate", "length", "spectrum", "support", "map"))
+    about = ABOUT | {"training_data": ABOUT["training_data"] | {"split": "by patient " * 30}}
+    pages = drawn(findings_of(evidence, n_best=1), about)
+    heading = "The answer" if n_channels == 1 else "Channels by probability"
+    assert [heading in words(page) for page in pages] == [False, True, False]
+    assert "continued" not in words(pages[1])
+    for text, (_, bottom, _, _) in shown_boxes(pages[0]):
+        assert bottom > 0.3, text
+    assert f"page 1 of {len(pages)}" in words(pages[0])
+
+
 def test_a_recording_of_one_channel_is_told_by_class():
     found = findings_of([explained(3, classes=("AF", "normal", "noise"), name="A0001")])
     first, second = drawn(found)
@@ -255,6 +323,7 @@ def hostile():
         "config_hash": HOSTILE[0],
         "weights_sha256": HOSTILE[33],
         "network": "W" * 300,
+        "trial": TRIAL.to_json(),
         "training_data": {
             "n_series": HOSTILE[3],
             "classes": dict.fromkeys(HOSTILE[:20], 1),

@@ -2,35 +2,29 @@
 
     series, labels -> fit -> predict_proba (n_series, C), predict, explain -> SeriesEvidence
 
-`fit` prepares, retrieves, trains and calibrates; `predict_proba` and `explain` share one path (predicting.py), so
-what is explained is what was predicted. Models are kept by model_folder.py.
+`fit` prepares, retrieves, trains and calibrates (fitting.py). Before this: answering.py has what a fitted model
+says, and model_folder.py keeps it. Next: cli/ asks from the command line.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from raxss.aggregation import Weighting
+from raxss.answering import Answering
 from raxss.backbones import describe
-from raxss.calibration import Calibration, Level, Method, calibration_in_use
+from raxss.calibration import Level, Method
 from raxss.config import Config
-from raxss.doubt import Answer, Doubt
-from raxss.errors import SignalWarning
-from raxss.evidence import Report, SeriesEvidence, report_of
 from raxss.familiarity import Familiar
-from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import (
     check_calibration_part,
     drawn_seed,
@@ -42,7 +36,6 @@ from raxss.fitting import (
     fresh_learner,
     mean_supports,
     run_fingerprint,
-    score_settings,
     show_windows,
     support_in_batch,
     trial_of,
@@ -55,32 +48,24 @@ from raxss.inputs import (
     as_groups,
     as_labels,
     as_series,
-    check_preparation,
     check_rates,
     check_validation,
     common_preparation,
     forget_fit,
     groups_or_own,
-    notes_about_rate,
     tell_shared_groups,
 )
-from raxss.model_folder import describe_data, describe_model, load_model, save_model
-from raxss.predicting import Prediction, Predictor
+from raxss.model_folder import describe_data, load_model, save_model
+from raxss.predicting import Prediction
 from raxss.prediction import pick_device
 from raxss.preparation import Scaling, check_series
-from raxss.progress import ProgressBar, share_bar
-from raxss.recordings.series import Series, SeriesCollection
+from raxss.progress import ProgressBar
 from raxss.training import Callback, train
-from raxss.trial import Trial
-from raxss.windows import window_starts
-
-if TYPE_CHECKING:
-    from raxss.faithfulness import SeriesFaithfulness, WindowSubject
 
 logger = logging.getLogger("raxss")
 
 
-class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class RAxSSClassifier(Answering):
     """Classify series of any length from sparsely sampled windows, weighted by within-series retrieval.
 
     Series may be given as a `SeriesCollection`, a list of arrays of differing lengths, each
@@ -296,25 +281,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return cls.from_config(Config.preset(name, signal=signal), **parameters)
 
-    @property
-    def config(self) -> Config:
-        """The settings as they stand, checked."""
-        given = self.get_params(deep=False)
-        settings = {name: given[name] for name in Config().parameters()}
-        for name in ("backbone_options", "augmentation"):
-            settings[name] = {} if settings[name] is None else settings[name]
-        return Config.from_parameters(settings)
-
-    @property
-    def current_config(self) -> Config:
-        """What a fitted model stands for: as fitted, except for what may be changed since."""
-        now = self.config.tables()
-        _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
-        _ = self._heads_in_use  # likewise
-        now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
-        changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
-        return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
-
     # Fitting ----------------------------------------------------------------------------------------------
 
     def fit(
@@ -418,14 +384,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = learner.temperature.item()
         self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
         self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
-        self.calibration_: Calibration | None = None
-        self.calibration_level_: str = level
+        self.calibration_ = None
+        self.calibration_level_ = level
         answered = [series[index] for index in unseen], targets[unseen]
         if method != "none" and level == "window":
             self.calibration_ = fitted_calibration(method, self._predictor(None), *answered)
         if config.fits_temperature_on_validation and len(unseen):
             self.temperature_ = fitted_temperature(self._predictor(self.calibration_), *answered)
-        self.trial_: Trial | None = None
+        self.trial_ = None
         tried: list[Prediction] = []
         if len(unseen):
             tried = tried_series(self._predictor(None), answered[0])
@@ -435,295 +401,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.trial_ = trial_of(
                 tried, targets[unseen], tried_groups, config, n_classes=len(self.classes_), seed=self.seed_
             )
-        self.familiar_: Familiar | None = Familiar.of(series, mean_supports(pools, tried, config))
+        self.familiar_ = Familiar.of(series, mean_supports(pools, tried, config))
         self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
         return self
-
-    # Predicting -------------------------------------------------------------------------------------------
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
-        series = self.known_series(X, warn=True)
-        with self._bar("predicting", series) as on_progress:
-            found = self.predictor().predictions(series, with_lists=False, on_progress=on_progress)
-            return np.stack([one.probability for one in found])
-
-    def predict_set(self, X: Any, *, alpha: float | None = None) -> NDArray[np.bool_]:
-        """Which classes cannot be ruled out: ``(n_series, C)``, columns as in ``classes_``.
-
-        A set holds the true class in a share 1 - alpha of the series at least, if these are like those of the
-        validation part (see `raxss.conformal`). A row with one True is an answer; several, or none, are a reason
-        to abstain. Where the validation part is too small for the level, every set holds every class, with a
-        warning.
-
-        Parameters
-        ----------
-        alpha
-            In place of ``conformal_alpha``.
-
-        Examples
-        --------
-        >>> from raxss.datasets import load_synthetic
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
-        >>> _ = model.set_params(validation_fraction=0.5).fit(load_synthetic())
-        >>> model.predict_set(load_synthetic(3), alpha=0.2).shape
-        (3, 2)
-        """
-        probability = self.predict_proba(X)
-        doubt = self.doubt()
-        level = doubt.alpha if alpha is None else alpha
-        if why := doubt.why_no_sets(level):
-            warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
-        return doubt.sets(probability, level)
-
-    def answers(self, X: Any) -> Iterator[Answer]:
-        """Probability, interval, prediction set and notes of each series, one after the other.
-
-        Examples
-        --------
-        >>> from raxss.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> for answer in model.answers(series[:2]):
-        ...     print(answer.series.name, answer.interval.method, answer.notes)
-        motif-000 block bootstrap over windows ()
-        noise-001 block bootstrap over windows ()
-        """
-        return self._answers(self.known_series(X, warn=True))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each series, from ``classes_``."""
-        probability = self.predict_proba(X)
-        return self.classes_[probability.argmax(axis=1)]
-
-    def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
-        """The posteriors of the windows of each series, ``(n_windows_i, C)``, one series after the other.
-
-        They are what `explain` shows as posteriors, calibrated where the model is. Windows come in the order of
-        time; those that touch samples that are not finite count for nothing in a score and are left out.
-
-        Examples
-        --------
-        >>> from raxss.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> [one.shape for one in model.window_probabilities(series[:2])]
-        [(140, 2), (138, 2)]
-        """
-        return self._window_probabilities(self.known_series(X, warn=True))
-
-    def explain(self, X: Any) -> Any:
-        """Take the prediction of a series apart into windows, weights and neighbors.
-
-        Parameters
-        ----------
-        X
-            One `Series` or array ``(n_samples,)`` or ``(n_variates, n_samples)``; or a list of them, then a
-            list comes back.
-
-        Returns
-        -------
-        `SeriesEvidence`, whose contributions sum to what `predict_proba` says.
-        """
-        if isinstance(X, list | tuple | SeriesCollection):
-            return list(self.explain_each(X))
-        return next(self.explain_each([X if isinstance(X, Series) else Series(X)]))
-
-    def explain_each(
-        self, X: Any, *, on_progress: Callable[[float], None] | None = None
-    ) -> Iterator[SeriesEvidence]:
-        """`explain` many series one after the other, so that they need not all be held at once.
-
-        Parameters
-        ----------
-        X
-            Several series, in any of the forms that `predict_proba` takes.
-        on_progress
-            Told the share of all work done, also within a series. Without it, ``verbose=1`` draws a bar.
-
-        Examples
-        --------
-        >>> from raxss.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> for evidence in model.explain_each(series[:2]):
-        ...     print(evidence.name, len(evidence.windows))
-        motif-000 140
-        noise-001 138
-        """
-        return self._evidence(self.known_series(X), on_progress)
-
-    def report(self, X: Any, *, name: str | None = None, positive: Any = None) -> Report:
-        """Show why as one page: the series of a recording ranked, each with signal, windows and neighbours.
-
-        Parameters
-        ----------
-        X
-            One series, or those of one recording, usually its channels.
-        name, positive
-            How the recording is called, and the class that channels are ranked by when the page opens; both have
-            defaults, see `raxss.evidence.report.contents.report_contents`.
-
-        Returns
-        -------
-        `raxss.evidence.Report`, which shows itself in Jupyter and has ``save("report.html")``.
-
-        Examples
-        --------
-        >>> from raxss.datasets import load_synthetic
-        >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> model.report(series[:2], name="two channels")
-        Report('two channels', 2 channels)
-        """
-        several = isinstance(X, list | tuple | SeriesCollection)
-        series = X if several else [X if isinstance(X, Series) else Series(X)]
-        return report_of(self.explain_each(series), name=name, model=describe_model(self), positive=positive)
-
-    def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
-        """Ask whether the score of one series rests on what its evidence shows.
-
-        Stretches of the signal are replaced in the order of the evidence, windows exchanged, neighbours and layers
-        randomised, and everything is computed anew. Some hundred predictions; `raxss faithfulness` does it for many
-        series and ends with a verdict.
-
-        Parameters
-        ----------
-        X
-            One `Series` or array ``(n_samples,)`` or ``(n_variates, n_samples)``.
-        seed
-            Of surrogates, random orders and scrambled layers.
-
-        Returns
-        -------
-        `raxss.faithfulness.SeriesFaithfulness`
-        """
-        from raxss.faithfulness import faithfulness_of  # with its statistics it takes a while to import
-
-        (series,) = self.known_series([X if isinstance(X, Series) else Series(X)])
-        return faithfulness_of(self.subject(), series, seed=seed)
-
-    def subject(self) -> WindowSubject:
-        """The fitted model as the probes of `raxss.faithfulness` see it."""
-        from raxss.faithfulness import WindowSubject
-
-        return WindowSubject(self.predictor(), tuple(self.classes_.tolist()))
-
-    def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
-        """Series like those that were learned from, whatever form they were given in; others are refused."""
-        check_is_fitted(self, "config_")
-        series = as_series(X, estimator=self, reset=False)
-        check_series(series, n_variates=self.n_variates_)
-        check_preparation(series, self.preparation_)
-        for one in series if warn else ():
-            for note in notes_about_rate(one, self.training_data_["rates"]):
-                warnings.warn(note, SignalWarning, stacklevel=3)
-        return series
-
-    def _window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
-        predictor = self.predictor()
-        with self._bar("predicting", series) as on_progress:
-            yield from predictor.window_probabilities(series, on_progress=on_progress)
-
-    def _answers(self, series: list[Series]) -> Iterator[Answer]:
-        predictor, doubt = self.predictor(), self.doubt()
-        with self._bar("predicting", series) as on_progress:
-            for one in predictor.predictions(series, with_lists=False, on_progress=on_progress):
-                yield doubt.answer(one)
-
-    def _evidence(
-        self, series: list[Series], on_progress: Callable[[float], None] | None
-    ) -> Iterator[SeriesEvidence]:
-        settings: dict[str, Any] = {"config_hash": self.current_config.hash}
-        calibration = self._calibration_in_use
-        if calibration is not None:
-            settings["calibration"] = calibration.method
-            if self.calibration_level_ == "series":
-                settings["calibration_level"] = "series"
-        if self.projection and self.space == "features":
-            settings["projection"] = self.projection
-        predictor, doubt = self._predictor(calibration), self.doubt()
-        if doubt.has_sets:
-            settings |= {
-                "conformal_alpha": doubt.alpha,
-                "conformal_threshold": doubt.threshold(doubt.alpha),
-            }
-        with self._bar("predicting", series, quiet=on_progress is not None) as bar:
-            for one in predictor.predictions(series, on_progress=on_progress or bar):
-                said = doubt.answer(one)
-                yield one.evidence(
-                    self.classes_,
-                    settings=settings,
-                    notes=said.notes,
-                    interval=said.interval,
-                    prediction_set=said.prediction_set,
-                )
-                del one  # or its lists would be held while the next is computed
-
-    def doubt(self) -> Doubt:
-        """What was fitted of it, with the settings as they stand."""
-        calibration = self._calibration_in_use
-        tried = score_settings(self.config_) if self.trial_ is None else self.trial_.settings
-        return Doubt(
-            trial=self.trial_,
-            familiar=self.familiar_,
-            alpha=float(self.config.calibration.conformal_alpha),
-            calibrated=calibration is not None,
-            series_calibration=calibration if self.calibration_level_ == "series" else None,
-            changed=tried != score_settings(self.current_config),
-            rates=self.training_data_["rates"],
-        )
-
-    @property
-    def _calibration_in_use(self) -> Calibration | None:
-        asked = self.config.calibration
-        return calibration_in_use(
-            self.calibration_,
-            asked.calibration,
-            fitted_level=self.calibration_level_,
-            level=asked.calibration_level,
-        )
-
-    @property
-    def _heads_in_use(self) -> FeatureHeads | None:
-        return heads_in_use(self.heads_, projection=self.projection, weighting=self.weighting)
-
-    def predictor(self) -> Predictor:
-        """What was fitted, with the settings as they stand: what predicts, and other weights can be tried with."""
-        check_is_fitted(self, "config_")
-        return self._predictor(self._calibration_in_use)
-
-    def _predictor(self, calibration: Calibration | None) -> Predictor:
-        """What was fitted, with the settings as they stand."""
-        config = self.config
-        learned = config.aggregation.temperature == "learned"
-        return Predictor(
-            backbone=self.backbone_,
-            device=pick_device(self.device),
-            scaling=self.scaling_,
-            window_length=self.window_length_,
-            stride=config.windows.stride,
-            retrieval=config.retrieval,
-            weighting=config.aggregation.weighting,
-            temperature=self.temperature_ if learned else float(config.aggregation.temperature),
-            smoothing=float(config.aggregation.smoothing),
-            calibration=calibration if self.calibration_level_ == "window" else None,
-            series_calibration=calibration if self.calibration_level_ == "series" else None,
-            feature_mean=self.feature_mean_,
-            feature_scale=self.feature_scale_,
-            heads=self._heads_in_use,
-            seed=self.seed_,
-        )
-
-    def _bar(
-        self, doing: str, series: list[Series], *, quiet: bool = False
-    ) -> AbstractContextManager[Callable[[float], None] | None]:
-        length, stride = self.window_length_, self.stride
-        n_windows = sum(
-            len(window_starts(one.n_samples, window_length=length, stride=stride)) for one in series
-        )
-        return share_bar(doing, n_windows, unit="windows", quiet=quiet or not self.verbose)
 
     # Keeping ----------------------------------------------------------------------------------------------
 

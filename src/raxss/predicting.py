@@ -3,7 +3,7 @@
     series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
 A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
-the other. Neither changes a score. Next: estimator.py makes the chain and asks it.
+the other. Neither changes a score. Next: answering.py asks it, estimator.py makes the chain.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Why did a series get its score?
 
-Tables in trail.py, those of many series in tables.py, pictures in figures.py; of a whole recording findings.py,
-which annotations.py takes to MNE, derivatives.py to BIDS and printed.py to paper. The page to open is in report/.
+trail.py takes a prediction apart into what series_evidence.py holds; tables of many series are in tables.py,
+pictures in figures.py. Of a whole recording findings.py tells, which annotations.py takes to MNE, derivatives.py to
+BIDS and printed.py to paper. The page to open is in report/.
 """
 
 from raxss.evidence.annotations import mne_annotations
 from raxss.evidence.figures import plot_contributions, plot_overlay
 from raxss.evidence.report import Report, report_of
+from raxss.evidence.series_evidence import SeriesEvidence, safe_name
 from raxss.evidence.tables import write_tables
-from raxss.evidence.trail import SeriesEvidence, safe_name, trace
+from raxss.evidence.trail import trace
 
 __all__ = [
     "SeriesEvidence",

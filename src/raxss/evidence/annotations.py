@@ -16,7 +16,7 @@ from raxss.evidence.plain import plain
 from raxss.recordings.names import match_channels
 
 if TYPE_CHECKING:
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
 
 
 def mne_annotations(
@@ -70,7 +70,7 @@ def mne_annotations(
             "annotations for MNE need the package mne, which is not installed. Install it with: pip install "
             "'raxss[bids]'"
         ) from error
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
 
     several = [evidence] if isinstance(evidence, SeriesEvidence) else list(evidence)
     date = None if raw is None else raw.info["meas_date"]

@@ -29,9 +29,9 @@ from raxss.evidence.figures import (
     span_of,
     time_label,
 )
-from raxss.evidence.findings import strongest_apart, under_other_weights
+from raxss.evidence.findings import strongest_apart, under_other_weights, without_name
 from raxss.evidence.plain import FONT, plain
-from raxss.evidence.trail import SeriesEvidence
+from raxss.evidence.series_evidence import SeriesEvidence
 
 WIDTH, HEIGHT = 8.27, 11.69  # A4 in inches
 LEFT, RIGHT = 0.65, WIDTH - 0.65
@@ -293,12 +293,3 @@ def _write_warnings(page: Figure, evidence: SeriesEvidence) -> None:
         lines = [*lines[:3], "• more in evidence.json"]
     for line, text in enumerate(lines):
         write_at(page, LEFT, HEIGHT - 0.68 - 0.14 * (len(lines) - line), text, size=7.2)
-
-
-def without_name(warning: str, name: str) -> str:
-    """A warning where it is plain which series is meant, and the same for all series it is true of.
-
-    >>> without_name("series 'run-01:G1' has a rate of 1000 Hz", "run-01:G1")
-    'the series has a rate of 1000 Hz'
-    """
-    return warning.replace(f"series {name!r}", "the series")

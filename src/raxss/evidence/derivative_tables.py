@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raxss import __version__
-from raxss.evidence.findings import ChannelFindings, RecordingFindings
-from raxss.evidence.trail import NOTE
+from raxss.evidence.findings import ChannelFindings, RecordingFindings, without_name
+from raxss.evidence.series_evidence import NOTE
+from raxss.intervals import BOOTSTRAP, LEVEL, VENN_ABERS
 from raxss.storage import json_ready, without_formula
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
@@ -29,6 +30,7 @@ COPIED = {
     "notch": NUMBER,
     "status": "good|bad",
 }
+A_SHARE = {"Units": "arbitrary", "Minimum": 0, "Maximum": 1}
 NEEDED = ("type", "units", "low_cutoff", "high_cutoff")  # by BIDS, in this order
 
 
@@ -50,14 +52,39 @@ def channel_rows(
     for cells, found in zip(source, _found_of(source, findings), strict=True):
         row: dict[str, Any] = {"name": cells.get("name", "")}
         row |= {name: _allowed(name, cells.get(name, "")) for name in copied}
-        for place, column in enumerate(probability_columns(findings.classes)):
+        for place, column in enumerate(class_columns("probability", findings.classes)):
             row[column] = None if found is None else float(found.probability[place])
         row["rank"] = None if found is None else ranks[id(found)]
         row["predicted"] = None if found is None else without_formula(str(found.predicted))
         row["n_windows"] = None if found is None else found.n_windows
         row["effective_windows"] = None if found is None else found.effective_windows
-        rows.append(row)
+        rows.append(row | doubt_cells(findings.classes, found))
     return rows
+
+
+def doubt_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
+    """How far the score of a channel may be trusted, by column; None where that is not known.
+
+    All columns are always there, so that the tables of many recordings can be laid below one another. They say
+    what those of ``raxss predict`` say; the ends of the interval are not called ``low_`` and ``high_`` here,
+    because BIDS has a ``low_cutoff``, and a class may be called so.
+    """
+    held = None if found is None else found.prediction_set
+    interval = None if found is None else found.interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    uncalibrated = None if found is None else found.uncalibrated
+    cells: dict[str, Any] = {}
+    for name, values in (("uncalibrated", uncalibrated), ("interval_low", low), ("interval_high", high)):
+        for place, column in enumerate(class_columns(name, classes)):
+            cells[column] = None if values is None else float(values[place])
+    cells["interval_method"] = None if interval is None else interval.method
+    for class_, column in zip(classes, class_columns("in_set", classes), strict=True):
+        cells[column] = None if held is None else class_ in held
+    cells["abstains"] = None if found is None else found.abstains
+    cells["warnings"] = (
+        None if found is None else " ".join(without_name(one, found.name) for one in found.notes)
+    )
+    return cells
 
 
 def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
@@ -76,19 +103,19 @@ def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["onset"], row["rank"]))
 
 
-def probability_columns(classes: Sequence[Any]) -> list[str]:
+def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
     """How the column of each class is called: letters, digits and ``_`` alone, each name once.
 
-    >>> probability_columns(["other", "soz zone", "soz-zone"])
+    >>> class_columns("probability", ["other", "soz zone", "soz-zone"])
     ['probability_other', 'probability_soz_zone', 'probability_soz_zone_2']
     """
     names: list[str] = []
     for class_ in classes:
         slug = re.sub(r"[^A-Za-z0-9]+", "_", str(class_)).strip("_")[:40] or "class"
-        name = f"probability_{slug}"
+        name = f"{what}_{slug}"
         number = 2
         while name in names:
-            name, number = f"probability_{slug}_{number}", number + 1
+            name, number = f"{what}_{slug}_{number}", number + 1
         names.append(name)
     return names
 
@@ -97,15 +124,14 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
     """What each column of channels.tsv that BIDS does not know means."""
     ranked = findings.class_
     told: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
-    for class_, column in zip(findings.classes, probability_columns(findings.classes), strict=True):
+    for class_, column in zip(findings.classes, class_columns("probability", findings.classes), strict=True):
         told[column] = {
-            "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows; of "
-            "several stretches the one with the highest probability of the class that channels are ranked by.",
-            "Units": "arbitrary",
-            "Minimum": 0,
-            "Maximum": 1,
+            "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows, "
+            "calibrated where the model calibrates scores of channels; of several stretches the one with the "
+            "highest probability of the class that channels are ranked by.",
+            **A_SHARE,
         }
-    return told | {
+    told |= {
         "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
         "predicted": {
             "Description": "Class with the highest probability.",
@@ -120,6 +146,55 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
             "alike, near 1 one decides."
         },
     }
+    return told | about_doubt(findings)
+
+
+def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
+    """What the columns of `doubt_cells` mean, and where each has nothing to say."""
+    classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
+    told: dict[str, Any] = {}
+
+    def tell(what: str, description: str, **more: Any) -> None:
+        for class_, column in zip(classes, class_columns(what, classes), strict=True):
+            told[column] = {"Description": description.format(f"the class '{class_}'"), **more}
+
+    tell(
+        "uncalibrated",
+        "What the channel's windows add up to for {}, before calibration. n/a where the model does not calibrate "
+        "scores of channels: its probability is that sum.",
+        **A_SHARE,
+    )
+    ends = "n/a where the channel is too short for an interval."
+    tell("interval_low", "Lower end of the interval of the probability of {}. " + ends, **A_SHARE)
+    tell("interval_high", "Upper end of the interval of the probability of {}. " + ends, **A_SHARE)
+    told["interval_method"] = {
+        "Description": f"What the interval is. {ends}",
+        "Levels": {
+            BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel would "
+            "have said; it tells how much the score depends on which stretches there were, not whether the "
+            "network is right",
+            VENN_ABERS: "two probabilities of which one is calibrated; the farther they are apart, the less is "
+            "known of scores like this one",
+        },
+    }
+    without = "n/a where the model has no prediction sets."
+    held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
+    tell(
+        "in_set",
+        "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
+        f"{held} of channels or more, if these are like the model's validation part. {without}",
+        Levels={"true": "in the set", "false": "ruled out"},
+    )
+    told["abstains"] = {
+        "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {without}",
+        "Levels": {"true": "no answer", "false": "the set holds one class alone"},
+    }
+    told["warnings"] = {
+        "Description": "How the channel is unlike what the model has learned from: its rate, length or spectrum, "
+        "or how alike its windows are; and whether its calibration was fitted under other settings. n/a where "
+        "nothing was noticed, which does not say that nothing is unlike."
+    }
+    return told
 
 
 def about_events(findings: RecordingFindings) -> dict[str, Any]:
@@ -135,7 +210,8 @@ def about_events(findings: RecordingFindings) -> dict[str, Any]:
         "probability": {"Description": "Probability of that class in this window, as it is weighted."},
         "weight": {"Description": "Weight of the window; the weights of all windows of a channel sum to 1."},
         "contribution": {
-            "Description": "Weight times probability; over all windows of a channel these sum to its probability."
+            "Description": "Weight times probability; over all windows of a channel these sum to its probability, "
+            "before calibration where its score is calibrated (uncalibrated_ in the table of channels)."
         },
         "rank": {"Description": "Rank among the listed windows of the channel by contribution; 1 adds most."},
     }
@@ -178,9 +254,15 @@ def tsv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """Text of a cell: numbers with nine digits, ``n/a`` for nothing, no character that would end the cell."""
+    """Text of a cell: numbers with nine digits, ``n/a`` for nothing, no character that would end the cell.
+
+    >>> cell_text(0.25), cell_text(True), cell_text(None), cell_text("a\\tb")
+    ('0.25', 'true', 'n/a', 'a\\\\tb')
+    """
     if value is None or value == "" or value != value:
         return "n/a"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.9g}"
     text = str(value).encode("utf-8", "backslashreplace").decode()

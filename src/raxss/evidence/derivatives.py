@@ -31,7 +31,7 @@ from raxss.evidence.derivative_tables import (
     tsv_text,
 )
 from raxss.evidence.findings import RecordingFindings, class_of, watched
-from raxss.evidence.trail import NOTE, SeriesEvidence
+from raxss.evidence.series_evidence import NOTE, SeriesEvidence
 from raxss.recordings.bids_tree import Run, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.recordings.opening import files_of
 from raxss.storage import PARTIAL, finish_files, json_ready, sha256_of, whole_files
@@ -49,7 +49,8 @@ ABOUT_README = f"""# What raxss says about these recordings
 For each recording of the source dataset:
 
 - `*_desc-raxss_channels.tsv`: the probability of each class for every channel that was scored, and the channels'
-  rank by one of them;
+  rank by one of them; how far it may be trusted: the score before calibration, an interval with its method, the
+  classes that cannot be ruled out, and how a channel is unlike what the model has learned from;
 - `*_desc-raxss_events.tsv`: for each of these channels the windows that add most to its predicted class and do not
   overlap, with their weight and what they contribute. Onsets count from the start of the recording.
 

@@ -24,7 +24,7 @@ from raxss.errors import DataError
 from raxss.evidence.plain import plain
 
 if TYPE_CHECKING:
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
     from raxss.recordings.series import Series
 
 INK, FAINT, GAP, STEP = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#31688e"
@@ -127,7 +127,7 @@ def plot_contributions(
     Where the strongest windows make up little of the score, the first and last bar are cut, and marked so, to
     leave room for the steps.
     """
-    from raxss.evidence.trail import NOTE
+    from raxss.evidence.series_evidence import NOTE
 
     top = evidence.top_windows(n, class_).iloc[::-1]  # the largest step comes last
     if ax is None:
@@ -360,7 +360,7 @@ def _write_headings(
     figure: Figure, evidence: SeriesEvidence, class_: Any, width: float, height: float
 ) -> None:
     """Who this is and what was predicted, the numbers a reader needs, and what it is not for."""
-    from raxss.evidence.trail import NOTE
+    from raxss.evidence.series_evidence import NOTE
 
     name = evidence.class_named(class_)
     predicted, probability = plain(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"

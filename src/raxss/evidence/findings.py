@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from raxss.aggregation import GATED, aggregate
 from raxss.errors import ConfigError, nearest
-from raxss.evidence.trail import SeriesEvidence
+from raxss.evidence.series_evidence import SeriesEvidence
+from raxss.intervals import Interval
 from raxss.recordings.series import Series
 
 N_WINDOWS = 10  # of a channel, that do not overlap
@@ -135,6 +136,12 @@ class ChannelFindings:
     ----------
     name, channel
         Of the series, and of the channel it is of ("" where it has several side by side).
+    uncalibrated
+        What the contributions add up to, where ``probability`` is a calibration of it.
+    interval, prediction_set, abstains
+        As the evidence has them; None where it has not.
+    notes
+        Those of the warnings that say how the channel is unlike what the model has learned from.
     windows
         As `strongest_apart` gives them, of the predicted class.
     strongest_s
@@ -151,6 +158,11 @@ class ChannelFindings:
     warnings: tuple[str, ...]
     windows: pd.DataFrame
     strongest_s: float
+    uncalibrated: NDArray[np.float64] | None  # (C,)
+    interval: Interval | None
+    prediction_set: tuple[Any, ...] | None
+    abstains: bool | None
+    notes: tuple[str, ...]
 
 
 @dataclass
@@ -198,6 +210,11 @@ class RecordingFindings:
                 warnings=tuple(evidence.warnings),
                 windows=strongest_apart(evidence, self.n_windows),
                 strongest_s=float(next(iter(strongest_apart(evidence, 1, self.class_)["start_s"]), math.nan)),
+                uncalibrated=None if evidence.calibrated_probability is None else evidence.series_probability,
+                interval=evidence.interval,
+                prediction_set=evidence.prediction_set,
+                abstains=evidence.abstains,
+                notes=evidence.notes or (),
             )
         )
         if self.n_best:
@@ -288,6 +305,15 @@ def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
     for one in series:
         found.setdefault(recording_of(one), []).append(one)
     return found
+
+
+def without_name(warning: str, name: str) -> str:
+    """A warning where it is plain which series is meant, and the same for all series it is true of.
+
+    >>> without_name("series 'run-01:G1' has a rate of 1000 Hz", "run-01:G1")
+    'the series has a rate of 1000 Hz'
+    """
+    return warning.replace(f"series {name!r}", "the series")
 
 
 def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | None = None) -> Any:

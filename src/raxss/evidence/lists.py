@@ -3,7 +3,7 @@
     lists of all windows as retrieval keeps them -> rows of a table, for the windows that are asked for
 
 A day of signal has 14 million listed neighbours: kept as two arrays they take 230 MB, as a table of ten columns
-over 1 GB. So rows are made when somebody looks. Next: trail.py puts them beside the windows.
+over 1 GB. So rows are made when somebody looks. Next: series_evidence.py puts them beside the windows.
 """
 
 from __future__ import annotations

@@ -30,18 +30,21 @@ from raxss.evidence.channel_page import (
     Facts,
     channel_page,
     fitted,
-    without_name,
     write_at,
 )
 from raxss.evidence.figures import FAINT, INK, STEP
-from raxss.evidence.findings import ChannelFindings, RecordingFindings
+from raxss.evidence.findings import ChannelFindings, RecordingFindings, without_name
 from raxss.evidence.plain import FONT, plain
-from raxss.evidence.trail import NOTE
+from raxss.evidence.reliability_figure import MARKS, draw_reliability
+from raxss.evidence.series_evidence import NOTE
 from raxss.storage import whole_file
 
 N_CHANNELS = 6  # that get a page of their own
+MOST_CLASSES = 20  # of one channel, the most likely
 ROW = 0.19  # inches of the table of channels
 BOTTOM = 0.75  # inches that the footer needs
+DIAGRAM = 1.4  # inches of the reliability diagram, each way
+FEWEST_ROWS = 3  # of a table; where fewer fit, it begins on the next page
 SETTINGS = {
     "font.family": FONT,
     "pdf.fonttype": 42,  # TrueType, whole outlines: text can be searched, copied and printed anywhere
@@ -97,9 +100,14 @@ def pages_of(findings: RecordingFindings, *, model: Mapping[str, Any]) -> Iterat
     n_pages = 1 + len(more) + len(findings.best)
     yield _with_footer(first, findings, 1, n_pages)
     for number, rows in enumerate(more):
-        page = Figure(figsize=(WIDTH, HEIGHT))
-        write_at(page, LEFT, 0.6, "Channels by probability, continued", size=13)
-        _draw_table(page, 1.15, rows, n_shown + number * per_page, findings, class_)
+        page, n_before = Figure(figsize=(WIDTH, HEIGHT)), n_shown + number * per_page
+        if len(ranked) == 1:
+            write_at(page, LEFT, 0.6, "The answer", size=13)
+            _draw_answer(page, 1.15, rows[0], findings.classes)
+        else:
+            title = f"Channels by probability{', continued' if n_before else ''}"
+            write_at(page, LEFT, 0.6, title, size=13)
+            _draw_table(page, 1.15, rows, n_before, findings, class_)
         yield _with_footer(page, findings, 2 + number, n_pages)
     for number, evidence in enumerate(findings.best):
         rank = number + 1 if len(ranked) > 1 else None
@@ -110,7 +118,7 @@ def pages_of(findings: RecordingFindings, *, model: Mapping[str, Any]) -> Iterat
 def _first_page(
     findings: RecordingFindings, model: Mapping[str, Any], ranked: list[ChannelFindings], class_: Any
 ) -> tuple[Figure, int]:
-    """What this is about, and as many channels as there is room for; their number."""
+    """What this is about, and as many channels as there is room for below it; their number."""
     page = Figure(figsize=(WIDTH, HEIGHT))
     title = _title(findings, 62)
     write_at(page, LEFT, 0.55, title, size=15 if len(title) < 44 else 11.5)
@@ -120,12 +128,17 @@ def _first_page(
     top = 1.75
     for heading, facts in _facts(findings, model, class_).items():
         top = _draw_facts(page, top, heading, facts)
+    if model.get("trial"):
+        top = _draw_trial(page, top, model["trial"], findings.classes)
     top = _draw_warnings(page, top, findings)
+    room = int((HEIGHT - BOTTOM - top - 0.56) / ROW)
+    needed = min(len(findings.classes), MOST_CLASSES) if len(ranked) == 1 else min(len(ranked), FEWEST_ROWS)
+    if room < needed:
+        return page, 0
     if len(ranked) == 1:
         _draw_answer(page, _draw_heading(page, top, "The answer"), ranked[0], findings.classes)
         return page, 1
     top = _draw_heading(page, top, f"Channels by probability of {plain(class_, 20)}")
-    room = int((HEIGHT - BOTTOM - top - 0.3) / ROW)
     _draw_table(page, top, ranked[:room], 0, findings, class_)
     return page, min(room, len(ranked))
 
@@ -188,6 +201,44 @@ def _draw_facts(page: Figure, top: float, heading: str, facts: Facts) -> float:
     return top + 0.1
 
 
+def _draw_trial(page: Figure, top: float, trial: Mapping[str, Any], classes: tuple[Any, ...]) -> float:
+    """Said against found on the validation part; beside it the errors, and what the diagram is of."""
+    top = _draw_heading(page, top, "How the model did on series that it had not learned from")
+    left, wide, tall = LEFT + 0.55, DIAGRAM / WIDTH, DIAGRAM / HEIGHT
+    ax = page.add_axes((left / WIDTH, 1 - (top + 0.05) / HEIGHT - tall, wide, tall))
+    draw_reliability(ax, trial["reliability"], markersize=3.5)
+    ax.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))  # whole marks at 0 and 1
+    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"], fontsize=7.5)
+    ax.set_yticks([0, 0.5, 1], ["0", "0.5", "1"], fontsize=7.5)
+    of = f"P({plain(classes[1], 20)})" if len(classes) == 2 else "the largest probability"
+    ax.set_xlabel(f"said: {of}", fontsize=fitted(f"said: {of}", 8, DIAGRAM + 0.5), parse_math=False)
+    ax.set_ylabel("found: share that was so", fontsize=8)
+    beside, line = left + DIAGRAM + 0.45, top + 0.03
+    for name, figures in trial["figures"].items():
+        marker, color = MARKS[name]
+        write_at(page, beside, line, {"o": "●", "s": "■"}[marker], size=8.5, color=color)
+        told = f"{name}: calibration error {figures['ece']:.3f}, Brier score {figures['brier']:.3f}"
+        write_at(page, beside + 0.17, line, f"{told}, log loss {figures['log_loss']:.3f}", size=8.5)
+        line += 0.19
+    cross_fitted = (
+        " The calibration is judged by maps that were fitted without the series' own group."
+        if "calibrated" in trial["figures"]
+        else ""
+    )
+    n, n_groups = trial["n_series"], trial["n_groups"]
+    in_groups = f" in {n_groups:,} groups" if n_groups != n else ""  # else each is one, or none were given
+    about = (
+        f"From the validation part of the training data: {n:,} series{in_groups}. "
+        "The network did not learn from them, but early stopping has looked at them, so new series will "
+        f"do slightly worse.{cross_fitted} On the dashed line, what was said to be 0.8 was so in 8 of 10. Bars are "
+        "95 % intervals."
+    )
+    for text in textwrap.wrap(about, 66):
+        write_at(page, beside, line + 0.05, text, size=8.5)
+        line += 0.165
+    return top + 0.05 + DIAGRAM + 0.5
+
+
 def _draw_warnings(page: Figure, top: float, findings: RecordingFindings) -> float:
     """Each warning once, in the words it has for the first channel, and how many channels have it."""
     kinds: dict[str, list[str]] = {}
@@ -215,7 +266,7 @@ def _draw_warnings(page: Figure, top: float, findings: RecordingFindings) -> flo
 
 def _draw_answer(page: Figure, top: float, one: ChannelFindings, classes: tuple[Any, ...]) -> None:
     """Of one channel: every class with its probability, the highest first."""
-    order = sorted(range(len(classes)), key=lambda place: -float(one.probability[place]))[:20]
+    order = sorted(range(len(classes)), key=lambda place: -float(one.probability[place]))[:MOST_CLASSES]
     ax = _table_axes(page, top, len(order))
     for row, place in enumerate(order, start=1):
         value = float(one.probability[place])

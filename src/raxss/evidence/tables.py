@@ -4,7 +4,7 @@
 
 A recording of a hundred channels is three files, not three hundred: the tables of all series stand one below the
 other, each with a column that names its series. Series are written as they come, by a thread for each file, while
-the next are computed; the folder appears whole or not at all. Next: estimator.py makes the evidence.
+the next are computed; the folder appears whole or not at all. Next: answering.py makes the evidence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raxss.evidence.lists import Columns
 from raxss.storage import json_ready, whole_folder
 
 if TYPE_CHECKING:
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
 
 #: Looking for repeats among doubles takes longer than writing them; only the names repeat.
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
@@ -187,7 +187,7 @@ def _doubt_columns(evidence: SeriesEvidence) -> dict[str, Any]:
 
 
 def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
-    from raxss.evidence.trail import FORMAT, NOTE
+    from raxss.evidence.series_evidence import FORMAT, NOTE
 
     columns: dict[str, pa.Array] = {}
     for name in rows[0]:

@@ -4,7 +4,7 @@
                                                    OUT/<recording>/<channel>/evidence.json, windows.parquet, ...
 
 Evidence passes by once, whatever is written of it, and is let go. A recording of one series has one folder.
-Before this: report/ makes the page, printed.py the PDF, trail.py the rest.
+Before this: report/ makes the page, printed.py the PDF, series_evidence.py the rest.
 Next: ../cli/explain.py asks for it.
 """
 
@@ -20,7 +20,7 @@ from raxss.errors import DataError, shown
 from raxss.evidence.findings import RecordingFindings, watched
 from raxss.evidence.printed import N_CHANNELS, write_pdf
 from raxss.evidence.report import report_of
-from raxss.evidence.trail import FORMATS, SeriesEvidence, safe_name
+from raxss.evidence.series_evidence import FORMATS, SeriesEvidence, safe_name
 from raxss.recordings.series import Series
 from raxss.storage import whole_folder
 

@@ -10,7 +10,7 @@ from raxss.evidence.report.page import Report
 from raxss.evidence.report.signals import FULL_BYTES
 
 if TYPE_CHECKING:
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
 
 __all__ = ["Report", "report_of"]
 
@@ -34,7 +34,7 @@ def report_of(
     >>> report_of(model.explain(series[0]))
     Report('motif-000', 1 channel)
     """
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
 
     each = [evidence] if isinstance(evidence, SeriesEvidence) else evidence
     return Report(report_contents(each, name=name, model=model, positive=positive, full_bytes=full_bytes))

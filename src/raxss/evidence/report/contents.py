@@ -43,7 +43,7 @@ from raxss.evidence.report.signals import (
 from raxss.storage import json_ready
 
 if TYPE_CHECKING:
-    from raxss.evidence.trail import SeriesEvidence
+    from raxss.evidence.series_evidence import SeriesEvidence
     from raxss.recordings.series import Series
 
 FORMAT = "raxss report 1"
