@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, Self
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from raxss.aggregation import posteriors_of
 from raxss.faithfulness.gradients import gradient_of, integrated_gradients
+from raxss.faithfulness.many_copies import probabilities_of_copies
 from raxss.faithfulness.replacing import STAND_INS
 from raxss.faithfulness.timeline import spread
 from raxss.predicting import Prediction, Predictor
@@ -30,6 +32,7 @@ from raxss.recordings.series import Series
 from raxss.windows import windows_of
 
 Floats = NDArray[np.float64]
+logger = logging.getLogger("raxss")
 COPIES_BYTES = 2**28  # of altered copies that are held at once
 SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass; a gradient keeps every layer
 
@@ -223,6 +226,12 @@ class WindowSubject:
         return in_portions(self._probabilities, series, len(self.classes))
 
     def _probabilities(self, series: list[Series]) -> Floats:
+        try:
+            return probabilities_of_copies(self.predictor, series)
+        except torch.OutOfMemoryError:
+            told = "%s has no room for many copies of a series at once; they are asked about one by one."
+            logger.warning(told, self.predictor.device)
+        # Out of the except block: what the failed pass held is free only when its traceback is.
         found = self.predictor.predictions(series, with_lists=False)
         return np.stack([one.aggregation.series_probability for one in found])
 
