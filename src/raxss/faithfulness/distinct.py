@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raxss.prediction import WINDOWS_A_PASS
-from raxss.windows import Windows
+from raxss.recordings.series import Series
+from raxss.windows import Windows, window_starts
 
 SAMPLES_A_PASS = 2**23  # of all windows of a pass on a GPU
+WINDOWS_AT_ONCE = 2**16  # of all copies that are looked at together, the same or not
 N_FINGERPRINTS = 2  # of 64 bits: two windows that differ have the same ones once in 2^66 pairs at most
 
 
@@ -62,6 +64,23 @@ class Distinct:
             yield which, cut[copies[which], windows[which]]
 
 
+def portions(
+    copies: Sequence[Series], *, window_length: int, stride: int, most: int = WINDOWS_AT_ONCE
+) -> Iterator[list[int]]:
+    """Which copies to look at together: of one length, with so many windows at most; one copy at least.
+
+    >>> list(portions([Series(np.zeros(n)) for n in (8, 9, 8, 8)], window_length=4, stride=2, most=6))
+    [[0, 2], [3], [1]]
+    """
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for place, one in enumerate(copies):
+        by_shape.setdefault(one.samples.shape, []).append(place)
+    for (_, n_samples), places in by_shape.items():
+        step = max(most // len(window_starts(n_samples, window_length=window_length, stride=stride)), 1)
+        for first in range(0, len(places), step):
+            yield places[first : first + step]
+
+
 def distinct_windows(of_copies: Sequence[Windows]) -> Distinct:
     """Find the windows that differ, of copies with the same number of samples.
 
@@ -70,7 +89,6 @@ def distinct_windows(of_copies: Sequence[Windows]) -> Distinct:
 
     Examples
     --------
-    >>> from raxss.recordings.series import Series
     >>> from raxss.windows import windows_of
     >>> copies = [Series([0.0, 1.0, 2.0, 3.0, last]) for last in (4.0, 5.0)]
     >>> found = distinct_windows([windows_of(one, window_length=2, stride=1) for one in copies])
@@ -92,7 +110,9 @@ def distinct_windows(of_copies: Sequence[Windows]) -> Distinct:
     table = np.stack([key.ravel() for key in keys])
     order = np.lexsort(table[::-1])
     new = np.append(True, (np.diff(table[:, order], axis=1) != 0).any(axis=0))
-    first = np.minimum.reduceat(order, np.flatnonzero(new))  # the first that has it, so that copies are in order
+    first = np.minimum.reduceat(
+        order, np.flatnonzero(new)
+    )  # the first that has it, so that copies are in order
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     places = np.empty(len(order), dtype=np.int64)

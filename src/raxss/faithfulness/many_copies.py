@@ -10,7 +10,7 @@ Next: subject.py asks about copies in this way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,23 +19,22 @@ from numpy.typing import NDArray
 
 from raxss.aggregation import GATED
 from raxss.backbones import logits_and_features
-from raxss.faithfulness.distinct import Distinct, distinct_windows
-from raxss.prediction import exact_arithmetic
+from raxss.faithfulness.distinct import WINDOWS_AT_ONCE, Distinct, distinct_windows, portions
 from raxss.predicting import Predictor, retrieval_settings
+from raxss.prediction import exact_arithmetic
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
 from raxss.retrieval.many import retrieve_many
 from raxss.windows import windows_of
 
 Floats = NDArray[np.float64]
-WINDOWS_AT_ONCE = 2**16  # of all copies of a portion, the same or not
-FEATURE_BYTES = 2**29  # of these windows
+FEATURE_BYTES = 2**29  # of the windows of copies that are looked at together
 
 
 def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> Floats:
     """Sums over windows ``(n_copies, C)``, before any calibration of series.
 
-    Copies may have different lengths; each length is a portion of its own.
+    Copies may have different lengths; those of one length are looked at together.
 
     Examples
     --------
@@ -48,11 +47,17 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
     >>> np.allclose(told[0], model.predict_proba([one])[0], atol=1e-6)
     True
     """
+    most = WINDOWS_AT_ONCE
+    if _needs_features(predictor):
+        most = min(most, FEATURE_BYTES // (8 * max(len(predictor.feature_mean), 1)))
     found: Floats | None = None
-    for places in portions(predictor, copies):
+    sizes = {"window_length": predictor.window_length, "stride": predictor.stride}
+    for places in portions(copies, **sizes, most=most):
         some = [copies[place] for place in places]
         if predictor.n_windows(some[0]) > WINDOWS_AT_ONCE:  # what is streamed need not be held
-            told = np.stack([one.aggregation.series_probability for one in predictor.predictions(some, with_lists=False)])
+            told = np.stack(
+                [one.aggregation.series_probability for one in predictor.predictions(some, with_lists=False)]
+            )
         else:
             told = _at_once(predictor, some)
         if found is None:
@@ -60,20 +65,6 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
         found[places] = told
     assert found is not None, "who asks has copies"
     return found
-
-
-def portions(predictor: Predictor, copies: Sequence[Series]) -> Iterator[list[int]]:
-    """Which copies to look at together: of one length, and as many as memory should hold."""
-    most = WINDOWS_AT_ONCE
-    if _needs_features(predictor):
-        most = min(most, max(FEATURE_BYTES // (8 * max(len(predictor.feature_mean), 1)), 1))
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for place, one in enumerate(copies):
-        by_shape.setdefault(one.samples.shape, []).append(place)
-    for places in by_shape.values():
-        step = max(most // predictor.n_windows(copies[places[0]]), 1)
-        for first in range(0, len(places), step):
-            yield places[first : first + step]
 
 
 def _needs_features(predictor: Predictor) -> bool:
@@ -87,9 +78,7 @@ def _retrieves(predictor: Predictor) -> bool:
 def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     """Of copies of one length."""
     scaled = [predictor.scaling.apply(one) for one in copies]
-    cut = [
-        windows_of(one, window_length=predictor.window_length, stride=predictor.stride) for one in scaled
-    ]
+    cut = [windows_of(one, window_length=predictor.window_length, stride=predictor.stride) for one in scaled]
     distinct = distinct_windows(cut)
     posteriors, features, gate = predictor.said(*_asked(predictor, distinct))
     lists: Sequence[Retrieval | None] = [None] * len(copies)

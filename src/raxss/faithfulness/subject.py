@@ -368,7 +368,7 @@ def attributed(
         share = weights[first : first + step]
 
         def some_value(x: Tensor, share: Tensor = share) -> Tensor:
-            return value(x, share)
+            return value(x, share.repeat(len(x) // len(share)))  # of several steps at once
 
         if first == 0 and gradient_of(some_value, windows, network) is None:
             return None
@@ -377,7 +377,10 @@ def attributed(
             slope = gradient_of(some_value, x, network)
             return torch.zeros_like(x) if slope is None else slope
 
-        told = integrated_gradients(gradient, windows, start).double().sum(dim=1).cpu().numpy()
+        at_once = max(step // len(windows), 1)
+        told = (
+            integrated_gradients(gradient, windows, start, at_once=at_once).double().sum(dim=1).cpu().numpy()
+        )
         with torch.no_grad():
             change += float(some_value(windows) - some_value(start))
         found += float(told.sum())
