@@ -125,6 +125,10 @@ class Subject(Protocol):
         """What can be scrambled."""
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+
+    @property
     def retrieves(self) -> bool:
         """Whether weights come from neighbours."""
 
@@ -189,6 +193,11 @@ class WindowSubject:
     def network(self) -> nn.Module:
         """What scores a window."""
         return self.predictor.backbone
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+        return self.predictor.device
 
     @property
     def retrieves(self) -> bool:

@@ -4,9 +4,9 @@
 
 On a CUDA device the kernel of on_cuda.py takes what suits it, all series at once. The rest goes by float64 matrix
 products, short series of one shape in one product and long ones in blocks of bounded size: a similarity on the grid
-of kernels.py is an integer of 34 bits; with the window's place behind it, it becomes one 64-bit key, and the largest
-keys are the nearest windows, ties already in order. What the device has no memory for is searched on the CPU. The
-lists are the same in every case.
+of kernels.py is an integer of 34 bits; with the window's place behind it, it becomes one 64-bit key, and the
+largest keys are the nearest windows, ties already in order. What the device has no memory for is searched on the
+CPU. The lists are the same in every case.
 """
 
 from __future__ import annotations

@@ -74,6 +74,11 @@ class MILSubject:
         return self.model.backbone_
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+        return pick_device(self.model.device)
+
+    @property
     def retrieves(self) -> bool:
         """Nothing is retrieved."""
         return False
@@ -140,7 +145,7 @@ class MILSubject:
 
     def _at_once(self, copies: list[Series]) -> Floats:
         """Of copies of one length: sums of what is averaged, by counts of distinct windows in each."""
-        device, network = pick_device(self.model.device), self.network
+        device, network = self.device, self.network
         network.to(device).eval()
         scaled = [self.model.scaling_.apply(one) for one in copies]
         cut = [windows_of(one, window_length=self.window_length, stride=self.stride) for one in scaled]
@@ -179,7 +184,7 @@ class MILSubject:
         The probability is a function of one mean over windows. Along the path its slope is held at the signal's own
         mean, so that windows can be looked at some at a time.
         """
-        device = pick_device(self.model.device)
+        device = self.device
         network = self.network.to(device).eval()
         scaled = self.model.scaling_.apply(judged.series)
         (pool,) = self.model._pools_one_by_one([judged.series])
@@ -199,7 +204,7 @@ class MILSubject:
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
         """Every named child of the encoder, and the features that attention reads."""
-        device = pick_device(self.model.device)
+        device = self.device
         backbone = self.network.backbone.to(device).eval()
         for one in series:
             scaled = self.model.scaling_.apply(one)
