@@ -3,7 +3,7 @@
     samples -> similarity of every pair -> lists, support -> weights -> series probability
 
 Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET,
-changes of windows that were drawn at random, and the shares of MiniROCKET.
+changes of windows that were drawn at random, the shares of MiniROCKET, and what probes ask, one thing at a time.
 """
 
 from __future__ import annotations
@@ -429,3 +429,28 @@ def shares(
             for which, cut in enumerate(np.asarray(cuts)[group, kernel]):
                 found[group, kernel, which] = sum(value > cut for value in said) / len(said)
     return found
+
+
+# -- Probes of faithfulness ----------------------------------------------------------------------------------
+
+
+def distinct_places(windows: NDArray[Any]) -> NDArray[np.int64]:
+    """Windows of copies ``(n_copies, n_windows, ..)`` -> which of those seen before, at the same start, each is."""
+    seen: dict[tuple[int, bytes], int] = {}
+    places = np.empty(windows.shape[:2], dtype=np.int64)
+    for copy in range(len(windows)):
+        for start in range(windows.shape[1]):
+            places[copy, start] = seen.setdefault((start, windows[copy, start].tobytes()), len(seen))
+    return places
+
+
+def without_needless(
+    chosen: NDArray[np.bool_], candidates: Sequence[int], still_flips: Any
+) -> NDArray[np.bool_]:
+    """Each candidate put back if the decision stays flipped without it, asked one after the other."""
+    chosen = chosen.copy()
+    for one in candidates:
+        chosen[one] = False
+        if not still_flips([chosen.copy()])[0]:
+            chosen[one] = True
+    return chosen

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from raxss.aggregation import GATED, Aggregation, Weighting, aggregate, posteriors_of
 from raxss.calibration import Calibration, VennAbersCalibration
@@ -233,14 +233,19 @@ class Predictor:
             yield self._scored(*launched.popleft())
 
     def _scored(self, series: Series, scaled: Series, scores: Scores) -> WindowScores:
-        told: NDArray[np.float64] = posteriors_of(scores.logits().double()).numpy()
+        return WindowScores(series, scaled, *self.said(scores.logits(), scores.features))
+
+    def said(
+        self, logits: Tensor, features: NDArray[np.float64] | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        """Posteriors (calibrated), standardised features and gate of any windows; the features change in place."""
+        told: NDArray[np.float64] = posteriors_of(logits.double()).numpy()
         gate = None
-        if scores.features is not None:
-            self._standardise(scores.features)
+        if features is not None:
+            self._standardise(features)
             if self.heads is not None and self.heads.gate is not None:
-                gate = self._gate(scores.features)
-        posteriors = told if self.calibration is None else self.calibration(told)
-        return WindowScores(series, scaled, posteriors, scores.features, gate)
+                gate = self._gate(features)
+        return told if self.calibration is None else self.calibration(told), features, gate
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
@@ -285,25 +290,34 @@ class Predictor:
 
     def _finished(self, work: _Work) -> Prediction:
         """Add the windows of one series up."""
-        if work.retrieval is None:
-            support = np.where(work.windows.nonfinite, np.nan, 0.0)
-        else:
-            support = work.retrieval.support
         told: NDArray[np.float64] = posteriors_of(work.scores.logits().double()).numpy()
-        aggregation = aggregate(
-            told if self.calibration is None else self.calibration(told),
-            support,
-            temperature=self.temperature,
-            weighting=self.weighting,
-            seed=self.seed_of(work.series),
-            gate=work.gate,
-            smoothing=self.smoothing,
-            neighbors=None if work.retrieval is None else work.retrieval.neighbors,
-            flat=None if work.retrieval is None else work.retrieval.flat,
-        )
+        posteriors = told if self.calibration is None else self.calibration(told)
+        aggregation = self.added_up(work.series, work.windows, posteriors, work.retrieval, work.gate)
         uncalibrated = None if self.calibration is None else told
         calibrated = self.after_sum(aggregation.series_probability) if self.series_calibration else None
         return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated, calibrated)
+
+    def added_up(
+        self,
+        series: Series,
+        windows: Windows,
+        posteriors: NDArray[np.float64],
+        retrieval: Retrieval | None,
+        gate: NDArray[np.float64] | None,
+    ) -> Aggregation:
+        """The weighted sum over the windows of one series (Eqs. 2-3); without retrieval all weigh the same."""
+        support = np.where(windows.nonfinite, np.nan, 0.0) if retrieval is None else retrieval.support
+        return aggregate(
+            posteriors,
+            support,
+            temperature=self.temperature,
+            weighting=self.weighting,
+            seed=self.seed_of(series),
+            gate=gate,
+            smoothing=self.smoothing,
+            neighbors=None if retrieval is None else retrieval.neighbors,
+            flat=None if retrieval is None else retrieval.flat,
+        )
 
     def after_sum(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """What a calibration of series makes of sums ``(..., C)``; the same where there is none."""

@@ -10,6 +10,8 @@ Next: stability.py leaves the signal nearly as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from raxss.recordings.series import Series
 Floats = NDArray[np.float64]
 STRONGEST, ANY = PLACES = ("strongest", "random")
 NEIGHBOUR = "neighbour"
+AHEAD = 3  # stretches whose fate is asked about at once: 7 copies
 
 
 def replaced_windows(
@@ -82,6 +85,38 @@ def _with_neighbour(judged: Judgement, window: int) -> Series | None:
     return _with(judged, window, stand_in)
 
 
+def without_needless(
+    chosen: NDArray[np.bool_],
+    candidates: NDArray[np.intp],
+    still_flips: Callable[[list[NDArray[np.bool_]]], NDArray[np.bool_]],
+) -> NDArray[np.bool_]:
+    """Put candidates back one after the other, each where the decision stays flipped without it.
+
+    Whether one can go depends on which went before it. All that may come of the next few is asked at once, because
+    many copies hardly take longer than one.
+
+    >>> three = np.array([True, True, True])
+    >>> without_needless(three, np.array([0, 1]), lambda some: np.array([one.sum() >= 2 for one in some]))
+    array([False,  True,  True])
+    """
+    chosen = chosen.copy()
+    for first in range(0, len(candidates), AHEAD):
+        some = candidates[first : first + AHEAD]
+        asked: dict[tuple[bool, ...], NDArray[np.bool_]] = {}
+        for n in range(len(some)):
+            for gone in product((False, True), repeat=n):
+                left = chosen.copy()
+                left[some[:n][np.array(gone, dtype=bool)]] = False
+                left[some[n]] = False
+                asked[gone] = left
+        told = dict(zip(asked, still_flips(list(asked.values())), strict=True))
+        went: tuple[bool, ...] = ()
+        for one in some:
+            went = (*went, bool(told[went]))
+            chosen[one] = not went[-1]
+    return chosen
+
+
 def smallest_flip(
     subject: Subject,
     judged: Judgement,
@@ -120,11 +155,13 @@ def smallest_flip(
     flipped = np.flatnonzero(told.argmax(axis=1) != class_)
     if not len(flipped):
         return {"flips": False, "share": None, "seconds": None, "stretches": []}
-    chosen = sets[flipped[0]].copy()
-    for one in order[: flipped[0]][::-1]:  # the weakest first; the last that was added is needed
-        chosen[one] = False
-        if subject.probabilities([stretches.without(stand_in, chosen)])[0].argmax() == class_:
-            chosen[one] = True
+    weakest_first = order[: flipped[0]][::-1]  # the last that was added is needed
+
+    def still_flips(some: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        told = subject.probabilities(stretches.without(stand_in, one) for one in some)
+        return np.asarray(told.argmax(axis=1) != class_)
+
+    chosen = without_needless(sets[flipped[0]], weakest_first, still_flips)
     share = float(stretches.shares[chosen].sum())
     return {
         "flips": True,

@@ -19,7 +19,12 @@ N_STEPS = 16
 
 
 def integrated_gradients(
-    gradient: Callable[[Tensor], Tensor], windows: Tensor, baseline: Tensor, *, n_steps: int = N_STEPS
+    gradient: Callable[[Tensor], Tensor],
+    windows: Tensor,
+    baseline: Tensor,
+    *,
+    n_steps: int = N_STEPS,
+    at_once: int = 1,
 ) -> Tensor:
     """(x - x') · mean over the path of the gradient; the sum is f(x) - f(x') up to the steps' error.
 
@@ -27,6 +32,8 @@ def integrated_gradients(
     ----------
     gradient
         Windows -> gradient of f there, of the same shape.
+    at_once
+        Steps that are asked for together, ``(at_once * n, n_variates, length)``: f must be a sum over windows.
 
     Examples
     --------
@@ -36,8 +43,10 @@ def integrated_gradients(
     """
     way = windows - baseline
     total = torch.zeros_like(windows)
-    for step in range(n_steps):
-        total += gradient(baseline + (step + 0.5) / n_steps * way)
+    for first in range(0, n_steps, at_once):
+        steps = range(first, min(first + at_once, n_steps))
+        points = torch.cat([baseline + (step + 0.5) / n_steps * way for step in steps])
+        total += gradient(points).view(len(steps), *windows.shape).sum(dim=0)
     return way * total / n_steps
 
 

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from raxss.engines.local import threads_limited
 from raxss.errors import ConfigError, one_of
 from raxss.evidence.trail import safe_name
 from raxss.faithfulness.counterfactual import replaced_windows, smallest_flip
@@ -43,6 +45,7 @@ DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
 )
 RETRIEVAL, NETWORK, FEATURES = OF_ALL = ("retrieval", "network", "features")
 PROBES = (*OF_A_SERIES, *OF_ALL)
+THREADS_BESIDE_A_GPU = 4
 logger = logging.getLogger("raxss")
 
 
@@ -169,7 +172,7 @@ def run_probes(
     home = Path(out) / "parts" / asked.hash
     write_text(Path(out) / "parts" / ".gitignore", "*\n")  # they can be made again
     label = f"{about['model']}: " if about and "model" in about else ""
-    with progress_bar(unit="series", quiet=quiet) as bar:
+    with threads_limited(n_threads_beside(subject.device)), progress_bar(unit="series", quiet=quiet) as bar:
         by_series = {}
         for probe in (one for one in OF_A_SERIES if one in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
@@ -196,6 +199,15 @@ def run_probes(
         **(about or {}),
     }
     return Parts(series=summary, by_series=by_series, of_all=of_all, about=json_ready(told))
+
+
+def n_threads_beside(device: torch.device) -> int | None:
+    """A GPU leaves the CPU many short steps, which more threads do not shorten: they would wait for one another.
+
+    >>> n_threads_beside(torch.device("cpu")) is None  # as many as torch takes
+    True
+    """
+    return None if device.type == "cpu" else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
 
 
 def kept(place: Path, compute: Callable[[], Any]) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, Self
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 
 from raxss.aggregation import posteriors_of
 from raxss.faithfulness.gradients import gradient_of, integrated_gradients
+from raxss.faithfulness.many_copies import probabilities_of_copies
 from raxss.faithfulness.replacing import STAND_INS
 from raxss.faithfulness.timeline import spread
 from raxss.predicting import Prediction, Predictor
@@ -30,6 +32,7 @@ from raxss.recordings.series import Series
 from raxss.windows import windows_of
 
 Floats = NDArray[np.float64]
+logger = logging.getLogger("raxss")
 COPIES_BYTES = 2**28  # of altered copies that are held at once
 SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass; a gradient keeps every layer
 
@@ -122,6 +125,10 @@ class Subject(Protocol):
         """What can be scrambled."""
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+
+    @property
     def retrieves(self) -> bool:
         """Whether weights come from neighbours."""
 
@@ -188,6 +195,11 @@ class WindowSubject:
         return self.predictor.backbone
 
     @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+        return self.predictor.device
+
+    @property
     def retrieves(self) -> bool:
         """Whether weights, or what windows say, come from neighbours."""
         return self.predictor.weighting != "uniform" or self.predictor.smoothing > 0
@@ -223,6 +235,12 @@ class WindowSubject:
         return in_portions(self._probabilities, series, len(self.classes))
 
     def _probabilities(self, series: list[Series]) -> Floats:
+        try:
+            return probabilities_of_copies(self.predictor, series)
+        except torch.OutOfMemoryError:
+            told = "%s has no room for many copies of a series at once; they are asked about one by one."
+            logger.warning(told, self.predictor.device)
+        # Out of the except block: what the failed pass held is free only when its traceback is.
         found = self.predictor.predictions(series, with_lists=False)
         return np.stack([one.aggregation.series_probability for one in found])
 
@@ -359,7 +377,7 @@ def attributed(
         share = weights[first : first + step]
 
         def some_value(x: Tensor, share: Tensor = share) -> Tensor:
-            return value(x, share)
+            return value(x, share.repeat(len(x) // len(share)))  # of several steps at once
 
         if first == 0 and gradient_of(some_value, windows, network) is None:
             return None
@@ -368,7 +386,10 @@ def attributed(
             slope = gradient_of(some_value, x, network)
             return torch.zeros_like(x) if slope is None else slope
 
-        told = integrated_gradients(gradient, windows, start).double().sum(dim=1).cpu().numpy()
+        at_once = max(step // len(windows), 1)
+        told = (
+            integrated_gradients(gradient, windows, start, at_once=at_once).double().sum(dim=1).cpu().numpy()
+        )
         with torch.no_grad():
             change += float(some_value(windows) - some_value(start))
         found += float(told.sum())

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from raxss.compiled import each_on_threads, now_and_then
 from raxss.errors import DataError
 from raxss.recordings.series import Series
-from raxss.retrieval.diagonal import nearest_by_diagonals, suits_diagonals
-from raxss.retrieval.front import BANK_SIZE, ask, retrieve
+from raxss.retrieval.diagonal import nearest_by_diagonals, nearest_on_cpu, suits_diagonals
+from raxss.retrieval.front import BANK_SIZE, Question, ask, retrieve
 from raxss.retrieval.on_torch import nearest_of_each
 from raxss.retrieval.result import Retrieval
 
@@ -107,18 +107,19 @@ def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]
             found[which] = retrieve(one, **settings, on_progress=tell_part)
             done += costs[which]
 
-    def on_one_thread(which: int) -> Retrieval | None:
+    def on_one_thread(which: int) -> Retrieval | Question:
         one, settings = tasks[which]
         question = ask(one, **settings)
         if not suits_diagonals(question.search):
-            return None  # matrix products have threads of their own
+            return question  # matrix products have threads of their own
         return question.answered(*nearest_by_diagonals(question.search, n_threads=1))
 
     rest = sorted(set(range(len(tasks))) - set(found), key=lambda which: -costs[which])
     tell_rest = partial(_tell_part, tell, done / max(total, 1.0), 1.0 - done / max(total, 1.0))
     for which, answer in zip(rest, each_on_threads(on_one_thread, rest, tell_rest), strict=True):
-        one, settings = tasks[which]
-        found[which] = answer or retrieve(one, **settings)
+        if isinstance(answer, Question):
+            answer = answer.answered(*nearest_on_cpu(answer.search))
+        found[which] = answer
     return [found[which] for which in range(len(tasks))]
 
 

@@ -3,9 +3,10 @@
     Searches -> similarity, neighbors (n_windows, n_neighbors) of each
 
 On a CUDA device the kernel of on_cuda.py takes what suits it, all series at once. The rest goes by float64 matrix
-products in blocks of bounded size: a similarity on the grid of kernels.py is an integer of 34 bits; with the
-window's place behind it, it becomes one 64-bit key, and the largest keys are the nearest windows, ties already in
-order. What the device has no memory for is searched on the CPU. The lists are the same in every case.
+products, short series of one shape in one product and long ones in blocks of bounded size: a similarity on the grid
+of kernels.py is an integer of 34 bits; with the window's place behind it, it becomes one 64-bit key, and the
+largest keys are the nearest windows, ties already in order. What the device has no memory for is searched on the
+CPU. The lists are the same in every case.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Lists = tuple[NDArray[np.float64], NDArray[np.int64]]
 _BLOCK_VALUES = 2**24  # 64-bit values in one block: 128 MB
 _LEAST_BLOCK_VALUES = 2**18
 _COPIES = 8  # of a block, that are alive at once
+_WINDOWS_OF_A_SHORT_SERIES = 1024  # up to so many, its whole matrix is small
 _PLACE_BITS = 29
 _LAST_PLACE = 2**_PLACE_BITS - 1
 _INELIGIBLE = -(2**63)
@@ -56,6 +58,7 @@ def nearest_of_each(
             found[which] = search.empty_lists()
     if place.type == "cuda":
         _walk(searches, place, found)
+    _multiply_together(searches, place, found, block_values)
     for which, search in enumerate(searches):
         if which not in found:
             found[which] = _by_products_within_memory(search, place, block_values)
@@ -164,6 +167,63 @@ def nearest_by_products(search: Search, place: torch.device, *, block_values: in
         similarity[which] = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE)
         neighbors[which] = np.where(listed, near[np.where(listed, chosen, 0)], -1)
     return similarity, neighbors
+
+
+def _multiply_together(
+    searches: Sequence[Search], place: torch.device, found: dict[int, Lists], block_values: int
+) -> None:
+    """Find the lists of short series of one shape in one product: alone, each waits for a dozen launches."""
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for which, search in enumerate(searches):
+        if which not in found and search.n_windows <= _WINDOWS_OF_A_SHORT_SERIES:
+            sizes = *search.samples.shape, search.window_length, search.stride
+            rules = search.n_neighbors, search.gap, search.spread_gap, search.farthest
+            kinds.setdefault((*sizes, *rules), []).append(which)
+    for places in kinds.values():
+        one = searches[places[0]]
+        widest = max(one.n_windows, one.window_length * len(one.samples))
+        n_at_once = block_values // (one.n_windows * widest)
+        if place.type == "cuda":
+            n_at_once = min(n_at_once, free_on_gpu(place) // (8 * _COPIES * one.n_windows * widest))
+        if n_at_once < 2:
+            continue
+        for first in range(0, len(places), n_at_once):
+            some = places[first : first + n_at_once]
+            try:
+                lists = nearest_by_one_product([searches[which] for which in some], place)
+            except torch.OutOfMemoryError:  # one by one, in smaller blocks, they may fit
+                torch.cuda.empty_cache()
+                return
+            found.update(zip(some, lists, strict=True))
+
+
+def nearest_by_one_product(searches: Sequence[Search], place: torch.device) -> list[Lists]:
+    """Exact lists of searches of one shape and one set of rules, all in one float64 product."""
+    one = searches[0]
+    samples, means, norms = (
+        torch.from_numpy(np.stack([getattr(search, name) for search in searches])).to(place)
+        for name in ("samples", "means", "divisors")
+    )
+    vectors = samples.unfold(2, one.window_length, one.stride) - means[..., None]
+    vectors = (vectors / norms[:, None, :, None]).transpose(1, 2).flatten(2)  # (searches, windows, values)
+    values = (vectors @ vectors.transpose(1, 2)).clamp_(-1.0, 1.0)
+    bank = torch.arange(one.n_windows, device=place)
+    keys = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + (_LAST_PLACE - bank)
+    distance = (bank - bank[:, None]).abs_()
+    answers = np.zeros((len(searches), one.n_windows), dtype=bool)
+    for which, search in enumerate(searches):
+        answers[which, search.bank] = True
+    barred = (distance < one.gap) | (distance > one.farthest)
+    keys.masked_fill_(barred | ~torch.from_numpy(answers).to(place)[:, None], _INELIGIBLE)
+    best = _largest(keys.flatten(0, 1), bank, one.n_neighbors, one.spread_gap).cpu().numpy()
+    listed = best != _INELIGIBLE
+    shape = len(searches), one.n_windows, best.shape[1]
+    similarity = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE).reshape(shape)
+    neighbors = np.where(listed, _LAST_PLACE - (best & _LAST_PLACE), -1).reshape(shape)
+    found = [search.empty_lists() for search in searches]
+    for which, (alike, near) in enumerate(found):
+        alike[:, : shape[2]], near[:, : shape[2]] = similarity[which], neighbors[which]
+    return found
 
 
 class _UnitWindows:

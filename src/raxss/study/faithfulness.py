@@ -21,11 +21,11 @@ from typing import Any
 from raxss.errors import ConfigError
 from raxss.estimator import RAxSSClassifier
 from raxss.faithfulness import Parts, Plan, Subject, run_probes
-from raxss.faithfulness.running import REVISION, kept
+from raxss.faithfulness.running import REVISION, STABILITY, kept
 from raxss.prediction import pick_device
 from raxss.storage import canonical_hash, json_ready, write_text
 from raxss.study.baselines.mil import MILClassifier
-from raxss.study.cells import cell_of, fit_cell
+from raxss.study.cells import Cell, cell_of, fit_cell
 from raxss.study.faithfulness_control import run_controls
 from raxss.study.mil_subject import MILSubject
 from raxss.study.study import Study, load_extensions
@@ -66,6 +66,8 @@ def run_study(
     device: str = "auto",
 ) -> list[Path]:
     """Refit one fold of each system, probe it on its test series, and write a page for each dataset.
+
+    For stability each is fitted once more, on the same split with another seed.
 
     Parameters
     ----------
@@ -137,22 +139,44 @@ def _names(study: Study, systems: Iterable[str]) -> list[str]:
     return chosen
 
 
+def another_seed(study: Study, seed: int) -> int:
+    """The study's next seed, or the next number where it has one alone.
+
+    >>> study = Study.from_toml('systems = ["sss"]\\nseeds = [4, 7]\\n[dataset]\\ndata = "synthetic"')
+    >>> another_seed(study, 4), another_seed(study, 7)
+    (7, 4)
+    """
+    seeds = list(dict.fromkeys(study.seeds))
+    return seeds[(seeds.index(seed) + 1) % len(seeds)] if len(seeds) > 1 else seed + 1
+
+
+def with_seed(cell: Cell, seed: int) -> Cell:
+    """The same fit, on the same split, with other initial weights and another order of batches.
+
+    It is no cell of the table, where a seed has a split of its own; nothing is kept of it.
+    """
+    return replace(cell, seed=seed, view=replace(cell.view, splits={seed: cell.split}))
+
+
 def _probed(
     study: Study, view: View, system: System, seed: int, home: Path, plan: Plan, device: str
 ) -> Parts:
     """What was found before, or what is found now."""
     cell = cell_of(study, view, system, seed, home, device=str(pick_device(device)))
-    digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan)]))[:12]
+    second = another_seed(study, seed) if STABILITY in plan.probes else None
+    digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan), second]))[:12]
 
     def compute() -> dict[str, Any]:
         model, test = fit_cell(cell)
+        other = None if second is None else subject_of(fit_cell(with_seed(cell, second))[0])
         about = {
             "model": system.name,
             "dataset": view.name,
             "seed": seed,
+            "other_seed": second,
             "settings": json_ready(cell.settings),
         }
-        parts = run_probes(subject_of(model), test, home, plan=plan, about=about)
+        parts = run_probes(subject_of(model), test, home, plan=plan, other=other, about=about)
         return asdict(parts)
 
     write_text(home / "models" / ".gitignore", "*\n")  # like the parts that they hold

@@ -12,6 +12,7 @@ Next: faithfulness.py runs probes on systems of a study.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -23,13 +24,16 @@ from torch import Tensor, nn
 
 from raxss.aggregation import posteriors_of
 from raxss.backbones import features_of
+from raxss.faithfulness.distinct import distinct_windows, portions
 from raxss.faithfulness.subject import Attribution, Judgement, attributed, digest_of, heard, in_portions
 from raxss.prediction import exact_arithmetic, pick_device
 from raxss.recordings.series import Series
+from raxss.study.baselines.common import require_finite
 from raxss.study.baselines.mil import BagNetwork, MILClassifier
 from raxss.windows import windows_of
 
 Floats = NDArray[np.float64]
+logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,11 @@ class MILSubject:
     def network(self) -> BagNetwork:
         """Encoder, attention and classifier."""
         return self.model.backbone_
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+        return pick_device(self.model.device)
 
     @property
     def retrieves(self) -> bool:
@@ -116,7 +125,46 @@ class MILSubject:
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``, some at a time."""
-        return in_portions(self.model._probabilities, series, len(self.classes))  # checked when first judged
+        return in_portions(self._probabilities, series, len(self.classes))  # checked when first judged
+
+    def _probabilities(self, series: list[Series]) -> Floats:
+        """Many copies at once; a window that occurs in several goes through the network one time."""
+        found = np.empty((len(series), len(self.classes)))
+        for places in portions(series, window_length=self.window_length, stride=self.stride):
+            some = [series[place] for place in places]
+            try:
+                found[places] = self._at_once(some)
+                continue
+            except torch.OutOfMemoryError:
+                logger.warning(
+                    "there is no room for many copies of a series at once; they are asked one by one."
+                )
+            # Out of the except block: what the failed pass held is free only when its traceback is.
+            found[places] = self.model._probabilities(some)
+        return found
+
+    def _at_once(self, copies: list[Series]) -> Floats:
+        """Of copies of one length: sums of what is averaged, by counts of distinct windows in each."""
+        device, network = self.device, self.network
+        network.to(device).eval()
+        scaled = [self.model.scaling_.apply(one) for one in copies]
+        cut = [windows_of(one, window_length=self.window_length, stride=self.stride) for one in scaled]
+        distinct = distinct_windows(cut)
+        usable = np.stack([~windows.nonfinite for windows in cut])
+        if not usable.any(axis=1).all():
+            return self.model._probabilities(copies)  # which says what is wrong with one of them
+        counts = np.zeros((len(copies), len(distinct)), dtype=np.float32)
+        rows = np.broadcast_to(np.arange(len(copies))[:, None], usable.shape)
+        np.add.at(counts, (rows[usable], distinct.places[usable]), 1.0)
+        sums: Tensor | None = None
+        with torch.inference_mode(), exact_arithmetic():
+            for which, windows in distinct.passes(device):
+                own = torch.from_numpy(counts[:, which]).to(device)
+                part = own.double() @ network.window_values(windows).double()
+                sums = part if sums is None else sums + part
+            assert sums is not None, "a series has one window at least"
+            logits = network.logits_of(sums.float(), torch.from_numpy(usable.sum(axis=1)).to(device))
+        return require_finite(posteriors_of(logits.double()).cpu().numpy(), copies)
 
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network."""
@@ -136,7 +184,7 @@ class MILSubject:
         The probability is a function of one mean over windows. Along the path its slope is held at the signal's own
         mean, so that windows can be looked at some at a time.
         """
-        device = pick_device(self.model.device)
+        device = self.device
         network = self.network.to(device).eval()
         scaled = self.model.scaling_.apply(judged.series)
         (pool,) = self.model._pools_one_by_one([judged.series])
@@ -156,7 +204,7 @@ class MILSubject:
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
         """Every named child of the encoder, and the features that attention reads."""
-        device = pick_device(self.model.device)
+        device = self.device
         backbone = self.network.backbone.to(device).eval()
         for one in series:
             scaled = self.model.scaling_.apply(one)
