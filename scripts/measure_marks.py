@@ -67,6 +67,12 @@ N_RANDOM = 200
 HZ_OF_RIPPLES = (80.0, 250.0)
 RANDOM = "random windows"
 ALL = "all"
+EVIDENCE = ("contribution", "posterior", "weight")  # of the model; the rest is there to compare
+OF_ONE_KIND = (
+    "power 80-250 Hz",
+    "power 80-150 Hz of what the model got",
+    "line length",
+)  # whatever the windows
 Floats = NDArray[np.float64]
 Truth = NDArray[np.bool_]
 
@@ -258,9 +264,10 @@ def evidence_over_time(model: RAxSSClassifier, asked: Asked) -> dict[str, tuple[
     """Channel -> contributions to focal, spread over samples, and which samples are marked."""
     class_ = model.classes_.tolist().index(FOCAL)
     truth = truth_from(asked.marks, asked.prepared)
+    ordered = sorted(asked.prepared, key=lambda one: one.origin["channel"])
     return {
         one.series.origin["channel"]: (one.over_time(one.contributions(class_)), truth[one.series.name])
-        for one in model.subject().judged(asked.prepared)
+        for one in model.subject().judged(ordered)
     }
 
 
@@ -275,25 +282,23 @@ def plot(areas: pd.DataFrame, evidence: Mapping[str, tuple[Floats, Truth]], name
 
 def plot_areas(ax: Axes, areas: pd.DataFrame) -> None:
     """A row for each score; what does not depend on the model's windows once."""
-    once = areas["score"].isin(["power 80-250 Hz", "line length", "power 80-150 Hz of what the model got"])
-    shown = areas[~once | (areas["model"] == areas["model"].iloc[0])].reset_index(drop=True)
-    for place, row in shown.iterrows():
-        own = row["score"] in ("contribution", "posterior", "weight")
+    once = areas["score"].isin(OF_ONE_KIND)
+    shown = pd.concat([areas[~once], areas[once & (areas["model"] == areas["model"].iloc[0])]])
+    for place, row in enumerate(shown.to_dict("records")):
+        colour = "C3" if row["score"] in EVIDENCE else "C0"
         ax.plot(
             [0, row["chance_high"]],
             [place, place],
             color="0.85",
-            linewidth=7,
+            linewidth=6,
             solid_capstyle="butt",
             zorder=0,
         )
-        if np.isfinite(row["low"]):
-            ax.plot([row["low"], row["high"]], [place, place], color="C3" if own else "C0", linewidth=1.2)
-        ax.plot(row["area"], place, "o", color="C3" if own else "C0", markersize=5)
-    alone = {"power 80-250 Hz", "line length", "power 80-150 Hz of what the model got"}
+        ax.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.2)
+        ax.plot(row["area"], place, "o", color=colour, markersize=4)
     labels = [
-        row["score"] if row["score"] in alone else f"{row['model']}: {row['score']}"
-        for row in shown.to_dict("records")
+        score if score in OF_ONE_KIND else f"{model}: {score}"
+        for model, score in zip(shown["model"], shown["score"], strict=True)
     ]
     ax.axvline(areas["base_rate"].iloc[0], color="black", linewidth=0.8, linestyle="--")
     ax.set_yticks(range(len(shown)), labels, fontsize=7)
@@ -327,27 +332,43 @@ def plot_evidence(ax: Axes, evidence: Mapping[str, tuple[Floats, Truth]], name: 
 
 def page(areas: pd.DataFrame, ranked: pd.DataFrame, about: str) -> str:
     """What it means, which is written by hand, then the plot and the tables."""
-    text = f"# Marked oscillations of ds003498-clip\n\n{about.strip()}\n\n![areas and evidence](plots/marks.png)\n"
-    for (way, kind), own in areas.groupby(["input", "marks"], sort=False):
-        first = own.iloc[0]
-        text += (
-            f"\n## {way}, {'all marks' if kind == ALL else 'ripples alone'}\n\n{first['n_marks']} marks, "
-            f"{first['n_channels']} channels; base rate {first['base_rate']:.3f} (mean of channels).\n\n"
-        )
-        columns = ["area", "low", "high", "chance", "chance_high", "p", "pooled"]
-        rows = [
-            [
-                row["model"],
-                row["score"],
-                *("–" if np.isnan(row[one]) else f"{row[one]:.3f}" for one in columns),
-            ]
-            for row in own.to_dict("records")
-        ]
-        text += f"{markdown(['model', 'score', *columns], rows)}\n"
-    rows = [
-        [f"{one:.3f}" if isinstance(one, float) else one for one in row] for row in ranked.to_numpy().tolist()
+    figures = ["area", "low", "high", "chance", "chance_high", "p", "pooled"]
+    first = of_interest(areas)
+    others = areas.drop(first.index)
+    others = others[others["score"].isin(EVIDENCE)]
+    counts = areas.drop_duplicates(["input", "marks"])
+    parts = [
+        "# Marked oscillations of ds003498-clip",
+        about.strip(),
+        "![areas and evidence](plots/marks.png)",
+        f"## {AS_MARKED}, all marks",
+        rows_of(first, ["model", "score", *figures]),
+        "## Evidence, asked in other ways",
+        "Looked at afterwards; p is not corrected for the number of looks.",
+        rows_of(others, ["input", "marks", "model", "score", *figures]),
+        rows_of(counts, ["input", "marks", "n_marks", "n_channels", "base_rate", "pooled_base_rate"]),
+        "## Channels",
+        "Rank correlation of a channel's probability of focal with its marked time.",
+        rows_of(ranked, list(ranked.columns)),
     ]
-    return f"{text}\n## Channels\n\n{markdown(list(ranked.columns), rows)}\n"
+    return "\n\n".join(parts) + "\n"
+
+
+def of_interest(areas: pd.DataFrame) -> pd.DataFrame:
+    """What was decided beforehand."""
+    return areas[(areas["input"] == AS_MARKED) & (areas["marks"] == ALL)]
+
+
+def rows_of(found: pd.DataFrame, columns: Sequence[str]) -> str:
+    """A table, figures with three decimals."""
+
+    def cell(value: object) -> object:
+        if not isinstance(value, float):
+            return value
+        return "–" if np.isnan(value) else f"{value:.3f}"
+
+    rows = [[cell(row[one]) for one in columns] for row in found.to_dict("records")]
+    return str(markdown([one.replace("_", " ") for one in columns], rows))
 
 
 def main() -> None:
@@ -357,6 +378,9 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument(
+        "--held-out", nargs="*", choices=list(MODELS), default=[], help="also fit without a fifth"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     out = make_folder(asked.out)
@@ -373,22 +397,17 @@ def main() -> None:
                 if kind == ALL:
                     channels.append(about_channels.assign(**what)[[*what, *about_channels.columns]])
             print(f"{name}, {way}: done", flush=True)
-    areas, channels = (pd.concat(some, ignore_index=True) for some in (areas, channels))
-    ranked = channels_ranked(channels)
-    for table, file in ((areas, "areas.csv"), (channels, "channels.csv"), (ranked, "ranks.csv")):
+    all_areas, all_channels = (pd.concat(some, ignore_index=True) for some in (areas, channels))
+    ranked = channels_ranked(all_channels)
+    for table, file in ((all_areas, "areas.csv"), (all_channels, "channels.csv"), (ranked, "ranks.csv")):
         write_text(out / file, table.to_csv(index=False, float_format="%.6g"))
-    main_areas = areas[(areas["input"] == AS_MARKED) & (areas["marks"] == ALL)]
     first = asked.only[0]
     make_folder(out / "plots")
-    write_bytes(out / "plots" / "marks.png", plot(main_areas, evidence[first], first))
+    write_bytes(out / "plots" / "marks.png", plot(of_interest(all_areas), evidence[first], first))
     about = out / "about.md"
-    write_text(out / "README.md", page(areas, ranked, about.read_text("utf-8") if about.exists() else ""))
-    for name in asked.only:
-        if name.endswith("short"):
-            print(
-                f"{name}: AUC {held_out_auc(name, asked.models, asked.root):.3f} on pairs held out",
-                flush=True,
-            )
+    write_text(out / "README.md", page(all_areas, ranked, about.read_text("utf-8") if about.exists() else ""))
+    for name in asked.held_out:
+        print(f"{name}: AUC {held_out_auc(name, asked.models, asked.root):.3f} on pairs held out", flush=True)
     print(f"The page is {asked.out / 'README.md'}")
 
 
