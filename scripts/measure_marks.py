@@ -67,6 +67,9 @@ N_RANDOM = 200
 HZ_OF_RIPPLES = (80.0, 250.0)
 RANDOM = "random windows"
 ALL = "all"
+RIPPLES = "ripple"
+APART = "apart from one moment"
+MOMENT = (3.4, 3.9)  # seconds: the one sharp event that most channels share
 EVIDENCE = ("contribution", "posterior", "weight")  # of the model; the rest is there to compare
 OF_ONE_KIND = (
     "power 80-250 Hz",
@@ -176,19 +179,22 @@ def at_rate_of(prepared: Series, recorded: Series, trace: Floats) -> Floats:
     return np.interp(times, np.arange(len(trace)) / recorded.rate, trace)
 
 
-def by_random_windows(judged: Sequence[Judgement], truths: Sequence[Truth]) -> Floats:
+def by_random_windows(judged: Sequence[Judgement], truths: Sequence[Truth], kept: Truth) -> Floats:
     """Mean areas of windows that say anything: ``(N_RANDOM,)``."""
     rng = np.random.default_rng(SEED)
     areas = np.zeros(N_RANDOM)
     for one, truth in zip(judged, truths, strict=True):
         for draw in range(N_RANDOM):
-            areas[draw] += average_precisions(one.over_time(rng.normal(size=len(one.starts))), truth[None])[0]
+            values = one.over_time(rng.normal(size=len(one.starts)))
+            areas[draw] += average_precisions(values[kept], truth[None, kept])[0]
     return areas / len(judged)
 
 
 def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A row for each score, and a row for each channel, of all marks or those of one kind."""
-    marks = [one for one in asked.marks if kind in (ALL, one.kind)]
+    """A row for each score, and a row for each channel, of all marks, ripples, or what is outside of `MOMENT`."""
+    marks = [one for one in asked.marks if kind in (ALL, APART, one.kind)]
+    if kind == APART:
+        marks = [one for one in marks if not MOMENT[0] <= one.onset < MOMENT[1]]
     known = truth_from(marks, asked.prepared)
     pairs = [pair for pair in zip(asked.recorded, asked.prepared, strict=True) if pair[1].name in known]
     recorded, prepared = ([pair[place] for pair in pairs] for place in (0, 1))
@@ -207,9 +213,13 @@ def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFr
             "notes": [" ".join(one.notes) for one in model.answers(prepared)],
         }
     )
-    whole = np.concatenate(truths)
-    for score, values in scores_of(judged, recorded, truths, class_).items():
-        found = shift_test(values, truths)
+    times = np.arange(prepared[0].n_samples) / RATE
+    kept = np.full(len(times), True) if kind != APART else (times < MOMENT[0]) | (times >= MOMENT[1])
+    cut = [one[kept] for one in truths]
+    whole = np.concatenate(cut)
+    for score, uncut in scores_of(judged, recorded, truths, class_).items():
+        values = [one[kept] for one in uncut]
+        found = shift_test(values, cut)
         mean, low, high = mean_interval(found.areas, electrodes)
         channels[score] = found.areas
         rows.append(
@@ -220,7 +230,7 @@ def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFr
                 "pooled": average_precisions(np.concatenate(values), whole[None])[0],
             }
         )  # fmt: skip
-    random = by_random_windows(judged, truths)
+    random = by_random_windows(judged, truths, kept)
     rows.append({"score": RANDOM, "area": random.mean(), "chance_high": np.percentile(random, 95.0)})
     table = pd.DataFrame(rows)
     table["base_rate"], table["pooled_base_rate"] = np.mean(channels["base_rate"]), whole.mean()
@@ -281,9 +291,8 @@ def plot(areas: pd.DataFrame, evidence: Mapping[str, tuple[Floats, Truth]], name
 
 
 def plot_areas(ax: Axes, areas: pd.DataFrame) -> None:
-    """A row for each score; what does not depend on the model's windows once."""
-    once = areas["score"].isin(OF_ONE_KIND)
-    shown = pd.concat([areas[~once], areas[once & (areas["model"] == areas["model"].iloc[0])]])
+    """A row for each score."""
+    shown = each_once(areas)
     for place, row in enumerate(shown.to_dict("records")):
         colour = "C3" if row["score"] in EVIDENCE else "C0"
         ax.plot(
@@ -297,7 +306,7 @@ def plot_areas(ax: Axes, areas: pd.DataFrame) -> None:
         ax.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.2)
         ax.plot(row["area"], place, "o", color=colour, markersize=4)
     labels = [
-        score if score in OF_ONE_KIND else f"{model}: {score}"
+        f"{model}: {score}" if model else score
         for model, score in zip(shown["model"], shown["score"], strict=True)
     ]
     ax.axvline(areas["base_rate"].iloc[0], color="black", linewidth=0.8, linestyle="--")
@@ -342,7 +351,7 @@ def page(areas: pd.DataFrame, ranked: pd.DataFrame, about: str) -> str:
         about.strip(),
         "![areas and evidence](plots/marks.png)",
         f"## {AS_MARKED}, all marks",
-        rows_of(first, ["model", "score", *figures]),
+        rows_of(each_once(first), ["model", "score", *figures]),
         "## Evidence, asked in other ways",
         "Looked at afterwards; p is not corrected for the number of looks.",
         rows_of(others, ["input", "marks", "model", "score", *figures]),
@@ -357,6 +366,13 @@ def page(areas: pd.DataFrame, ranked: pd.DataFrame, about: str) -> str:
 def of_interest(areas: pd.DataFrame) -> pd.DataFrame:
     """What was decided beforehand."""
     return areas[(areas["input"] == AS_MARKED) & (areas["marks"] == ALL)]
+
+
+def each_once(areas: pd.DataFrame) -> pd.DataFrame:
+    """Detectors, which are the same beside every model, once, at the end and without a model."""
+    same = areas["score"].isin(OF_ONE_KIND)
+    first = areas[same & (areas["model"] == areas["model"].iloc[0])]
+    return pd.concat([areas[~same], first.assign(model="")], ignore_index=True)
 
 
 def rows_of(found: pd.DataFrame, columns: Sequence[str]) -> str:
@@ -390,7 +406,7 @@ def main() -> None:
         model = fitted(name, asked.models / name, asked.root).set_params(verbose=0)
         evidence[name] = evidence_over_time(model, ways[AS_MARKED])
         for way, shown in ways.items():
-            for kind in (ALL, "ripple"):
+            for kind in (ALL, RIPPLES, APART):
                 about_scores, about_channels = measured(model, shown, kind)
                 what = {"input": way, "marks": kind, "model": name}
                 areas.append(about_scores.assign(**what)[[*what, *about_scores.columns]])
