@@ -11,6 +11,9 @@ from raxss.cli.fit import Root
 from raxss.cli.predict import Device, SplitFile, series_for
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from raxss.estimator import RAxSSClassifier
     from raxss.faithfulness import Plan
     from raxss.recordings.series import SeriesCollection
@@ -39,7 +42,10 @@ Probes = Annotated[
 ]
 Marks = Annotated[
     Path | None,
-    typer.Option(help="Table of marked events (.tsv: onset, duration, channel): does evidence lie there?"),
+    typer.Option(
+        help="Table of marked events (.tsv: onset, duration, and channel or trial_type such as ripple_AHR3-4): "
+        "does evidence lie there? Marks on pairs of contacts: their differences are asked about."
+    ),
 ]
 EventClass = Annotated[
     str | None, typer.Option(help="Class that the marks are evidence for; else the predicted one.")
@@ -116,7 +122,7 @@ def probe_model(
 ) -> None:
     """Probe one model on recordings."""
     from raxss.cli.predict import opened_model
-    from raxss.faithfulness import read_marks, run_probes
+    from raxss.faithfulness import run_probes
     from raxss.model_folder import describe_model
     from raxss.study.faithfulness_control import run_controls
     from raxss.study.faithfulness_report import write_faithfulness
@@ -124,7 +130,7 @@ def probe_model(
     model = opened_model(folder, device, None, None)
     model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
     series = unseen(model, asked_about(model, data, split, root))
-    truth = None if marks is None else read_marks(marks, list(series))
+    series, truth = (series, None) if marks is None else marked(series, marks)
     second = None if other is None else opened_model(other, device, None, None).subject()
     found = run_probes(
         model.subject(),
@@ -160,6 +166,20 @@ def asked_about(
             if one.label is None or one.label in set(model.classes_.tolist())
         )
     return series_for(model, [Path(one) for one in data], split)
+
+
+def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dict[str, NDArray[np.bool_]]]:
+    """The series that the marks are about, which may be differences of those given; and where marks are."""
+    from raxss.faithfulness import as_marked, read_events, read_marks
+    from raxss.recordings.series import SeriesCollection
+
+    meant = SeriesCollection(as_marked(series, read_events(marks)))
+    if meant.names != series.names:
+        print(
+            f"The marks are about differences of contacts: {len(meant)} of these are asked about instead of "
+            f"{len(series)} contacts."
+        )
+    return meant, read_marks(marks, meant)
 
 
 def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection:

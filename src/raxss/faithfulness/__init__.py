@@ -8,10 +8,19 @@ known. Reading order: timeline.py, replacing.py, gradients.py, distinct.py, many
 probe; running.py.
 """
 
+from raxss.faithfulness.beside_marks import (
+    average_precisions,
+    band_power,
+    in_windows,
+    line_length,
+    shift_test,
+    windows_that_know,
+)
 from raxss.faithfulness.counterfactual import replaced_windows, smallest_flip
 from raxss.faithfulness.deletion import Deleted, delete_and_insert
 from raxss.faithfulness.features_held import held_features, linear_probe, properties
-from raxss.faithfulness.localisation import Found, located, read_marks, truth_of
+from raxss.faithfulness.localisation import Found, located, truth_of
+from raxss.faithfulness.marks import Mark, as_marked, read_events, read_marks, truth_from
 from raxss.faithfulness.measures import mean_curves, measures_of, summarised
 from raxss.faithfulness.network_control import randomised_network
 from raxss.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
@@ -32,6 +41,16 @@ __all__ = [
     "Found",
     "truth_of",
     "read_marks",
+    "read_events",
+    "Mark",
+    "truth_from",
+    "as_marked",
+    "average_precisions",
+    "shift_test",
+    "windows_that_know",
+    "in_windows",
+    "band_power",
+    "line_length",
     "randomised_retrieval",
     "randomised_network",
     "replaced_windows",

@@ -187,7 +187,7 @@ def label_channels(
     """
     pieces = list(dict.fromkeys(contacts))
     named, unmatched, has_free_text = set(), [], False
-    poles = [_poles(channel) for channel in channels]
+    poles = [poles_of(channel) for channel in channels]
     single = [one for one in pieces if is_contact(one) and not one.endswith(WHOLE_SHAFT)]
     keys = {loosest(one) for one in single}
     doubted = {place for place, some in enumerate(poles) if keys & {loosest(pole) for pole in some}}
@@ -223,8 +223,14 @@ def label_channels(
     ], unmatched
 
 
-def _poles(channel: str) -> list[str]:
-    """Both contacts of a bipolar channel: ``AD1-AD2``, ``AD1-2``; none of one that is a single contact."""
+def poles_of(channel: str) -> list[str]:
+    """Both contacts of a bipolar channel: ``AD1-AD2``, ``AD1-2``; none of one that is a single contact.
+
+    Examples
+    --------
+    >>> poles_of("AHR3-4"), poles_of("AHR3-AHR4"), poles_of("POL G1-Ref")
+    (['AHR3', 'AHR4'], ['AHR3', 'AHR4'], [])
+    """
     first, *others = canonical(channel).split("-")
     if not first or not others:
         return []

@@ -1,0 +1,431 @@
+"""Does the evidence of models lie on oscillations that were marked by others?
+
+    python scripts/measure_marks.py --root FOLDER --models FOLDER --out results/faithfulness/ds003498-clip
+
+The root holds the datasets bern-barcelona (which models learn from) and ds003498-clip (marked oscillations). Models
+are fitted where their folders do not lie under --models yet: ten minutes to an hour of one core each. Same models,
+same tables. What stands in about.md of the output folder is written by hand and begins the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.signal import butter, sosfiltfilt
+from scipy.stats import spearmanr
+
+from raxss.config import WindowConfig
+from raxss.datasets import load_dataset
+from raxss.estimator import RAxSSClassifier
+from raxss.faithfulness import (
+    Judgement,
+    Mark,
+    as_marked,
+    average_precisions,
+    band_power,
+    in_windows,
+    line_length,
+    read_events,
+    shift_test,
+    truth_from,
+    windows_that_know,
+)
+from raxss.faithfulness.intervals import mean_interval
+from raxss.preparation import Preparation
+from raxss.recordings.bids import read_bids
+from raxss.recordings.labels import poles_of
+from raxss.recordings.series import Series, SeriesCollection
+from raxss.storage import make_folder, write_bytes, write_text
+from raxss.study.markdown import table as markdown
+from raxss.study.report import png
+from raxss.study.study import Study
+
+SEED = 69421
+RATE = 512.0  # of the training data
+PASSED = (0.5, 150.0)  # Hz that the training data was filtered to by its authors
+FOCAL = "focal"
+STUDY = Path(__file__).parents[1] / "studies" / "bern-barcelona.toml"
+MODELS = {  # system of the study, window, stride
+    "recommended": ("recommended", 1024, 64),
+    "raxss-pearson": ("raxss-pearson", 1024, 64),
+    "recommended-short": ("recommended", 128, 16),
+}
+AS_MARKED = (
+    "bipolar, 0.5-150 Hz"  # the montage of the marks, the band of the training data: decided beforehand
+)
+N_RANDOM = 200
+HZ_OF_RIPPLES = (80.0, 250.0)
+RANDOM = "random windows"
+ALL = "all"
+RIPPLES = "ripple"
+APART = "apart from one moment"
+MOMENT = (3.4, 3.9)  # seconds: the one sharp event that most channels share
+EVIDENCE = ("contribution", "posterior", "weight")  # of the model; the rest is there to compare
+OF_ONE_KIND = (
+    "power 80-250 Hz",
+    "power 80-150 Hz of what the model got",
+    "line length",
+)  # whatever the windows
+Floats = NDArray[np.float64]
+Truth = NDArray[np.bool_]
+
+
+class Asked(NamedTuple):
+    """Channels with marks: as they were recorded, as a model is given them, and the marks."""
+
+    recorded: list[Series]
+    prepared: list[Series]
+    marks: list[Mark]
+
+
+def fitted(name: str, folder: Path, root: Path, held_out: Sequence[int] = ()) -> RAxSSClassifier:
+    """The model of that folder, or one that learns from all of bern-barcelona and is kept there."""
+    if (folder / "config.json").exists():
+        return RAxSSClassifier.from_pretrained(folder, device="cpu")
+    system, length, stride = MODELS[name]
+    study = Study.read(STUDY)
+    chosen, windows = study.compared()[system], WindowConfig(window_length=length, stride=stride)
+    model = chosen.make(windows, seed=SEED, device="cpu", training=study.training)
+    learns_from_all = chosen.learns_from_all(chosen.parameters(windows, training=study.training))
+    series = training_series(root)
+    kept = SeriesCollection(one for place, one in enumerate(series) if place not in set(held_out))
+    model.set_params(verbose=1).fit(kept, validation=[] if learns_from_all else None)
+    model.save_pretrained(folder)
+    return model
+
+
+def training_series(root: Path) -> SeriesCollection:
+    """All of bern-barcelona. They have that rate; a model that is told so resamples what it is asked about."""
+    return SeriesCollection(map(Preparation(rate=RATE).apply, load_dataset("bern-barcelona", root=root)))
+
+
+def clip(root: Path) -> tuple[SeriesCollection, list[Mark]]:
+    """Single contacts at 2000 Hz, and what was marked on differences of them."""
+    place = root / "ds003498-clip"
+    (events,) = sorted((place / "sub-01").rglob("*_events.tsv"))
+    return read_bids(place, only_labelled=False), read_events(events)
+
+
+def filtered(series: Series) -> Series:
+    """As the authors of the training data filtered theirs: Butterworth, fourth order, forwards and backwards."""
+    filters = butter(4, PASSED, btype="bandpass", fs=series.rate, output="sos")
+    return series.with_samples(sosfiltfilt(filters, series.samples, axis=1))
+
+
+def less_the_median(contacts: Sequence[Series]) -> list[Series]:
+    """As the authors of the training data referred theirs: to the median of all channels."""
+    median = np.median([one.samples for one in contacts], axis=0)
+    return [one.with_samples(one.samples - median) for one in contacts]
+
+
+def on_both_contacts(marks: Sequence[Mark]) -> list[Mark]:
+    """Marks of a difference as marks of its two contacts: which of them it came from is not known."""
+    return [replace(one, channel=pole) for one in marks for pole in poles_of(one.channel)]
+
+
+def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Asked]:
+    """The ways in which the recording is shown to models."""
+    pairs = as_marked(contacts, marks)
+    single, of_single = less_the_median(contacts), on_both_contacts(marks)
+    resampled = Preparation(rate=RATE).apply
+    ways = {
+        AS_MARKED: (pairs, filtered, marks),
+        "bipolar, 0-256 Hz": (pairs, lambda one: one, marks),
+        "contacts against the median, 0.5-150 Hz": (single, filtered, of_single),
+    }
+    found = {}
+    for name, (recorded, change, own) in ways.items():
+        known = truth_from(own, recorded)
+        some = [one for one in recorded if one.name in known]  # elsewhere nobody looked, or nobody tells
+        found[name] = Asked(some, [resampled(change(one)) for one in some], own)
+    return found
+
+
+def scores_of(
+    judged: Sequence[Judgement], recorded: Sequence[Series], truths: Sequence[Truth], class_: int
+) -> dict[str, list[Floats]]:
+    """Everything that could point at events -> a score of each sample, channel by channel."""
+    ripples = [
+        at_rate_of(one.series, raw, band_power(raw, *HZ_OF_RIPPLES))
+        for one, raw in zip(judged, recorded, strict=True)
+    ]
+    return {
+        "contribution": [one.over_time(one.contributions(class_)) for one in judged],
+        "posterior": [one.over_time(one.centred(class_)) for one in judged],
+        "weight": [one.over_time(one.weights) for one in judged],
+        "windows that know": list(map(windows_that_know, judged, truths)),
+        "power 80-250 Hz in such windows": list(map(in_windows, judged, ripples)),
+        "power 80-250 Hz": ripples,
+        "power 80-150 Hz of what the model got": [band_power(one.series, 80.0, 150.0) for one in judged],
+        "line length": [
+            at_rate_of(one.series, raw, line_length(raw)) for one, raw in zip(judged, recorded, strict=True)
+        ],
+    }
+
+
+def at_rate_of(prepared: Series, recorded: Series, trace: Floats) -> Floats:
+    """What was computed at the rate of the recording, at the times of the samples that the model got."""
+    times = np.arange(prepared.n_samples) / prepared.rate
+    return np.interp(times, np.arange(len(trace)) / recorded.rate, trace)
+
+
+def by_random_windows(judged: Sequence[Judgement], truths: Sequence[Truth], kept: Truth) -> Floats:
+    """Mean areas of windows that say anything: ``(N_RANDOM,)``."""
+    rng = np.random.default_rng(SEED)
+    areas = np.zeros(N_RANDOM)
+    for one, truth in zip(judged, truths, strict=True):
+        for draw in range(N_RANDOM):
+            values = one.over_time(rng.normal(size=len(one.starts)))
+            areas[draw] += average_precisions(values[kept], truth[None, kept])[0]
+    return areas / len(judged)
+
+
+def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A row for each score, and a row for each channel, of all marks, ripples, or what is outside of `MOMENT`."""
+    marks = [one for one in asked.marks if kind in (ALL, APART, one.kind)]
+    if kind == APART:
+        marks = [one for one in marks if not MOMENT[0] <= one.onset < MOMENT[1]]
+    known = truth_from(marks, asked.prepared)
+    pairs = [pair for pair in zip(asked.recorded, asked.prepared, strict=True) if pair[1].name in known]
+    recorded, prepared = ([pair[place] for pair in pairs] for place in (0, 1))
+    truths = [known[one.name] for one in prepared]
+    judged = list(model.subject().judged(prepared))
+    class_ = model.classes_.tolist().index(FOCAL)
+    electrodes = [one.origin["electrode"] for one in prepared]
+    rows = []
+    channels = pd.DataFrame(
+        {
+            "channel": [one.origin["channel"] for one in prepared],
+            "electrode": electrodes,
+            "marked_seconds": [one.sum() / RATE for one in truths],
+            "base_rate": [one.mean() for one in truths],
+            "focal_probability": [one.probability[class_] for one in judged],
+            "notes": [" ".join(one.notes) for one in model.answers(prepared)],
+        }
+    )
+    times = np.arange(prepared[0].n_samples) / RATE
+    kept = np.full(len(times), True) if kind != APART else (times < MOMENT[0]) | (times >= MOMENT[1])
+    cut = [one[kept] for one in truths]
+    whole = np.concatenate(cut)
+    for score, uncut in scores_of(judged, recorded, truths, class_).items():
+        values = [one[kept] for one in uncut]
+        found = shift_test(values, cut)
+        mean, low, high = mean_interval(found.areas, electrodes)
+        channels[score] = found.areas
+        rows.append(
+            {
+                "score": score, "area": mean, "low": low, "high": high, "p": found.p,
+                "chance": np.median(found.by_chance),
+                "chance_high": np.percentile(found.by_chance, 95.0),
+                "pooled": average_precisions(np.concatenate(values), whole[None])[0],
+            }
+        )  # fmt: skip
+    random = by_random_windows(judged, truths, kept)
+    rows.append({"score": RANDOM, "area": random.mean(), "chance_high": np.percentile(random, 95.0)})
+    table = pd.DataFrame(rows)
+    table["base_rate"], table["pooled_base_rate"] = np.mean(channels["base_rate"]), whole.mean()
+    table["n_channels"], table["n_marks"] = len(prepared), len(marks)
+    return table, channels
+
+
+def channels_ranked(channels: pd.DataFrame) -> pd.DataFrame:
+    """Whether channels with more marked time are called focal with more certainty: rank correlation, with its p."""
+    rows = []
+    for (way, name), own in channels.groupby(["input", "model"], sort=False):
+        found = spearmanr(own["focal_probability"], own["marked_seconds"])
+        rows.append(
+            {
+                "input": way, "model": name, "n_channels": len(own), "spearman": found.statistic, "p": found.pvalue,
+                "called_focal": int((own["focal_probability"] > 0.5).sum()),
+                "channels_with_notes": int((own["notes"] != "").sum()),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def held_out_auc(name: str, models: Path, root: Path) -> float:
+    """Of the same settings fitted without every fifth pair of bern-barcelona, on those pairs."""
+    from sklearn.metrics import roc_auc_score
+
+    series = training_series(root)
+    pairs = sorted({one.origin["pair"] for one in series})
+    held = {pairs[place] for place in range(0, len(pairs), 5)}
+    test = [place for place, one in enumerate(series) if one.origin["pair"] in held]
+    model = fitted(name, models / f"{name}-held-out", root, held_out=test)
+    place = model.classes_.tolist().index(FOCAL)
+    said = model.predict_proba(series[test])[:, place]
+    return float(roc_auc_score([one.label == FOCAL for one in series[test]], said))
+
+
+# Page and plot --------------------------------------------------------------------------------------------------
+
+
+def evidence_over_time(model: RAxSSClassifier, asked: Asked) -> dict[str, tuple[Floats, Truth]]:
+    """Channel -> contributions to focal, spread over samples, and which samples are marked."""
+    class_ = model.classes_.tolist().index(FOCAL)
+    truth = truth_from(asked.marks, asked.prepared)
+    ordered = sorted(asked.prepared, key=lambda one: one.origin["channel"])
+    return {
+        one.series.origin["channel"]: (one.over_time(one.contributions(class_)), truth[one.series.name])
+        for one in model.subject().judged(ordered)
+    }
+
+
+def plot(areas: pd.DataFrame, evidence: Mapping[str, tuple[Floats, Truth]], name: str) -> bytes:
+    """Areas beside chance, and the evidence of one model over time with the marks on it."""
+    figure = Figure(figsize=(12, 6.4), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
+    plot_areas(left, areas)
+    plot_evidence(right, evidence, name)
+    return png(left)
+
+
+def plot_areas(ax: Axes, areas: pd.DataFrame) -> None:
+    """A row for each score."""
+    shown = each_once(areas)
+    for place, row in enumerate(shown.to_dict("records")):
+        colour = "C3" if row["score"] in EVIDENCE else "C0"
+        ax.plot(
+            [0, row["chance_high"]],
+            [place, place],
+            color="0.85",
+            linewidth=6,
+            solid_capstyle="butt",
+            zorder=0,
+        )
+        ax.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.2)
+        ax.plot(row["area"], place, "o", color=colour, markersize=4)
+    labels = [
+        f"{model}: {score}" if model else score
+        for model, score in zip(shown["model"], shown["score"], strict=True)
+    ]
+    ax.axvline(areas["base_rate"].iloc[0], color="black", linewidth=0.8, linestyle="--")
+    ax.set_yticks(range(len(shown)), labels, fontsize=7)
+    ax.invert_yaxis()
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("area under the precision-recall curve, mean of channels")
+    ax.set_title(
+        "dashed: base rate; grey: up to the 95th percentile of chance;\nline: 95 % over electrodes",
+        fontsize=9,
+    )
+
+
+def plot_evidence(ax: Axes, evidence: Mapping[str, tuple[Floats, Truth]], name: str) -> None:
+    """Channels from top to bottom, each by its own largest contribution; marks in black."""
+    image = np.stack([values / max(np.abs(values).max(), 1e-12) for values, _ in evidence.values()])
+    extent = (0.0, image.shape[1] / RATE, len(image) - 0.5, -0.5)
+    shades = ax.imshow(
+        image, aspect="auto", cmap="RdBu_r", vmin=-1, vmax=1, extent=extent, interpolation="nearest"
+    )
+    for place, (_, truth) in enumerate(evidence.values()):
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], truth.astype(int), [0]])))
+        for start, stop in edges.reshape(-1, 2):
+            ax.plot(
+                [start / RATE, stop / RATE], [place, place], color="black", linewidth=3, solid_capstyle="butt"
+            )
+    ax.set_yticks(range(len(image)), list(evidence), fontsize=7)
+    ax.set_xlabel("seconds")
+    ax.set_title(f"{name}: contributions to focal (red: for, blue: against); black: marked", fontsize=9)
+    ax.get_figure().colorbar(shades, ax=ax, shrink=0.6)  # type: ignore[union-attr]
+
+
+def page(areas: pd.DataFrame, ranked: pd.DataFrame, about: str) -> str:
+    """What it means, which is written by hand, then the plot and the tables."""
+    figures = ["area", "low", "high", "chance", "chance_high", "p", "pooled"]
+    first = of_interest(areas)
+    others = areas.drop(first.index)
+    others = others[others["score"].isin(EVIDENCE)]
+    counts = areas.drop_duplicates(["input", "marks"])
+    parts = [
+        "# Marked oscillations of ds003498-clip",
+        about.strip(),
+        "![areas and evidence](plots/marks.png)",
+        f"## {AS_MARKED}, all marks",
+        rows_of(each_once(first), ["model", "score", *figures]),
+        "## Evidence, asked in other ways",
+        "Looked at afterwards; p is not corrected for the number of looks.",
+        rows_of(others, ["input", "marks", "model", "score", *figures]),
+        rows_of(counts, ["input", "marks", "n_marks", "n_channels", "base_rate", "pooled_base_rate"]),
+        "## Channels",
+        "Rank correlation of a channel's probability of focal with its marked time.",
+        rows_of(ranked, list(ranked.columns)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def of_interest(areas: pd.DataFrame) -> pd.DataFrame:
+    """What was decided beforehand."""
+    return areas[(areas["input"] == AS_MARKED) & (areas["marks"] == ALL)]
+
+
+def each_once(areas: pd.DataFrame) -> pd.DataFrame:
+    """Detectors, which are the same beside every model, once, at the end and without a model."""
+    same = areas["score"].isin(OF_ONE_KIND)
+    first = areas[same & (areas["model"] == areas["model"].iloc[0])]
+    return pd.concat([areas[~same], first.assign(model="")], ignore_index=True)
+
+
+def rows_of(found: pd.DataFrame, columns: Sequence[str]) -> str:
+    """A table, figures with three decimals."""
+
+    def cell(value: object) -> object:
+        if not isinstance(value, float):
+            return value
+        return "–" if np.isnan(value) else f"{value:.3f}"
+
+    rows = [[cell(row[one]) for one in columns] for row in found.to_dict("records")]
+    return str(markdown([one.replace("_", " ") for one in columns], rows))
+
+
+def main() -> None:
+    """Fit or open the models, ask them, and write tables, plot and page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument(
+        "--held-out", nargs="*", choices=list(MODELS), default=[], help="also fit without a fifth"
+    )
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    out = make_folder(asked.out)
+    ways = given(*clip(asked.root))
+    areas, channels, evidence = [], [], {}
+    for name in asked.only:
+        model = fitted(name, asked.models / name, asked.root).set_params(verbose=0)
+        evidence[name] = evidence_over_time(model, ways[AS_MARKED])
+        for way, shown in ways.items():
+            for kind in (ALL, RIPPLES, APART):
+                about_scores, about_channels = measured(model, shown, kind)
+                what = {"input": way, "marks": kind, "model": name}
+                areas.append(about_scores.assign(**what)[[*what, *about_scores.columns]])
+                if kind == ALL:
+                    channels.append(about_channels.assign(**what)[[*what, *about_channels.columns]])
+            print(f"{name}, {way}: done", flush=True)
+    all_areas, all_channels = (pd.concat(some, ignore_index=True) for some in (areas, channels))
+    ranked = channels_ranked(all_channels)
+    for table, file in ((all_areas, "areas.csv"), (all_channels, "channels.csv"), (ranked, "ranks.csv")):
+        write_text(out / file, table.to_csv(index=False, float_format="%.6g"))
+    first = asked.only[0]
+    make_folder(out / "plots")
+    write_bytes(out / "plots" / "marks.png", plot(of_interest(all_areas), evidence[first], first))
+    about = out / "about.md"
+    write_text(out / "README.md", page(all_areas, ranked, about.read_text("utf-8") if about.exists() else ""))
+    for name in asked.held_out:
+        print(f"{name}: AUC {held_out_auc(name, asked.models, asked.root):.3f} on pairs held out", flush=True)
+    print(f"The page is {asked.out / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()
