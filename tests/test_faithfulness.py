@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score
 from torch import nn
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.errors import ConfigError, DataError
 from raxss.faithfulness import (
+    Judgement,
     Plan,
     changed_a_little,
     delete_and_insert,
@@ -240,12 +242,32 @@ def test_contributions_find_planted_motifs(planted):
     found = list(found_in_planted(made, subjects[True]))
     assert np.mean([one.area for one in found]) >= 0.9
     assert np.mean([one.base_rate for one in found]) < 0.4
+    assert np.mean([one.chance for one in found]) < 0.5
 
 
 def test_random_weights_find_nothing(planted):
     made, subjects = planted
     found = list(found_in_planted(made, subjects[False]))
     assert np.mean([one.area for one in found]) < np.mean([one.base_rate for one in found]) + 0.1
+    assert np.mean([one.area for one in found]) < np.mean([one.chance for one in found]) + 0.1
+
+
+def test_chance_is_what_the_same_evidence_reaches_with_the_events_moved_in_time(rng):
+    values = np.repeat(rng.random(10), 10)  # as smooth as ten windows
+    judged = Judgement(
+        series=Series(np.zeros(100)),
+        starts=np.arange(0, 100, 10),
+        window_length=10,
+        posteriors=np.stack([1 - values[::10], values[::10]], axis=1),
+        weights=np.full(10, 0.1),
+        probability=np.array([0.5, 0.5]),
+    )
+    truth = truth_of([(40, 10)], 100)
+    found = located(judged, truth, 1)
+    moved = [average_precision_score(np.roll(truth, shift), values) for shift in range(1, 100)]
+    assert found.area == pytest.approx(average_precision_score(truth, values))
+    assert found.chance == pytest.approx(np.mean(moved))
+    assert found.chance > found.base_rate + 0.05  # luck comes easily to what is smooth
 
 
 def test_deletion_tells_a_network_that_learned_from_one_that_did_not(planted):

@@ -9,7 +9,6 @@ probe; running.py.
 """
 
 from raxss.faithfulness.beside_marks import (
-    average_precisions,
     band_power,
     in_windows,
     line_length,
@@ -19,7 +18,7 @@ from raxss.faithfulness.beside_marks import (
 from raxss.faithfulness.counterfactual import replaced_windows, smallest_flip
 from raxss.faithfulness.deletion import Deleted, delete_and_insert
 from raxss.faithfulness.features_held import held_features, linear_probe, properties
-from raxss.faithfulness.localisation import Found, located, truth_of
+from raxss.faithfulness.localisation import Found, average_precisions, located, truth_of
 from raxss.faithfulness.marks import Mark, as_marked, read_events, read_marks, truth_from
 from raxss.faithfulness.measures import mean_curves, measures_of, summarised
 from raxss.faithfulness.network_control import randomised_network

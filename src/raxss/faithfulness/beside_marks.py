@@ -22,6 +22,7 @@ from scipy.ndimage import uniform_filter1d
 from scipy.signal import butter, sosfiltfilt
 
 from raxss.errors import ConfigError, DataError
+from raxss.faithfulness.localisation import average_precisions
 from raxss.faithfulness.subject import Judgement
 from raxss.recordings.series import Series
 
@@ -29,34 +30,6 @@ Floats = NDArray[np.float64]
 Truth = NDArray[np.bool_]
 SMOOTH_SECONDS = 0.025  # two periods of 80 Hz: shorter than the events, longer than their waves
 ORDER = 4
-
-
-def average_precisions(scores: Floats, truths: Truth) -> Floats:
-    """The area under the precision-recall curve of one score against many truths, samples of equal score together.
-
-    Parameters
-    ----------
-    scores
-        ``(n_samples,)``.
-    truths
-        ``(k, n_samples)``, each with at least one True.
-
-    Returns
-    -------
-    ``(k,)``, each as `sklearn.metrics.average_precision_score` has it.
-
-    Examples
-    --------
-    >>> average_precisions(np.array([0.9, 0.1, 0.5]), np.array([[True, False, False], [False, True, False]]))
-    array([1.        , 0.33333333])
-    """
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)  # of each score's samples
-    hits = np.cumsum(truths[:, order], axis=1)[:, last].astype(np.float64)
-    gained = np.diff(hits, axis=1, prepend=0.0) / hits[:, -1:]
-    found: Floats = (gained * hits / (last + 1.0)).sum(axis=1)
-    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,9 +63,9 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
             yield "stability", row["change"], name, row[name]
     if told.get("localisation"):
         found = told["localisation"]
-        for name in ("area", "base_rate", "by_posterior", "by_weight"):
+        for name in ("area", "chance", "base_rate", "by_posterior", "by_weight"):
             yield "localisation", "contributions", name, found[name]
-        yield "localisation", "contributions", "above base rate", found["area"] - found["base_rate"]
+        yield "localisation", "contributions", "above chance", found["area"] - found["chance"]
     worth_right = _right(parts, place, counts)
     for row in (parts.of_all.get("retrieval") or [[]] * (place + 1))[place]:
         for name in ("moved", "weights_moved", "rank_correlation", "top_overlap", "flipped"):

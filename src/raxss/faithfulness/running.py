@@ -36,7 +36,7 @@ from raxss.progress import progress_bar
 from raxss.recordings.series import Series
 from raxss.storage import canonical_hash, json_ready, write_json, write_text
 
-REVISION = 1  # raised where the same settings came to mean other numbers
+REVISION = 2  # raised where the same settings came to mean other numbers
 DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
     "deletion",
     "counterfactual",

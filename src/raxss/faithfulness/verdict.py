@@ -251,14 +251,14 @@ def _about_windows() -> Iterator[Rule]:
 
 def _about_events() -> Iterator[Rule]:
     yield Rule(
-        ("localisation", "contributions", "above base rate"),
+        ("localisation", "contributions", "above chance"),
         "Evidence lies where events are known to be.",
-        "precision-recall area less the base rate above 0",
+        "precision-recall area less that with the events moved in time above 0",
         0.0,
         {
-            "yes": "Evidence lies on the known events more than by chance (area beyond the base rate)",
-            "no": "Evidence avoids the known events (area beyond the base rate)",
-            "unclear": "Evidence cannot be seen to lie on the known events (area beyond the base rate)",
+            "yes": "Evidence lies on the known events more than by chance (area beyond that of moved events)",
+            "no": "Evidence avoids the known events (area beyond that of moved events)",
+            "unclear": "Evidence cannot be seen to lie on the known events (area beyond that of moved events)",
         },
     )
 

@@ -289,7 +289,7 @@ def _model(
             summary, "flip", ("decision can be changed", "share replaced", "seconds replaced"), "what"
         ),
         "localisation": _crossed(
-            summary, "localisation", ("area", "base_rate", "by_posterior", "by_weight"), "what"
+            summary, "localisation", ("area", "chance", "base_rate", "by_posterior", "by_weight"), "what"
         ),
         "stability": _crossed(
             summary, "stability", ("rank_correlation", "top_overlap", "moved", "flipped"), "what"
