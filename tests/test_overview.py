@@ -218,6 +218,15 @@ def test_of_two_studies_of_a_dataset_the_larger_is_shown_and_that_is_told(page):
     assert "- early has bonn too (3 fits); here it is from bonn (9 fits)." in page
 
 
+@pytest.mark.parametrize(("folder", "close"), [("bonn", set()), ("cut", {"sss"})])
+def test_a_lead_whose_interval_has_0_in_it_is_told(results, page, folder, close):
+    table = pd.read_csv(results / folder / "comparisons.csv")
+    table = table[(table["reference"] == "recommended") & (table["metric"] == "auc")]
+    assert set(table.loc[table["high"] >= 0, "system"]) == close
+    told = next(line for line in page.splitlines() if line.startswith(f"- {folder}: recommended has the"))
+    assert set(re.findall(r"([a-z-]+) [+−][\d.]+ \(", told)) == close
+
+
 def test_where_ours_stands_is_said_by_name_and_number(results, page):
     standing = section(page, "### Where recommended stands")
     best = mean_of(results, "bonn", "recommended", "auc")[0]

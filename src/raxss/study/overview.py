@@ -220,9 +220,11 @@ def _standing(blocks: Sequence[Block]) -> list[str]:
         metric = TITLES[block.headline].removesuffix(" %")
         above = [name for name in block.summary["system"] if block.mean(name) > mean]
         if not above:
-            told.append(
-                f"{block.dataset}: {OURS} has the highest mean {metric}, {number(mean, block.headline)}."
-            )
+            best = f"{block.dataset}: {OURS} has the highest mean {metric}, {number(mean, block.headline)}."
+            close = [name for name in block.summary["system"] if _may_be_as_good(block, name)]
+            close.sort(key=lambda name: -block.mean(name))
+            named = "; ".join(f"{name} {_by(block, name)}" for name in close)
+            told.append(f"{best} Not told apart from it: {named}." if close else best)
             continue
         above.sort(key=lambda name: -block.mean(name))
         named = "; ".join(f"{name} by {_by(block, name)}" for name in above)
@@ -237,6 +239,12 @@ def _standing(blocks: Sequence[Block]) -> list[str]:
             f"{named}; {said}."
         )
     return told
+
+
+def _may_be_as_good(block: Block, system: str) -> bool:
+    """Whether the 95 % interval of its difference from ours does not exclude 0."""
+    found = block.difference(system, OURS)
+    return found is not None and bool(found["high"] >= 0)
 
 
 def _by(block: Block, system: str) -> str:
