@@ -10,7 +10,7 @@ from raxss.study.answers import answers_table, headline
 from raxss.study.probe import Answer, Probed
 from raxss.study.result import CellResult
 from raxss.study.reweighting import TWINS, Cross
-from raxss.study.reweighting_report import sentences, verdict, write_reweighting
+from raxss.study.reweighting_report import fitted_sentence, sentences, verdict, write_reweighting
 from raxss.study.reweighting_tables import name_of, pick, tables_of
 from raxss.study.robustness import LEVELS
 from raxss.study.robustness_report import sentences as robust_sentences
@@ -112,12 +112,19 @@ def test_weights_that_know_something_are_said_to_carry_information(compared):
     assert "16 do better than uniform weights, 0 do worse; 16 do better than their inverted twins" in said[2]
 
 
-def test_weights_whose_twin_does_as_well_are_said_to_explain_nothing():
+def test_of_weights_whose_twin_does_as_well_no_information_is_shown():
     same = [reweighed(empty_words, seed=seed) for seed in (1, 2)]
     said = sentences(tables_of(same, n_resamples=500)["comparisons"], "auc")
     assert "differ from uniform ones by +0.000" in said[0]
-    assert said[0].endswith("they explain nothing: inverted, they do as well.")
+    assert "that they carry information is not shown" in said[0]
     assert "0 do better than uniform weights, 0 do worse; 0 do better than their inverted twins" in said[-1]
+
+
+def test_what_the_fitted_weights_do_is_said_with_its_interval(planted):
+    without = tables_of(planted, n_resamples=500)["without-weights"]
+    assert fitted_sentence(without, "auc") == "As fitted, its weights are uniform."
+    other = without.assign(difference=-0.02, low=-0.03, high=0.01)
+    assert fitted_sentence(other, "auc").endswith("differ from uniform ones by −0.020 (−0.030 to +0.010).")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from raxss.study.answers import (
 from raxss.study.markdown import PERCENT, TITLES, Markdown, difference, number, p_text, render, table
 from raxss.study.probe import Probed
 from raxss.study.report import csv_text, png, read_table
-from raxss.study.reweighting_tables import CHOSEN, tables_of
+from raxss.study.reweighting_tables import AS_FITTED, CHOSEN, tables_of
 from raxss.study.statistics import FAINT, INK, N_RESAMPLES, STEP
 from raxss.study.views import slug
 
@@ -112,17 +112,15 @@ def verdict(row: Mapping[str, Any]) -> str:
     'they carry information, and cannot be told from uniform ones by the score'
     >>> twin = {"over_inverted_difference": -0.001, "over_inverted_low": -0.01, "over_inverted_high": 0.01}
     >>> verdict({**twin, "low": -0.01, "high": 0.01})
-    'they explain nothing: inverted, they do as well'
+    'that they carry information is not shown: inverted, they cannot be told from what they are'
     """
     low, high = row["over_inverted_low"], row["over_inverted_high"]
     if np.isnan(low):
         return "there are too few groups to say whether they carry information"
     if high < 0:
         return "they mislead: inverted, they do better"
-    if low <= 0 and row["over_inverted_difference"] <= 0:
-        return "they explain nothing: inverted, they do as well"
     if low <= 0:
-        return "that they carry information is not shown: what they have over the inverted may be chance"
+        return "that they carry information is not shown: inverted, they cannot be told from what they are"
     if row["low"] > 0:
         return "they carry information, and do better than uniform ones"
     if row["high"] < 0:
@@ -151,6 +149,14 @@ def sentences(compared: Frame, metric: str) -> list[str]:
         "twins."
     )
     return said
+
+
+def fitted_sentence(without: Frame, metric: str) -> str:
+    """What the weights that the model was fitted with give on test."""
+    row = without[without["what"] == AS_FITTED].iloc[0].to_dict()
+    if row["difference"] == row["low"] == row["high"] == 0:
+        return "As fitted, its weights are uniform."
+    return f"Its weights as fitted differ from uniform ones by {difference(row, metric)}."
 
 
 def chosen_sentence(without: Frame, metric: str) -> str:
@@ -210,6 +216,7 @@ def _dataset(
             {
                 "name": system,
                 "sentences": [
+                    fitted_sentence(own["without-weights"], metric),
                     *sentences(own["comparisons"], metric),
                     chosen_sentence(own["without-weights"], metric),
                 ],
