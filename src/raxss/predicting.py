@@ -194,7 +194,7 @@ class Predictor:
         on_progress
             Told the share of all work done, also within a series.
         """
-        retrieves = with_lists or self.weighting != "uniform" or self.smoothing > 0
+        retrieves = with_lists or self.retrieves
         scorer = Scorer(self.backbone, self.device)
         n_scored = sum(map(self.n_windows, series))
         progress = _ShareDone(n_scored + (sum(map(self._effort, series)) if retrieves else 0.0), on_progress)
@@ -210,6 +210,11 @@ class Predictor:
                     yield self._finished(launched.popleft())
         while launched:
             yield self._finished(launched.popleft())
+
+    @property
+    def retrieves(self) -> bool:
+        """Whether weights, or what windows say, come from neighbours."""
+        return self.weighting != "uniform" or self.smoothing > 0
 
     def window_probabilities(
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None

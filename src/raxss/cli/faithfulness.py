@@ -170,16 +170,17 @@ def asked_about(
 
 def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dict[str, NDArray[np.bool_]]]:
     """The series that the marks are about, which may be differences of those given; and where marks are."""
-    from raxss.faithfulness import as_marked, read_events, read_marks
+    from raxss.faithfulness import read_marked
     from raxss.recordings.series import SeriesCollection
 
-    meant = SeriesCollection(as_marked(series, read_events(marks)))
+    found, truth = read_marked(marks, series)
+    meant = SeriesCollection(found)
     if meant.names != series.names:
         print(
             f"The marks are about differences of contacts: {len(meant)} of these are asked about instead of "
             f"{len(series)} contacts."
         )
-    return meant, read_marks(marks, meant)
+    return meant, truth
 
 
 def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection:

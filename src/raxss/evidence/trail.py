@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from raxss.aggregation import CONTROLS, GATED, Aggregation
 from raxss.errors import ConfigError
 from raxss.evidence.lists import NeighborLists
-from raxss.evidence.series_evidence import FORMAT, FORMATS, NOTE, SeriesEvidence, percent, safe_name
+from raxss.evidence.series_evidence import SeriesEvidence, percent
 from raxss.intervals import Interval
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
 from raxss.windows import Windows
-
-__all__ = ["FORMAT", "FORMATS", "NOTE", "SeriesEvidence", "safe_name", "trace"]
 
 #: Banks that leave windows of the series out, and how errors and evidence call them.
 BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly over the series"}

@@ -19,7 +19,7 @@ from raxss.faithfulness.counterfactual import replaced_windows, smallest_flip
 from raxss.faithfulness.deletion import Deleted, delete_and_insert
 from raxss.faithfulness.features_held import held_features, linear_probe, properties
 from raxss.faithfulness.localisation import Found, average_precisions, located, truth_of
-from raxss.faithfulness.marks import Mark, as_marked, read_events, read_marks, truth_from
+from raxss.faithfulness.marks import Mark, as_marked, read_events, read_marked, read_marks, truth_from
 from raxss.faithfulness.measures import mean_curves, measures_of, summarised
 from raxss.faithfulness.network_control import randomised_network
 from raxss.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
@@ -40,6 +40,7 @@ __all__ = [
     "Found",
     "truth_of",
     "read_marks",
+    "read_marked",
     "read_events",
     "Mark",
     "truth_from",

@@ -22,12 +22,11 @@ from scipy.ndimage import uniform_filter1d
 from scipy.signal import butter, sosfiltfilt
 
 from raxss.errors import ConfigError, DataError
-from raxss.faithfulness.localisation import average_precisions
+from raxss.faithfulness.localisation import Truth, average_precisions, moved_in_time
 from raxss.faithfulness.subject import Judgement
 from raxss.recordings.series import Series
 
 Floats = NDArray[np.float64]
-Truth = NDArray[np.bool_]
 SMOOTH_SECONDS = 0.025  # two periods of 80 Hz: shorter than the events, longer than their waves
 ORDER = 4
 
@@ -89,7 +88,7 @@ def shift_test(scores: Sequence[Floats], truths: Sequence[Truth], *, step: int =
     shifts = np.arange(0, lengths.pop(), step)
     areas = np.stack(
         [
-            average_precisions(score, np.stack([np.roll(truth, shift) for shift in shifts]))
+            average_precisions(score, moved_in_time(truth, shifts))
             for score, truth in zip(scores, truths, strict=True)
         ]
     )

@@ -64,7 +64,9 @@ def located(judged: Judgement, truth: NDArray[np.bool_], class_: int) -> Found |
     if truth.all() or not truth.any():
         return None
     contributions = judged.over_time(judged.contributions(class_))
-    area, *moved = average_precisions(contributions, moved_in_time(truth)).tolist()
+    n_shifts = min(max(SAMPLES_SHIFTED // len(truth), FEWEST_SHIFTS), MOST_SHIFTS)
+    shifts = np.unique(np.linspace(0, len(truth), n_shifts, endpoint=False).astype(int))
+    area, *moved = average_precisions(contributions, moved_in_time(truth, shifts)).tolist()
     (by_posterior,) = average_precisions(judged.over_time(judged.centred(class_)), truth[None]).tolist()
     by_weight = None
     if judged.weights_differ:
@@ -72,16 +74,14 @@ def located(judged: Judgement, truth: NDArray[np.bool_], class_: int) -> Found |
     return Found(area, float(np.mean(moved)), float(truth.mean()), by_weight, by_posterior)
 
 
-def moved_in_time(truth: Truth) -> Truth:
-    """The truth, and below it the same moved along the series in a circle: ``(1 + n_shifts, n_samples)``.
+def moved_in_time(truth: Truth, shifts: NDArray[np.int64]) -> Truth:
+    """The truth, moved along the series in a circle by so many samples: ``(n_shifts, n_samples)``.
 
-    >>> moved_in_time(np.array([True, False, False]))
+    >>> moved_in_time(np.array([True, False, False]), np.arange(3))
     array([[ True, False, False],
            [False,  True, False],
            [False, False,  True]])
     """
-    n_shifts = min(max(SAMPLES_SHIFTED // len(truth), FEWEST_SHIFTS), MOST_SHIFTS)
-    shifts = np.unique(np.linspace(0, len(truth), n_shifts, endpoint=False).astype(int))
     return np.stack([np.roll(truth, shift) for shift in shifts])
 
 

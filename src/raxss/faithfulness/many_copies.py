@@ -55,9 +55,7 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
     for places in portions(copies, **sizes, most=most):
         some = [copies[place] for place in places]
         if predictor.n_windows(some[0]) > WINDOWS_AT_ONCE:  # what is streamed need not be held
-            told = np.stack(
-                [one.aggregation.series_probability for one in predictor.predictions(some, with_lists=False)]
-            )
+            told = one_by_one(predictor, some)
         else:
             told = _at_once(predictor, some)
         if found is None:
@@ -67,12 +65,25 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
     return found
 
 
+def one_by_one(predictor: Predictor, copies: list[Series]) -> Floats:
+    """The same sums with no more than a series in memory, where many at once have no room.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> one_by_one(model.predictor(), list(series[:3])).shape
+    (3, 2)
+    """
+    found = predictor.predictions(copies, with_lists=False)
+    return np.stack([one.aggregation.series_probability for one in found])
+
+
 def _needs_features(predictor: Predictor) -> bool:
-    return predictor.weighting in GATED or (_retrieves(predictor) and predictor.retrieval.space == "features")
-
-
-def _retrieves(predictor: Predictor) -> bool:
-    return predictor.weighting != "uniform" or predictor.smoothing > 0
+    in_features = predictor.retrieves and predictor.retrieval.space == "features"
+    return predictor.weighting in GATED or in_features
 
 
 def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
@@ -82,17 +93,12 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     distinct = distinct_windows(cut)
     posteriors, features, gate = predictor.said(*_asked(predictor, distinct))
     lists: Sequence[Retrieval | None] = [None] * len(copies)
-    if _retrieves(predictor):
+    if predictor.retrieves:
         lists = _retrieved(predictor, scaled, distinct.places, features)
-    gated = gate is not None and predictor.weighting in GATED
+    if predictor.weighting not in GATED:
+        gate = None
     told = [
-        predictor.added_up(
-            one,
-            windows,
-            posteriors[rows],
-            found,
-            gate[rows] if gated and gate is not None else None,
-        )
+        predictor.added_up(one, windows, posteriors[rows], found, None if gate is None else gate[rows])
         for one, windows, rows, found in zip(copies, cut, distinct.places, lists, strict=True)
     ]
     return np.stack([one.series_probability for one in told])

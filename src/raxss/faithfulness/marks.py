@@ -12,7 +12,7 @@ Next: beside_marks.py compares evidence with them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from raxss.recordings.labels import poles_of
 from raxss.recordings.montage import bipolar, channel_of
 from raxss.recordings.names import canonical
 from raxss.recordings.series import Series
-from raxss.recordings.tables import Table, read_table
+from raxss.recordings.tables import read_table
 
 CHANNEL = ("channels", "channel", "name")
 KIND = ("trial_type", "label")
@@ -72,9 +72,8 @@ def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
         text = cells[kind] if kind else ""
         what, _, where = (text, "", cells[channel]) if channel else text.partition("_")
         if cells["onset"] and cells["duration"] and where:
-            found.append(
-                Mark(_number(table, line, "onset"), _number(table, line, "duration"), where.strip(), what)
-            )
+            onset, duration = (_seconds(cells, name, table.path, line) for name in ("onset", "duration"))
+            found.append(Mark(onset, duration, where.strip(), what))
     if not found:
         raise DataError(
             f"the marks {shown(path)} have {len(table.rows)} rows, none of which tells onset, duration and "
@@ -88,15 +87,15 @@ def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
     return [one for one in found if not kinds or one.kind in kinds]
 
 
-def _number(table: Table, line: int, column: str) -> float:
-    text = next(cells[column] for number, cells in table.rows if number == line)
+def _seconds(cells: Mapping[str, str], column: str, path: Path, line: int) -> float:
+    text = cells[column]
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or (column == "duration" and value < 0):
         raise DataError(
-            f"the marks {shown(table.path)} have {text[:40]!r} in line {line}, column {column!r}; seconds are "
+            f"the marks {shown(path)} have {text[:40]!r} in line {line}, column {column!r}; seconds are "
             "needed, or 'n/a'."
         )
     return value
@@ -146,7 +145,32 @@ def read_marks(path: Path | str, series: Sequence[Series]) -> dict[str, NDArray[
     >>> read_marks(place, [Series(np.zeros(5), rate=10.0, name="night:C3", origin={"channel": "C3"})])
     {'night:C3': array([False, False,  True, False, False])}
     """
+    return _some_truth(read_events(path), series, path)
+
+
+def read_marked(
+    path: Path | str, series: Sequence[Series]
+) -> tuple[list[Series], dict[str, NDArray[np.bool_]]]:
+    """The series that the marks of a table are about (see `as_marked`), and which of their samples lie in one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "marks.tsv"
+    >>> _ = place.write_text("onset\\tduration\\tchannel\\n1\\t1\\tAD1-2\\n")
+    >>> contacts = [Series([5.0, 7.0], name=f"night:AD{k}", origin={"channel": f"AD{k}"}) for k in (1, 2, 3)]
+    >>> meant, truth = read_marked(place, contacts)
+    >>> [one.name for one in meant], truth
+    (['night:AD1-2'], {'night:AD1-2': array([False,  True])})
+    """
     marks = read_events(path)
+    meant = as_marked(series, marks)
+    return meant, _some_truth(marks, meant, path)
+
+
+def _some_truth(
+    marks: Sequence[Mark], series: Sequence[Series], path: Path | str
+) -> dict[str, NDArray[np.bool_]]:
     found = truth_from(marks, series)
     if not found:
         raise DataError(

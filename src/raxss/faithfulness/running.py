@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from raxss.engines.local import threads_limited
 from raxss.errors import ConfigError, one_of
-from raxss.evidence.trail import safe_name
+from raxss.evidence.series_evidence import safe_name
 from raxss.faithfulness.counterfactual import replaced_windows, smallest_flip
 from raxss.faithfulness.deletion import N_RANDOM, N_STEPS, delete_and_insert
 from raxss.faithfulness.features_held import held_features

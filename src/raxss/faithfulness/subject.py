@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from raxss.aggregation import posteriors_of
 from raxss.faithfulness.gradients import gradient_of, integrated_gradients
-from raxss.faithfulness.many_copies import probabilities_of_copies
+from raxss.faithfulness.many_copies import one_by_one, probabilities_of_copies
 from raxss.faithfulness.replacing import STAND_INS
 from raxss.faithfulness.timeline import spread
 from raxss.predicting import Prediction, Predictor
@@ -202,7 +202,7 @@ class WindowSubject:
     @property
     def retrieves(self) -> bool:
         """Whether weights, or what windows say, come from neighbours."""
-        return self.predictor.weighting != "uniform" or self.predictor.smoothing > 0
+        return self.predictor.retrieves
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -241,8 +241,7 @@ class WindowSubject:
             told = "%s has no room for many copies of a series at once; they are asked about one by one."
             logger.warning(told, self.predictor.device)
         # Out of the except block: what the failed pass held is free only when its traceback is.
-        found = self.predictor.predictions(series, with_lists=False)
-        return np.stack([one.aggregation.series_probability for one in found])
+        return one_by_one(self.predictor, series)
 
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network."""
