@@ -58,8 +58,10 @@ def settings_of(name: str, system: str) -> Config:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """As text, figures with three decimals."""
-    shown = table.map(lambda value: f"{value:.3f}" if isinstance(value, float) else str(value))
+    """As text, figures with three decimals; a dash where there is none."""
+    shown = table.map(
+        lambda value: "–" if value != value else f"{value:.3f}" if isinstance(value, float) else str(value)
+    )
     lines = [shown.columns.tolist(), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(one)} |" for one in lines)
 
@@ -71,7 +73,8 @@ convolutional network a fold, its validation part used for early stopping, calib
 `recommended`: the system of that name as the dataset's study has it, which stops by nothing. All numbers are of
 the test parts together. `warned`: share of the series, all of the same dataset, that were called unlike the
 training data (false alarms). `width`: mean width of the interval of the most likely class, Venn-Abers for
-`venn-abers` of series, else the block bootstrap over windows. `error`: standard error of the coverage over the
+`venn-abers` of series, else the block bootstrap over windows, which there is not (–) where a series has fewer
+than five windows' lengths. `error`: standard error of the coverage over the
 folds. `least`: coverage of the class that has the least. `right`: share of right answers among sets of one class.
 """
 

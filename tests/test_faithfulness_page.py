@@ -1,6 +1,7 @@
 """The page, the command and the study hook of faithfulness."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -160,3 +161,23 @@ def test_an_index_has_the_verdicts_of_all_pages_below_it(found, tmp_path):
     assert [row.split("|")[1].strip() for row in rows] == ["[one](one/README.md)", "[two](two/README.md)"]
     word = json.loads((tmp_path / "one" / "verdict.json").read_text())["verdicts"]["sss"]["verdict"]
     assert f"| sss | {word} |" in rows[0]
+
+
+def test_an_index_begins_with_what_was_written_by_hand_and_has_controls_once(found, tmp_path):
+    for name in ("one", "two"):
+        of = replace(found, about={**found.about, "dataset": f"data {name}"})
+        write_faithfulness({"sss": of}, out=tmp_path / name, title=name, controls={BLANK: found})
+    (tmp_path / "about.md").write_text("## Summary\n\nGood *and* bad.\n")
+    page = write_index(tmp_path).read_text()
+    assert page.split("\n\n")[1:4] == ["## Summary", "Good *and* bad.", "## Verdicts"]
+    assert page.count(f"| control | {BLANK} |") == 1
+    assert "| [data one](one/README.md) | sss |" in page
+    assert "| [data two](two/README.md) | sss |" in page
+
+
+def test_bounds_that_differ_because_of_the_number_of_classes_are_all_told(found, tmp_path):
+    four = replace(found, about={**found.about, "classes": ["a", "b", "c", "d"]})
+    write_faithfulness({"four": four}, out=tmp_path, title="t", controls={BLANK: found})
+    rules = (tmp_path / "README.md").read_text().split("## Rules")[1]
+    assert f"balanced accuracy above 0.25 (four); balanced accuracy above 0.5 ({BLANK})." in rules
+    assert "rank correlation of evidence over time above 0.8.\n" in rules  # the same for both

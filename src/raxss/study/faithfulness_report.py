@@ -23,12 +23,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raxss.errors import listed
 from raxss.faithfulness import PAGE, Parts, mean_curves, measures_of, statements, summarised, verdict
 from raxss.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
 from raxss.faithfulness.measures import missing_orders
 from raxss.faithfulness.replacing import STAND_INS
 from raxss.faithfulness.verdict import Statement
 from raxss.storage import json_ready, write_bytes, write_json
+from raxss.study.faithfulness_control import CONTROLS
 from raxss.study.markdown import Markdown, plain, render, table
 from raxss.study.report import csv_text, png
 from raxss.study.views import slug
@@ -134,15 +136,30 @@ def _html(
 
 
 def write_index(folder: Path | str) -> Path:
-    """One table of the verdicts of all pages below a folder, with the numbers that they rest on."""
-    rows = []
+    """One table of the verdicts of all pages below a folder, with the numbers that they rest on.
+
+    Controls are the same beside every dataset, and stand there once. What is written by hand goes into
+    ``about.md``, with which the page begins.
+    """
+    rows: list[list[object]] = []
+    controls: list[list[object]] = []
     for place in sorted(Path(folder).glob("*/verdict.json")):
         claims = pd.read_csv(place.with_name("statements.csv"))
-        for name, one in json.loads(place.read_text("utf-8"))["verdicts"].items():
+        found = json.loads(place.read_text("utf-8"))
+        for name, one in found["verdicts"].items():
             own = claims[claims["model"].astype(str) == str(name)]
-            link = Markdown(f"[{plain(place.parent.name)}]({place.parent.name}/README.md)")
-            rows.append([link, name, one["verdict"], *(_of_claim(own, start) for start in SHOWN.values())])
-    page = render("faithfulness_index.md.j2", verdicts=table(["dataset", "system", "verdict", *SHOWN], rows))
+            told = [name, one["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]
+            dataset = found["about"].get(name, {}).get("dataset") or place.parent.name
+            if name not in CONTROLS:
+                rows.append([Markdown(f"[{plain(dataset)}]({place.parent.name}/README.md)"), *told])
+            elif ["control", *told] not in controls:
+                controls.append(["control", *told])
+    by_hand = Path(folder) / "about.md"
+    page = render(
+        "faithfulness_index.md.j2",
+        verdicts=table(["dataset", "system", "verdict", *SHOWN], rows + controls),
+        about=Markdown(by_hand.read_text("utf-8").strip()) if by_hand.exists() else "",
+    )
     write_bytes(Path(folder) / "README.md", page.encode())
     return Path(folder) / "README.md"
 
@@ -229,8 +246,18 @@ def _marked(one: Statement | None) -> str:
 
 
 def _rules(judged: Mapping[str, Sequence[Statement]]) -> list[str]:
-    told = {one.claim.split(" (")[0].rstrip("."): one.rule for some in judged.values() for one in some}
-    return [f"{claim}: {rule}." for claim, rule in told.items()]
+    """Each claim with its bound; where bounds differ, because controls have other classes, whose each is."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for name, some in judged.items():
+        for one in some:
+            whose = told.setdefault(one.claim.split(" (")[0].rstrip("."), {}).setdefault(one.rule, [])
+            whose += [] if name in whose else [name]
+    return [
+        f"{claim}: {next(iter(rules))}."
+        if len(rules) == 1
+        else f"{claim}: {'; '.join(f'{rule} ({listed(whose)})' for rule, whose in rules.items())}."
+        for claim, rules in told.items()
+    ]
 
 
 def _model(

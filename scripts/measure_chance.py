@@ -1,0 +1,197 @@
+"""Is what systems score on shuffled labels chance, or does something leak?
+
+    python scripts/measure_chance.py --root FOLDER --study results/cinc2017-af-shuffled --out results/chance
+
+The study deals labels out once, and all its systems see the same draw, so that they deviate from .5 together. Here
+their mean is tested as one number, and two quick classifiers get many other draws, with labels and folds made by
+the functions that the study uses. Twenty minutes of one core; the same seed gives the same tables. What stands in
+about.md of the output folder is written by hand and begins the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import roc_auc_score
+
+from raxss.datasets import load_dataset
+from raxss.recordings.series import SeriesCollection
+from raxss.splits import folds
+from raxss.storage import make_folder, write_text
+from raxss.study.baselines.common import first_samples
+from raxss.study.baselines.forest import scale_free_features
+from raxss.study.baselines.rocket import SpanClassifier
+from raxss.study.baselines.rocket_features import draw_kernels, kernel_features, normalised
+from raxss.study.changes import shuffled_labels
+from raxss.study.result import CellResult
+
+SEED = 69421
+POSITIVE = "AF"
+N_PERMUTATIONS = 10_000
+N_DRAWS = 30
+N_TREES = 100
+N_KERNELS = 2_000
+LONGEST = 10_000  # samples that kernels see
+CONSTANT = "all-positive"  # has no order, so nothing to test
+
+Matrix = NDArray[np.float64]
+Judge = Callable[
+    [Matrix, NDArray[np.bool_], Matrix], Matrix
+]  # training features, labels, test features -> scores
+
+
+# All systems of one draw, together ----------------------------------------------------------------------------
+
+
+def ranks_of(study: Path) -> tuple[dict[str, dict[int, Matrix]], dict[int, NDArray[np.bool_]]]:
+    """Of each system and seed the ranks of its test scores, of each seed the dealt labels; series by name."""
+    ranks: dict[str, dict[int, Matrix]] = {}
+    dealt: dict[int, NDArray[np.bool_]] = {}
+    for place in sorted(study.glob("cells/*/*.json")):
+        if place.name.endswith((".facts.json", ".error.json")):
+            continue
+        found = CellResult.read(place)
+        if found.system == CONSTANT:
+            continue
+        order = np.argsort(found.names)
+        scores = np.asarray(found.probabilities)[order, list(found.classes).index(POSITIVE)]
+        ranks.setdefault(found.system, {})[found.seed] = rankdata(scores)
+        dealt[found.seed] = np.asarray(found.labels)[order] == POSITIVE
+    return ranks, dealt
+
+
+def mean_aucs(ranks: dict[int, Matrix], dealt: dict[int, NDArray[np.bool_]]) -> Matrix:
+    """AUC of each system, mean over seeds, from ranks ``(n_systems, n_series)`` by seed:
+
+    AUC = (sum of the ranks of positives - n₁ (n₁ + 1) / 2) / (n₁ n₀)
+    """
+    of_seeds = []
+    for seed, own in ranks.items():
+        n_positive = dealt[seed].sum()
+        above = own[:, dealt[seed]].sum(axis=1) - n_positive * (n_positive + 1) / 2
+        of_seeds.append(above / (n_positive * (~dealt[seed]).sum()))
+    return np.mean(of_seeds, axis=0)
+
+
+def joint_test(study: Path) -> dict[str, float]:
+    """How often do permuted test labels, the same for all systems, give as large a mean or a largest deviation?"""
+    ranks, dealt = ranks_of(study)
+    stacked = {seed: np.stack([one[seed] for one in ranks.values()]) for seed in dealt}
+    found = mean_aucs(stacked, dealt)
+    generator = np.random.default_rng(SEED)
+    permuted = np.stack(
+        [
+            mean_aucs(stacked, {seed: generator.permutation(one) for seed, one in dealt.items()})
+            for _ in range(N_PERMUTATIONS)
+        ]
+    )
+    far, farthest = abs(found.mean() - 0.5), np.abs(found - 0.5).max()
+    return {
+        "systems": len(ranks),
+        "above .5": int((found > 0.5).sum()),
+        "mean AUC": float(found.mean()),
+        "deviation by chance": float(permuted.mean(axis=1).std()),
+        "p of the mean": float(
+            (1 + (np.abs(permuted.mean(axis=1) - 0.5) >= far).sum()) / (1 + N_PERMUTATIONS)
+        ),
+        "largest deviation": float(farthest),
+        "p of the largest": float(
+            (1 + (np.abs(permuted - 0.5).max(axis=1) >= farthest).sum()) / (1 + N_PERMUTATIONS)
+        ),
+    }
+
+
+# Many draws ---------------------------------------------------------------------------------------------------
+
+
+def forest(train: Matrix, labels: NDArray[np.bool_], test: Matrix) -> Matrix:
+    """What a forest makes of hand-made features."""
+    return np.asarray(
+        RandomForestClassifier(N_TREES, random_state=SEED).fit(train, labels).predict_proba(test)[:, 1]
+    )
+
+
+def kernels(train: Matrix, labels: NDArray[np.bool_], test: Matrix) -> Matrix:
+    """What logistic regression makes of random kernels."""
+    return SpanClassifier(train, labels.astype(int)).fit(1.0).predict_proba(test)[:, 1]
+
+
+def draw_aucs(series: SeriesCollection, features: Matrix, judge: Judge, seed: int) -> float:
+    """Labels dealt out anew, five folds, mean AUC."""
+    labels = shuffled_labels(series, by="recording", seed=seed)
+    dealt = SeriesCollection(replace(one, label=label) for one, label in zip(series, labels, strict=True))
+    positive = np.asarray(labels) == POSITIVE
+    found = []
+    for split in folds(dealt, by="recording", seed=seed):
+        learned = np.concatenate([split.train, split.validation])
+        scores = judge(features[learned], positive[learned], features[split.test])
+        found.append(roc_auc_score(positive[split.test], scores))
+    return float(np.mean(found))
+
+
+def many_draws(root: Path) -> pd.DataFrame:
+    """A row for each draw: the AUC of both classifiers."""
+    series = load_dataset("cinc2017", root=root, classes=[POSITIVE, "normal"])
+    by_hand = np.stack([np.concatenate(list(scale_free_features(one.samples).values())) for one in series])
+    longest = min(LONGEST, max(one.n_samples for one in series))
+    drawn = draw_kernels(longest, n_kernels=N_KERNELS, n_variates=1, seed=SEED)
+    by_kernels = kernel_features(normalised(first_samples(list(series), longest)), drawn).astype(float)
+    rows = []
+    for draw in range(N_DRAWS):
+        seed = SEED + 1 + draw
+        row = {
+            "seed": seed,
+            "forest": draw_aucs(series, by_hand, forest, seed),
+            "kernels": draw_aucs(series, by_kernels, kernels, seed),
+        }
+        rows.append(row)
+        print(row, flush=True)
+    return pd.DataFrame(rows)
+
+
+# The page -----------------------------------------------------------------------------------------------------
+
+ABOUT = """# Shuffled labels: chance, or a leak?
+
+Made by `scripts/measure_chance.py` from {study} and {n} other draws of the labels.
+"""
+
+
+def main() -> None:
+    """Measure, or take what was measured before, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--study", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    out = make_folder(asked.out)
+    place, by_hand = out / "draws.csv", out / "about.md"
+    if not place.exists():
+        write_text(place, many_draws(asked.root).to_csv(index=False))
+    draws = pd.read_csv(place)[["forest", "kernels"]]
+    text = ABOUT.format(study=f"[{asked.study.name}](../{asked.study.name}/README.md)", n=len(draws))
+    text += f"\n{by_hand.read_text('utf-8')}" if by_hand.exists() else ""
+    text += "\n## All systems of the study's draw, together\n\n| what | value |\n| --- | ---: |\n"
+    for what, value in joint_test(asked.study).items():
+        text += f"| {what} | {value} |\n" if isinstance(value, int) else f"| {what} | {value:.4f} |\n"
+    text += f"\n{N_PERMUTATIONS} permutations of the test labels within folds, the same for all systems.\n"
+    text += f"\n## {len(draws)} other draws\n\n| classifier | mean AUC | its standard error | deviation of a draw "
+    text += "| lowest | highest |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
+    for name, one in draws.items():
+        numbers = (one.mean(), one.std() / len(one) ** 0.5, one.std(), one.min(), one.max())
+        text += f"| {name} | {' | '.join(f'{number:.4f}' for number in numbers)} |\n"
+    text += "\nForest: of hand-made features. Kernels: random ones, logistic regression. Every draw: `draws.csv`.\n"
+    write_text(out / "README.md", text)
+    print(f"The tables are in {out / 'README.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Which settings of `recommended` do better, judged inside the training part of a study's first fold?
+
+    python scripts/try_settings.py studies/bonn.toml --root FOLDER --out trials.csv \\
+        'as it is={}' 'longer={"max_epochs": 12}'
+
+The series that the first fold holds out for its test are never loaded into a model: what it learns from is split
+again, into inner folds. A row for each setting and fold; after a kill the same command goes on. With noise, the
+same models are also asked about test series in white noise of 10 and 0 dB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raxss.metrics import score
+from raxss.prepared.folder import read_prepared
+from raxss.recordings.series import Series
+from raxss.splits import folds
+from raxss.storage import write_text
+from raxss.study.cells import Cell, cell_of, fit_cell
+from raxss.study.study import Study
+from raxss.study.table import Work, opened
+
+SYSTEM = "recommended"
+NOISE = {"auc_10dB": 10, "auc_0dB": 0}
+
+
+def inner_cells(
+    study: Study, asked: argparse.Namespace, settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, int, Cell]]:
+    """Name, inner fold and fit of each setting, one inner fold after the other."""
+    home = asked.out.with_suffix("")
+    with opened(study, home, Work(device=asked.device), asked.root) as table:
+        ((view, system),) = table.rows([SYSTEM])
+        seed = study.seeds[0]
+        outer = view.splits[seed]
+        inside = np.sort(np.concatenate([outer.train, outer.validation]))
+        part = read_prepared(view.folder)[inside]
+        for fold, one in enumerate(folds(part, by=outer.by, n_folds=asked.folds, seed=0)):
+            split = replace(
+                one, train=inside[one.train], validation=inside[one.validation], test=inside[one.test]
+            )
+            if set(outer.test) & {*split.train, *split.validation, *split.test}:
+                raise AssertionError("a test series of the outer fold is in an inner one")
+            inner = replace(view, splits={seed: split})
+            for name, own in settings.items():
+                changed = system.with_settings(SYSTEM, own)
+                yield name, fold, cell_of(study, inner, changed, seed, home, device=asked.device)
+
+
+def in_noise(series: Series, decibels: float) -> Series:
+    """With white noise of so many decibels below the signal."""
+    generator = np.random.default_rng(0)
+    scale = np.std(series.samples) * 10 ** (-decibels / 20)
+    return series.with_samples(series.samples + scale * generator.normal(size=series.samples.shape))
+
+
+def figures_of(cell: Cell, *, noise: bool) -> dict[str, float]:
+    """Fit, and score the inner test series."""
+    model, test = fit_cell(cell)
+    classes, positive = np.asarray(model.classes_), cell.view.positive
+
+    def scored(series: Any) -> dict[str, float]:
+        found = model.predict_proba(series)
+        return score(test.labels, found, classes=classes, positive=positive, f1_classes=cell.view.f1_classes)
+
+    found = {name: scored(test)[name] for name in ("auc", "f1", "accuracy")}
+    spoiled = {name: [in_noise(one, level) for one in test] for name, level in NOISE.items() if noise}
+    return found | {name: scored(some)["auc"] for name, some in spoiled.items()}
+
+
+def main() -> None:
+    """Try every setting on every inner fold that is not done yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", type=Path)
+    parser.add_argument("settings", nargs="+", help="NAME={...}: settings in JSON")
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--noise", action="store_true")
+    asked = parser.parse_args()
+    settings = {name: json.loads(own) for name, _, own in (one.partition("=") for one in asked.settings)}
+    rows: list[dict[Any, Any]] = pd.read_csv(asked.out).to_dict("records") if asked.out.exists() else []
+    done = {(row["settings"], row["fold"]) for row in rows}
+    for name, fold, cell in inner_cells(Study.read(asked.study), asked, settings):
+        if (name, fold) not in done:
+            rows.append({"settings": name, "fold": fold, **figures_of(cell, noise=asked.noise)})
+            write_text(asked.out, pd.DataFrame(rows).to_csv(index=False))
+            print(rows[-1], flush=True)
+
+
+if __name__ == "__main__":
+    main()
