@@ -277,6 +277,34 @@ def test_variants_are_told_with_their_distance_from_the_base(results, page):
     assert "alike" not in around
 
 
+def test_a_variant_that_has_another_base_elsewhere_stands_beside_each_for_its_own_data_alone(tmp_path):
+    for name, base, length in (
+        ("first", "recommended", 64),
+        ("second", "single", 32),
+        ("third", "single", 16),
+    ):
+        more = f"""
+            [system.single]
+            base = "recommended"
+            max_epochs = 1
+            [system.short]
+            base = "{base}"
+            window_length = {length}
+        """
+        write_study(tmp_path, name, {"recommended": 1.0, "single": 1.5, "short": 2.0}, more=more)
+    text = section(overview(tmp_path)["README.md"].decode(), "## Variants")
+    around = {one[0]: one[1:] for one in rows(section(text, "### Around recommended"))}
+    assert around["short"][0] != "–"
+    assert around["short"][1:] == ["–", "–", "recommended with window_length = 64"]
+    assert "–" not in around["single"]
+    beside = {one[0]: one[1:] for one in rows(section(text, "### Around single"))}
+    assert beside["short"][0] == "–"
+    assert "–" not in beside["short"][1:3]
+    assert beside["short"][3] == (
+        "second: single with window_length = 32; third: single with window_length = 16"
+    )
+
+
 def test_shuffled_labels_name_whoever_found_something(results, page):
     text = section(page, "## Shuffled labels")
     means = [mean_of(results, "shuffled", one, "auc")[0] for one in ("sss", "gru", "recommended")]

@@ -282,32 +282,43 @@ def _changed(blocks: Sequence[Block]) -> dict[str, Any] | None:
 
 
 def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
-    """By what they are compared with: its figures, and how far each variant lies from it."""
-    about: dict[str, dict[str, str]] = {}
-    for block in blocks:
+    """By what they are compared with: its figures, and how far each variant lies from it.
+
+    A variant may have another base in another study, and then stands in the table of each, for that study alone.
+    """
+    about: dict[str, dict[str, dict[int, str]]] = {}  # reference -> variant -> k-th block -> what differs
+    for k, block in enumerate(blocks):
         there = set(block.summary["system"])
         for row in block.summary.to_dict("records"):
             if row["base"]:
                 reference = row["base"] if row["base"] in there else OURS
-                about.setdefault(reference, {}).setdefault(row["system"], row["about"])
+                about.setdefault(reference, {}).setdefault(row["system"], {})[k] = row["about"]
     found = []
     for reference, named in sorted(about.items(), key=lambda one: one[0] != OURS):
-        own = [one for one in blocks if not np.isnan(one.mean(reference))]
+        own = [k for k, one in enumerate(blocks) if not np.isnan(one.mean(reference))]
         if not own:
             continue
-        header = ["system", *(_column(one) for one in own), "what"]
-        rows: list[list[object]] = [[reference, *(_cell(one, reference, np.inf) for one in own), ""]]
+        header = ["system", *(_column(blocks[k]) for k in own), "what"]
+        rows: list[list[object]] = [[reference, *(_cell(blocks[k], reference, np.inf) for k in own), ""]]
         verdicts: dict[str, list[str]] = {"above": [], "below": [], "neither": []}
         for name, told in named.items():
             texts = []
-            for block in own:
-                compared = block.difference(name, reference)
+            for k in own:
+                block = blocks[k]
+                compared = block.difference(name, reference) if k in told else None
                 texts.append(NONE if compared is None else difference(compared, block.headline))
                 if compared is not None:
                     verdicts[_side(compared)].append(f"{name} on {block.dataset}")
-            rows.append([name, *texts, told])
+            rows.append([name, *texts, _what(told, blocks)])
         found.append({"reference": reference, "table": table(header, rows), "verdicts": verdicts})
     return found
+
+
+def _what(told: Mapping[int, str], blocks: Sequence[Block]) -> str:
+    """In what a variant differs; where that is not the same everywhere, dataset by dataset."""
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{blocks[k].dataset}: {one}" for k, one in told.items())
 
 
 def _side(compared: Mapping[Any, Any]) -> str:
