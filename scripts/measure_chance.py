@@ -27,11 +27,12 @@ from raxss.recordings.series import SeriesCollection
 from raxss.splits import folds
 from raxss.storage import make_folder, write_text
 from raxss.study.baselines.common import first_samples
-from raxss.study.baselines.forest import scale_free_features
+from raxss.study.baselines.forest import feature_table
 from raxss.study.baselines.rocket import SpanClassifier
 from raxss.study.baselines.rocket_features import draw_kernels, kernel_features, normalised
 from raxss.study.changes import shuffled_labels
-from raxss.study.result import CellResult
+from raxss.study.markdown import table
+from raxss.study.rerun import committed_cell, committed_table
 
 SEED = 69421
 POSITIVE = "AF"
@@ -43,24 +44,21 @@ LONGEST = 10_000  # samples that kernels see
 CONSTANT = "all-positive"  # has no order, so nothing to test
 
 Matrix = NDArray[np.float64]
-Judge = Callable[
-    [Matrix, NDArray[np.bool_], Matrix], Matrix
-]  # training features, labels, test features -> scores
+Labels = NDArray[np.bool_]
+Judge = Callable[[Matrix, Labels, Matrix], Matrix]  # training features and labels, test features -> scores
 
 
 # All systems of one draw, together ----------------------------------------------------------------------------
 
 
-def ranks_of(study: Path) -> tuple[dict[str, dict[int, Matrix]], dict[int, NDArray[np.bool_]]]:
+def ranks_of(study: Path) -> tuple[dict[str, dict[int, Matrix]], dict[int, Labels]]:
     """Of each system and seed the ranks of its test scores, of each seed the dealt labels; series by name."""
     ranks: dict[str, dict[int, Matrix]] = {}
-    dealt: dict[int, NDArray[np.bool_]] = {}
-    for place in sorted(study.glob("cells/*/*.json")):
-        if place.name.endswith((".facts.json", ".error.json")):
+    dealt: dict[int, Labels] = {}
+    for row in committed_table(study).to_dict("records"):  # cells that the table is made of, no others
+        if row["system"] == CONSTANT:
             continue
-        found = CellResult.read(place)
-        if found.system == CONSTANT:
-            continue
+        found, _ = committed_cell(study, row)
         order = np.argsort(found.names)
         scores = np.asarray(found.probabilities)[order, list(found.classes).index(POSITIVE)]
         ranks.setdefault(found.system, {})[found.seed] = rankdata(scores)
@@ -68,7 +66,7 @@ def ranks_of(study: Path) -> tuple[dict[str, dict[int, Matrix]], dict[int, NDArr
     return ranks, dealt
 
 
-def mean_aucs(ranks: dict[int, Matrix], dealt: dict[int, NDArray[np.bool_]]) -> Matrix:
+def mean_aucs(ranks: dict[int, Matrix], dealt: dict[int, Labels]) -> Matrix:
     """AUC of each system, mean over seeds, from ranks ``(n_systems, n_series)`` by seed:
 
     AUC = (sum of the ranks of positives - n₁ (n₁ + 1) / 2) / (n₁ n₀)
@@ -112,19 +110,19 @@ def joint_test(study: Path) -> dict[str, float]:
 # Many draws ---------------------------------------------------------------------------------------------------
 
 
-def forest(train: Matrix, labels: NDArray[np.bool_], test: Matrix) -> Matrix:
+def forest(train: Matrix, labels: Labels, test: Matrix) -> Matrix:
     """What a forest makes of hand-made features."""
     return np.asarray(
         RandomForestClassifier(N_TREES, random_state=SEED).fit(train, labels).predict_proba(test)[:, 1]
     )
 
 
-def kernels(train: Matrix, labels: NDArray[np.bool_], test: Matrix) -> Matrix:
+def kernels(train: Matrix, labels: Labels, test: Matrix) -> Matrix:
     """What logistic regression makes of random kernels."""
     return SpanClassifier(train, labels.astype(int)).fit(1.0).predict_proba(test)[:, 1]
 
 
-def draw_aucs(series: SeriesCollection, features: Matrix, judge: Judge, seed: int) -> float:
+def draw_auc(series: SeriesCollection, features: Matrix, judge: Judge, seed: int) -> float:
     """Labels dealt out anew, five folds, mean AUC."""
     labels = shuffled_labels(series, by="recording", seed=seed)
     dealt = SeriesCollection(replace(one, label=label) for one, label in zip(series, labels, strict=True))
@@ -140,7 +138,7 @@ def draw_aucs(series: SeriesCollection, features: Matrix, judge: Judge, seed: in
 def many_draws(root: Path) -> pd.DataFrame:
     """A row for each draw: the AUC of the forest and, of the first draws, that of the kernels."""
     series = load_dataset("cinc2017", root=root, classes=[POSITIVE, "normal"])
-    by_hand = np.stack([np.concatenate(list(scale_free_features(one.samples).values())) for one in series])
+    by_hand = feature_table(series)
     longest = min(LONGEST, max(one.n_samples for one in series))
     drawn = draw_kernels(longest, n_kernels=N_KERNELS, n_variates=1, seed=SEED)
     by_kernels = kernel_features(normalised(first_samples(list(series), longest)), drawn).astype(float)
@@ -149,7 +147,7 @@ def many_draws(root: Path) -> pd.DataFrame:
     for draw in range(max(N_DRAWS.values())):
         seed = SEED + 1 + draw
         asked = [name for name, n_draws in N_DRAWS.items() if draw < n_draws]
-        rows.append({"seed": seed} | {name: draw_aucs(series, *judges[name], seed) for name in asked})
+        rows.append({"seed": seed} | {name: draw_auc(series, *judges[name], seed) for name in asked})
         print(rows[-1], flush=True)
     return pd.DataFrame(rows)
 
@@ -176,15 +174,18 @@ def main() -> None:
     draws = pd.read_csv(place)[["forest", "kernels"]]
     text = ABOUT.format(study=f"[{asked.study.name}](../{asked.study.name}/README.md)", n=len(draws))
     text += f"\n{by_hand.read_text('utf-8')}" if by_hand.exists() else ""
-    text += "\n## All systems of the study's draw, together\n\n| what | value |\n| --- | ---: |\n"
-    for what, value in joint_test(asked.study).items():
-        text += f"| {what} | {value} |\n" if isinstance(value, int) else f"| {what} | {value:.4f} |\n"
+    joint = [
+        [what, value if isinstance(value, int) else f"{value:.4f}"]
+        for what, value in joint_test(asked.study).items()
+    ]
+    text += f"\n## All systems of the study's draw, together\n\n{table(['what', 'value'], joint)}\n"
     text += f"\n{N_PERMUTATIONS} permutations of the test labels within folds, the same for all systems.\n"
-    text += "\n## Other draws\n\n| classifier | draws | mean AUC | its standard error | deviation of a draw "
-    text += "| lowest | highest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    rows = []
     for name, one in ((name, draws[name].dropna()) for name in N_DRAWS):
         numbers = (one.mean(), one.std() / len(one) ** 0.5, one.std(), one.min(), one.max())
-        text += f"| {name} | {len(one)} | {' | '.join(f'{number:.4f}' for number in numbers)} |\n"
+        rows.append([name, len(one), *(f"{number:.4f}" for number in numbers)])
+    header = ["what", "draws", "mean AUC", "its standard error", "deviation of a draw", "lowest", "highest"]
+    text += f"\n## Other draws\n\n{table(header, rows)}\n"
     text += "\nForest: of hand-made features. Kernels: random ones, logistic regression. Every draw: `draws.csv`.\n"
     write_text(out / "README.md", text)
     print(f"The tables are in {out / 'README.md'}")

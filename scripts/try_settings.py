@@ -22,9 +22,9 @@ import pandas as pd
 
 from raxss.metrics import score
 from raxss.prepared.folder import read_prepared
-from raxss.recordings.series import Series
 from raxss.splits import folds
 from raxss.storage import write_text
+from raxss.study.artefacts import noisy
 from raxss.study.cells import Cell, cell_of, fit_cell
 from raxss.study.study import Study
 from raxss.study.table import Work, opened
@@ -56,13 +56,6 @@ def inner_cells(
                 yield name, fold, cell_of(study, inner, changed, seed, home, device=asked.device)
 
 
-def in_noise(series: Series, decibels: float) -> Series:
-    """With white noise of so many decibels below the signal."""
-    generator = np.random.default_rng(0)
-    scale = np.std(series.samples) * 10 ** (-decibels / 20)
-    return series.with_samples(series.samples + scale * generator.normal(size=series.samples.shape))
-
-
 def figures_of(cell: Cell, *, noise: bool) -> dict[str, float]:
     """Fit, and score the inner test series."""
     model, test = fit_cell(cell)
@@ -73,7 +66,7 @@ def figures_of(cell: Cell, *, noise: bool) -> dict[str, float]:
         return score(test.labels, found, classes=classes, positive=positive, f1_classes=cell.view.f1_classes)
 
     found = {name: scored(test)[name] for name in ("auc", "f1", "accuracy")}
-    spoiled = {name: [in_noise(one, level) for one in test] for name, level in NOISE.items() if noise}
+    spoiled = {name: [noisy(one, level) for one in test] for name, level in NOISE.items() if noise}
     return found | {name: scored(some)["auc"] for name, some in spoiled.items()}
 
 

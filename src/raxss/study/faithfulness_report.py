@@ -251,7 +251,8 @@ def _rules(judged: Mapping[str, Sequence[Statement]]) -> list[str]:
     for name, some in judged.items():
         for one in some:
             whose = told.setdefault(one.claim.split(" (")[0].rstrip("."), {}).setdefault(one.rule, [])
-            whose += [] if name in whose else [name]
+            if name not in whose:
+                whose.append(name)
     return [
         f"{claim}: {next(iter(rules))}."
         if len(rules) == 1

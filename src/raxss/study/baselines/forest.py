@@ -10,6 +10,7 @@ may tell centres and amplifiers apart instead of classes. Next: trivial.py, whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Self
 
@@ -69,15 +70,20 @@ class ForestClassifier(Baseline):
         """Grow the trees. ``validation`` is checked, not used: there is nothing to choose."""
         given = self._receive(X, y, groups, validation)
         forest = RandomForestClassifier(self.n_trees, random_state=self.seed_ % 2**32)
-        self.forest_ = forest.fit(_table(given.series), given.targets)
+        self.forest_ = forest.fit(feature_table(given.series), given.targets)
         self.is_fitted_ = True
         return self
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
-        return np.asarray(self.forest_.predict_proba(_table(series)))
+        return np.asarray(self.forest_.predict_proba(feature_table(series)))
 
 
-def _table(series: list[Series]) -> NDArray[np.float64]:
+def feature_table(series: Sequence[Series]) -> NDArray[np.float64]:
+    """The `scale_free_features` of each series, side by side: ``(n_series, n_features)``.
+
+    >>> feature_table([Series(np.sin(np.arange(99.0))), Series(np.cos(np.arange(50.0)))]).shape
+    (2, 93)
+    """
     return np.stack([np.concatenate(list(scale_free_features(one.samples).values())) for one in series])
 
 
