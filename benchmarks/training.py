@@ -35,7 +35,7 @@ from benchmarks import sss_reference
 from benchmarks.common import SEED, Disagreement, recorded, table, tell, timed
 from raxss import RAxSSClassifier, Series, fitting, storage, training
 from raxss.backbones import build_backbone, n_parameters
-from raxss.config import Config, TrainingConfig
+from raxss.config import Config, TrainingConfig, TrainingPlan
 from raxss.pool import Batch, WindowPool
 from raxss.step_memory import step_bytes
 from raxss.stepping import (
@@ -180,10 +180,10 @@ class Task:
         return logits.float()
 
 
-def _paper_training(batch: int) -> TrainingConfig:
+def _paper_training(batch: int) -> TrainingPlan:
     """The paper's training, for two epochs."""
     changed = {"batch_size": batch, "max_epochs": 2, "patience": 0}
-    return Config.preset("paper").updated({"training": changed}).training
+    return Config.preset("paper").updated({"training": changed}).training.for_windows(batch)
 
 
 class _Clock:

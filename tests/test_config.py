@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 import subprocess
 import sys
@@ -259,6 +260,10 @@ def test_the_hash_changes_with_every_setting():
         "calibration_level": "series",
         "augmentation": {"flip": 0.5},
         "precision": "float32",
+        "batch_size": 32,
+        "max_epochs": 3,
+        "patience": 3,
+        "update_batch_norm": False,
     }
     hashes = {Config().hash}
     for name, value in Config().parameters().items():
@@ -272,8 +277,51 @@ def test_settings_have_the_hash_from_before_there_were_others():
     assert {name: Config.preset(name).hash for name in PRESETS} == hashes
 
 
-def test_what_stands_for_the_time_before_a_setting_is_its_default():
-    assert {name: Config().parameters()[name] for name in ADDED_LATER} == dict(ADDED_LATER)
+def test_settings_of_an_earlier_version_get_what_stood_for_those_that_came_later():
+    tables = Config().tables()
+    for stage in tables.values():
+        for name in set(stage) & set(ADDED_LATER):
+            del stage[name]
+    del tables["augmentation"]
+    read = Config.from_tables(tables).parameters()
+    assert {name: read[name] for name in ADDED_LATER} == dict(ADDED_LATER)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_numbers_of_a_preset_do_not_depend_on_the_data(preset):
+    training = Config.preset(preset).training
+    assert not training.update_batch_norm
+    for n_windows, n_validation in ((1, 0), (50, 6), (10**6, 1000)):
+        plan = training.for_windows(n_windows, n_validation=n_validation)
+        assert plan.chooses_epoch
+        assert dataclasses.asdict(plan).items() >= dataclasses.asdict(training).items()
+
+
+@pytest.mark.parametrize("n_windows", [1, 2, 7, 8, 9, 23, 44, 63, 64, 65, 175, 511, 512, 513, 4096, 10**6])
+def test_however_small_the_data_there_are_enough_steps(n_windows):
+    plan = TrainingConfig().for_windows(n_windows, n_validation=0)
+    n_steps = math.ceil(n_windows / plan.batch_size) * plan.max_epochs
+    assert n_steps >= 600 or plan.max_epochs == 200
+    assert 8 <= plan.batch_size <= 64
+    assert plan.max_epochs >= 20
+
+
+@pytest.mark.parametrize("name", ["batch_size", "max_epochs", "patience"])
+def test_a_number_that_was_given_is_kept_beside_automatic_ones(name):
+    plan = TrainingConfig(**{name: 3}).for_windows(44, n_validation=6)
+    assert getattr(plan, name) == 3
+
+
+def test_few_validation_series_choose_no_epoch_unless_patience_was_given():
+    assert not TrainingConfig().for_windows(500, n_validation=49).chooses_epoch
+    assert TrainingConfig().for_windows(500, n_validation=50).chooses_epoch
+    assert TrainingConfig(patience=5).for_windows(500, n_validation=6).chooses_epoch
+
+
+@pytest.mark.parametrize("name", ["batch_size", "max_epochs", "patience"])
+def test_another_word_than_auto_is_refused_with_the_setting(name):
+    with pytest.raises(ConfigError, match=rf"training.{name} must be .* or 'auto', got 'automatic'"):
+        TrainingConfig(**{name: "automatic"})
 
 
 def test_one_sample_and_one_window_of_exclusion_are_told_apart():
@@ -339,8 +387,14 @@ def test_one_sample_and_one_window_of_exclusion_are_told_apart():
         ("[retrieval]\nrefresh = 'epochs'", r"retrieval.refresh is 'epochs'; did you mean 'epoch'"),
         ("[augmentation]\nflp = 0.5", r"unknown setting 'augmentation.flp'; did you mean 'flip'"),
         ("[augmentation]\nflip = 2", r"augmentation.flip must be a number from 0 to 1, got 2"),
-        ("[training]\nbatch_size = 0", r"training.batch_size must be a whole number of at least 1, got 0"),
-        ("[training]\npatience = -1", r"training.patience must be a whole number of at least 0, got -1"),
+        (
+            "[training]\nbatch_size = 0",
+            r"training.batch_size must be a whole number of at least 1 or 'auto', got 0",
+        ),
+        (
+            "[training]\npatience = -1",
+            r"training.patience must be a whole number of at least 0 or 'auto', got -1",
+        ),
         ("[training]\nlr = -1e-3", r"training.lr must be a number of at least 0, got -0\.001"),
         ("[training]\nlr = nan", r"training.lr must be a number of at least 0, got nan"),
         ("[training]\nvalidation_fraction = 1", r"training.validation_fraction .* below 1, got 1"),

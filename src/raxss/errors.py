@@ -15,7 +15,8 @@
     └── MissingExtraError (ImportError) an optional dependency that is not installed
 
     RAxSSWarning (UserWarning)
-    └── SignalWarning                   work goes on, but a reader should know
+    ├── SignalWarning                   work goes on, but a reader should know
+    └── NotLearnedWarning               a fitted model that does not fit its own training series
 
 Each message names the thing, what was found, what was needed and what to do.
 """
@@ -85,6 +86,10 @@ class RAxSSWarning(UserWarning):
 
 class SignalWarning(RAxSSWarning):
     """Work goes on, but the signal has a property that a reader should know."""
+
+
+class NotLearnedWarning(RAxSSWarning):
+    """A fitted model predicts its own training series no better, or hardly better, than chance."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,12 +22,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from raxss.aggregation import Weighting
 from raxss.answering import Answering
+from raxss.augmentation import AugmentationConfig
 from raxss.backbones import describe
+from raxss.backbones.convnet import ROW_LENGTH
 from raxss.calibration import Level, Method
 from raxss.config import Config
 from raxss.familiarity import Familiar
 from raxss.fitting import (
+    balanced_training_accuracy,
     check_calibration_part,
+    describe_windows,
     drawn_seed,
     epoch_refresh,
     feature_scaling,
@@ -41,6 +46,7 @@ from raxss.fitting import (
     trial_of,
     tried_series,
     validation_split,
+    warn_if_not_learned,
     window_pool,
 )
 from raxss.inputs import (
@@ -75,9 +81,9 @@ class RAxSSClassifier(Answering):
     Parameters
     ----------
     backbone, backbone_options
-        The network that scores a window: ``"convnet"``, ``"patchtst"``, ``"timesnet"``, ``"moderntcn"``,
-        ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, ``"multiview"``, ``"committee"``, or a callable
-        ``(n_variates, window_length, n_outputs, **options) -> torch module``.
+        The network that scores a window: ``"convnet-fine"``, ``"convnet"``, ``"patchtst"``, ``"timesnet"``,
+        ``"moderntcn"``, ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, ``"multiview"``, ``"committee"``, or a
+        callable ``(n_variates, window_length, n_outputs, **options) -> torch module``.
     window_length, stride
         L, and the step from one window to the next, in samples.
     scaling
@@ -125,17 +131,23 @@ class RAxSSClassifier(Answering):
         noise, in units of the scaled signal), ``stretch`` (0.1: time runs .9 to 1.1 times as fast), ``mask`` (up to
         this share of a window is hidden), ``mirror`` (variates, from 0, whose signs change together in every second
         window), ``rotate`` (deviation in radians of a turn of the variates, three by three) and ``drop``
-        (probability that a variate is 0). Support from the signal is that of the windows as they are.
+        (probability that a variate is 0). Support from the signal is that of the windows as they are. ``"auto"``:
+        a little gain, noise, stretch and mask, and none for windows of up to 16 samples; None: none.
     window_loss_weight, series_loss_weight
         How much the loss of single windows and of the series probability count (the paper: 0 and 1). With
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
-        Adam with warm-up and a cosine; windows a batch; when to stop.
+        Adam with warm-up and a cosine; windows a batch; when to stop. ``"auto"``: an eighth of the windows a batch,
+        from 8 to 64; 20 epochs, or as many more (200 at most) as make 600 steps; a quarter of the epochs, and with
+        fewer than 50 validation series no early stopping: the last epoch is kept.
     validation_fraction
         Share of the series, whole groups at a time, that early stopping looks at, and that a calibration or a
         learned temperature may be fitted on. 0: none.
     precision
         ``"auto"``, ``"float32"`` or ``"bfloat16"`` in training. Prediction is always float32.
+    update_batch_norm
+        Recompute the statistics of batch-norm layers over the training windows after every epoch. False: running
+        averages of the last steps, which after few steps do not hold.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"``.
     callbacks
@@ -179,7 +191,7 @@ class RAxSSClassifier(Answering):
 
     def __init__(
         self,
-        backbone: Any = "convnet",
+        backbone: Any = "convnet-fine",
         *,
         backbone_options: Mapping[str, Any] | None = None,
         window_length: int = 1024,
@@ -200,7 +212,7 @@ class RAxSSClassifier(Answering):
         calibration: Method = "none",
         calibration_level: Level = "window",
         conformal_alpha: float = 0.1,
-        augmentation: Mapping[str, Any] | None = None,
+        augmentation: Mapping[str, Any] | Literal["auto"] | None = "auto",
         window_loss_weight: float = 1.0,
         series_loss_weight: float = 0.0,
         lr: float = 1e-3,
@@ -209,11 +221,12 @@ class RAxSSClassifier(Answering):
         warmup_steps: int = 100,
         schedule_steps: int = 0,
         weight_decay: float = 1e-6,
-        batch_size: int = 64,
-        max_epochs: int = 20,
-        patience: int = 5,
+        batch_size: int | Literal["auto"] = "auto",
+        max_epochs: int | Literal["auto"] = "auto",
+        patience: int | Literal["auto"] = "auto",
         validation_fraction: float = 0.125,
         precision: Literal["auto", "float32", "bfloat16"] = "auto",
+        update_batch_norm: bool = True,
         device: str = "auto",
         callbacks: Sequence[Callback] | None = None,
         verbose: int = 0,
@@ -253,6 +266,7 @@ class RAxSSClassifier(Answering):
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.precision = precision
+        self.update_batch_norm = update_batch_norm
         self.device = device
         self.callbacks = callbacks
         self.verbose = verbose
@@ -330,6 +344,10 @@ class RAxSSClassifier(Answering):
         self.n_variates_ = series[0].n_variates
         config.augmentation.check_variates(self.n_variates_)
         self.window_length_ = min(config.windows.window_length, max(one.n_samples for one in series))
+        if (
+            self.augmentation == "auto" and self.window_length_ <= ROW_LENGTH
+        ):  # rows of features are not in time
+            config = replace(config, augmentation=AugmentationConfig())
         if validation is None:
             fraction = config.training.validation_fraction
             kept, held = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
@@ -359,16 +377,35 @@ class RAxSSClassifier(Answering):
         if method != "none":
             check_calibration_part(labels[unseen], self.classes_, method)
 
+        plan = config.training.for_windows(len(pool), n_validation=len(unseen))
+        line, unexpected = describe_windows(
+            pool.n_samples.tolist(),
+            asked=config.windows.window_length,
+            window_length=self.window_length_,
+            stride=config.windows.stride,
+        )
+        logger.log(logging.WARNING if unexpected else logging.INFO, line)
         shape = self.n_variates_, self.window_length_, len(self.classes_)
         learner = fresh_learner(config, *shape, seed=self.seed_).to(device)
         self.backbone_ = learner.backbone
         show_windows(self.backbone_, pool, seed=self.seed_)
-        logger.info("training %s on %d windows of %d series", describe(self.backbone_), len(pool), len(kept))
+        logger.info(
+            "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
+            describe(self.backbone_),
+            len(pool),
+            len(kept),
+            plan.batch_size,
+            plan.max_epochs,
+        )
+        if len(unseen) and not plan.chooses_epoch:
+            logger.info(
+                "%d validation series are too few to choose an epoch by; the last is kept", len(unseen)
+            )
         trained = train(
             learner,
             pool,
             validation,
-            config=config.training,
+            config=plan,
             seed=self.seed_,
             fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
             checkpoint=None if checkpoint is None else Path(checkpoint),
@@ -404,6 +441,8 @@ class RAxSSClassifier(Answering):
         self.familiar_ = Familiar.of(series, mean_supports(pools, tried, config))
         self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
+        reached = balanced_training_accuracy(self.backbone_, pool)
+        warn_if_not_learned(reached, pool, plan, n_classes=len(self.classes_), n_epochs=len(self.history_))
         return self
 
     # Keeping ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -26,8 +27,8 @@ from torch import Tensor, nn
 from raxss.aggregation import Weighting, influence, smooth_posteriors
 from raxss.backbones import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.calibration import Calibration, calibration_named
-from raxss.config import Config, without_additions
-from raxss.errors import BackboneError, ConfigError, DataError
+from raxss.config import Config, TrainingPlan, without_additions
+from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
 from raxss.feature_heads import FeatureHeads
 from raxss.pool import Batch, WindowPool
 from raxss.predicting import Prediction, Predictor, retrieval_settings
@@ -37,14 +38,17 @@ from raxss.retrieval.batch import batch_support
 from raxss.retrieval.cache import cached_retrieve_many
 from raxss.retrieval.front import windows_without_shape
 from raxss.splits import hold_out
-from raxss.stepping import BatchSupport, Learner
+from raxss.stepping import BatchSupport, Learner, steps_an_epoch
 from raxss.storage import canonical_hash
-from raxss.training import fit_temperature
+from raxss.training import fit_temperature, pool_posteriors
 from raxss.trial import CALIBRATED, UNCALIBRATED, Trial, cross_fitted
+from raxss.windows import window_starts
 
 logger = logging.getLogger("raxss")
 
 WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
+MOST_WINDOWS_TO_CHECK = 65_536  # of the training windows, for whether the model fits them
+LEARNED = 0.25  # of the way from chance to all right; a model below it has not learned its training series
 SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
 
 
@@ -142,6 +146,83 @@ def validation_split(
     return kept, held
 
 
+def describe_windows(
+    lengths: Sequence[int], *, asked: int, window_length: int, stride: int
+) -> tuple[str, bool]:
+    """What the windows of training became, in one line, and whether that is other than was asked for.
+
+    Parameters
+    ----------
+    lengths
+        Samples of each series.
+    asked, window_length
+        The setting, and what it became: no window is longer than the longest series.
+
+    Examples
+    --------
+    >>> describe_windows([150, 150], asked=1024, window_length=150, stride=128)[0]
+    'window_length=1024 is longer than every series: windows have 150 samples, and each series is one window.'
+    >>> describe_windows([300, 900], asked=256, window_length=256, stride=128)
+    ('windows have 256 samples at a stride of 128, 2 to 7 a series.', False)
+    """
+    counts = [len(window_starts(length, window_length=window_length, stride=stride)) for length in lengths]
+    fewest, most = min(counts), max(counts)
+    if most == 1:
+        per_series = "each series is one window"
+    else:
+        per_series = f"{fewest} a series" if fewest == most else f"{fewest} to {most} a series"
+    if window_length < asked:
+        return (
+            f"window_length={asked} is longer than every series: windows have {window_length} samples, and "
+            f"{per_series}.",
+            True,
+        )
+    n_short = sum(length < window_length for length in lengths)
+    padded = f"; {n_short} of {len(lengths)} series are shorter and are padded with zeros" if n_short else ""
+    return (
+        f"windows have {window_length} samples at a stride of {stride}, {per_series}{padded}.",
+        2 * n_short > len(lengths),
+    )
+
+
+def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:
+    """Mean recall over the classes of the training series, each predicted by the mean posterior of its windows."""
+    every = -(-len(pool) // MOST_WINDOWS_TO_CHECK)
+    posteriors = pool_posteriors(backbone, pool, every=every).cpu().numpy()
+    series, targets = pool.series[::every].cpu().numpy(), pool.targets.cpu().numpy()
+    sums = np.zeros((pool.n_series, posteriors.shape[1]))
+    np.add.at(sums, series, posteriors)
+    scored = np.unique(series)  # a series whose windows all lie in gaps has none
+    right, truth = sums[scored].argmax(axis=1) == targets[scored], targets[scored]
+    return float(np.mean([right[truth == label].mean() for label in np.unique(truth)]))
+
+
+def warn_if_not_learned(
+    reached: float, pool: WindowPool, plan: TrainingPlan, *, n_classes: int, n_epochs: int
+) -> None:
+    """Warn where a model predicts its own training series no better, or hardly better, than chance.
+
+    Parameters
+    ----------
+    reached
+        From `balanced_training_accuracy`; chance is 1/C there, whatever the share of each class.
+    """
+    chance = 1 / n_classes
+    needed = chance + LEARNED * (1 - chance)
+    if reached >= needed:
+        return
+    steps = n_epochs * steps_an_epoch(plan, len(pool))
+    warnings.warn(
+        f"the model does not fit the {pool.n_series} series that it was trained on: its balanced accuracy on them "
+        f"is {reached:.2f} (chance is {chance:.2f}, needed is {needed:.2f} at least), so its scores say little. It "
+        f"took {steps} steps of {min(plan.batch_size, len(pool))} windows. Likely causes: too few steps (leave "
+        "batch_size and max_epochs at 'auto', or raise max_epochs), windows that do not show the class (try "
+        "another window_length or scaling), or labels that do not belong to these series.",
+        NotLearnedWarning,
+        stacklevel=3,
+    )
+
+
 def check_calibration_part(labels: NDArray[Any], classes: NDArray[Any], method: str) -> None:
     """Refuse validation series that a calibration cannot be fitted on, before training rather than after."""
     missing = sorted(set(classes.tolist()) - set(labels.tolist()), key=str)
@@ -171,9 +252,6 @@ def window_pool(
     bar
         Shows how far retrieval for these series is.
     """
-    n_short = sum(one.n_samples < window_length for one in scaled)
-    if n_short:
-        logger.info("%d of %d series are shorter than a window and are padded", n_short, len(scaled))
     shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
     cutting = shape | {"device": device}
     retrieval, weighting = config.retrieval, config.aggregation.weighting

@@ -157,7 +157,7 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
                 f"{settings['backbone']['backbone']}, which is not loaded by name for safety. Pass it: "
                 "from_pretrained(folder, backbone=YourNetwork)."
             )
-        model = kind.from_config(Config().updated(settings), device=device)
+        model = kind.from_config(Config.from_tables(settings), device=device)
         model.config_ = model.config
         model.classes_ = np.array(facts["classes"], dtype=np.dtype(facts["classes_dtype"]))
         if model.classes_.ndim != 1 or len(model.classes_) < 2:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from raxss.augmentation import AugmentationConfig, augment
-from raxss.config import TrainingConfig
+from raxss.config import TrainingPlan
 from raxss.errors import TrainingError
 from raxss.memory import available_bytes, gigabytes
 from raxss.pool import WindowPool
@@ -91,7 +91,7 @@ def _bytes_of_a_trial(
 def check_step_memory(
     backbone: nn.Module,
     pool: WindowPool,
-    config: TrainingConfig,
+    config: TrainingPlan,
     augmentation: AugmentationConfig | None = None,
 ) -> None:
     """Refuse a batch that cannot fit into memory before the first epoch, and warn of one that hardly can."""
@@ -115,7 +115,7 @@ def check_step_memory(
 
 
 @contextmanager
-def memory_that_ends_is_told(config: TrainingConfig, device: torch.device) -> Iterator[None]:
+def memory_that_ends_is_told(config: TrainingPlan, device: torch.device) -> Iterator[None]:
     """Turn an allocation that failed inside a step into an error that says what to do."""
     advice = f"Set batch_size to {_advised(config.batch_size)} or less"
     with _memory_told(f"in a step with batch_size={config.batch_size}", advice, device):

@@ -29,7 +29,7 @@ from raxss.aggregation import (
 )
 from raxss.augmentation import AugmentationConfig, augment
 from raxss.backbones import logits_and_features
-from raxss.config import TrainingConfig
+from raxss.config import TrainingConfig, TrainingPlan
 from raxss.feature_heads import FeatureHeads
 from raxss.pool import Batch, WindowPool
 from raxss.sampling import share_alone
@@ -226,7 +226,7 @@ def step_for(
     pool: WindowPool,
     optimizer: torch.optim.Optimizer,
     *,
-    config: TrainingConfig,
+    config: TrainingPlan,
     augmentation: AugmentationConfig | None = None,
     batch_support: BatchSupport | None = None,
     autocast: torch.dtype | None = None,
@@ -253,7 +253,7 @@ def step_for(
 
 
 def tell_lonely_windows(
-    learner: Learner, pool: WindowPool, config: TrainingConfig, batch_support: BatchSupport | None
+    learner: Learner, pool: WindowPool, config: TrainingPlan, batch_support: BatchSupport | None
 ) -> None:
     """Warn where weights are to be learned from batches that hold too few windows of a series.
 
@@ -281,17 +281,17 @@ def tell_lonely_windows(
     )
 
 
-def steps_an_epoch(config: TrainingConfig, n_windows: int) -> int:
+def steps_an_epoch(config: TrainingPlan, n_windows: int) -> int:
     """Batches in one epoch."""
     return math.ceil(n_windows / config.batch_size)
 
 
-def learning_rate(config: TrainingConfig, step: int, n_windows: int) -> float:
+def learning_rate(config: TrainingPlan, step: int, n_windows: int) -> float:
     """Linear warm-up, then half a cosine down to the final rate, which is kept.
 
     Examples
     --------
-    >>> config = TrainingConfig(lr=3e-4, warmup_steps=100, schedule_steps=700, final_lr=1e-6)
+    >>> config = TrainingConfig(lr=3e-4, warmup_steps=100, schedule_steps=700, final_lr=1e-6).for_windows(10_000)
     >>> [f"{learning_rate(config, step, 10_000):.1e}" for step in (0, 50, 100, 400, 700, 9000)]
     ['0.0e+00', '1.5e-04', '3.0e-04', '1.5e-04', '1.0e-06', '1.0e-06']
     """

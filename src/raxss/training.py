@@ -32,8 +32,9 @@ from raxss.aggregation import (
     window_weights,
 )
 from raxss.augmentation import AugmentationConfig
+from raxss.batch_norm import update_batch_norm
 from raxss.checkpoints import Progress, load_checkpoint, save_checkpoint
-from raxss.config import TrainingConfig
+from raxss.config import TrainingConfig, TrainingPlan
 from raxss.errors import TrainingError
 from raxss.pool import WindowPool
 from raxss.prediction import exact_arithmetic
@@ -92,7 +93,7 @@ def train_epoch(
     pool: WindowPool,
     optimizer: torch.optim.Optimizer,
     *,
-    config: TrainingConfig,
+    config: TrainingPlan,
     order: NDArray[np.int64],
     first_step: int,
     on_step: Callable[[int], None] = lambda step: None,
@@ -125,12 +126,19 @@ def train_epoch(
     return float(total) / n_batches
 
 
-def pool_posteriors(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
-    """Posteriors ``(n_windows, C)`` of every window of a pool, dropout off; in float32 unless told otherwise."""
+def pool_posteriors(
+    backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None, every: int = 1
+) -> Tensor:
+    """Posteriors ``(n_windows, C)`` of the windows of a pool, dropout off; in float32 unless told otherwise.
+
+    With ``every`` above 1, of every n-th window.
+    """
     backbone.eval()
     precision = mixed_precision(pool.device, autocast) if autocast else exact_arithmetic()
     with torch.inference_mode(), precision:
-        return torch.cat([posteriors_of(backbone(windows).float()) for windows in pool.all_windows()])
+        return torch.cat(
+            [posteriors_of(backbone(windows).float()) for windows in pool.all_windows(every=every)]
+        )
 
 
 def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> dict[str, float]:
@@ -160,7 +168,7 @@ def train(
     pool: WindowPool,
     validation: WindowPool | None,
     *,
-    config: TrainingConfig,
+    config: TrainingPlan,
     seed: int,
     fingerprint: str,
     checkpoint: Path | None = None,
@@ -286,7 +294,7 @@ def _one_epoch(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     *,
-    config: TrainingConfig,
+    config: TrainingPlan,
     seed: int,
     order: NDArray[np.int64],
     refresh: Callable[[], None],
@@ -313,6 +321,8 @@ def _one_epoch(
             first_step=progress.step,
             on_step=on_step,
         )
+        if config.update_batch_norm:
+            update_batch_norm(learner.backbone, pool, seed=epoch_seed(seed, epoch))
     refuse_divergence(loss, epoch, config)
     progress.epoch += 1
     progress.step += steps_an_epoch(config, len(pool))
@@ -326,7 +336,7 @@ def _one_epoch(
         "windows": len(pool),
         "seconds": time.perf_counter() - began,
     }
-    progress.note(record, learner)
+    progress.note(record, learner, chooses=config.chooses_epoch)
     return record
 
 

@@ -7,7 +7,7 @@ how to register one. Next: aggregation.py makes one decision of many windows.
 """
 
 from raxss.backbones.committee import Committee
-from raxss.backbones.convnet import ConvNet
+from raxss.backbones.convnet import ConvNet, FineConvNet
 from raxss.backbones.dlinear import DLinear
 from raxss.backbones.mamba import Mamba
 from raxss.backbones.moderntcn import ModernTCN
@@ -34,6 +34,7 @@ __all__ = [
     "Committee",
     "ConvNet",
     "DLinear",
+    "FineConvNet",
     "GRU",
     "LSTM",
     "Mamba",

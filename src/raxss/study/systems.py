@@ -125,7 +125,7 @@ class System:
             return self.kind == "forest"
         config = _config_of(parameters)
         calibrated = config.calibration.calibration != "none"
-        return not (config.training.patience > 0 or calibrated or config.fits_temperature_on_validation)
+        return not (config.training.patience != 0 or calibrated or config.fits_temperature_on_validation)
 
     def with_settings(self, name: str, settings: Mapping[str, Any]) -> System:
         """The same system under another name, or its own, with other estimator parameters.

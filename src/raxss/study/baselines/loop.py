@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from raxss.aggregation import log_posteriors
 from raxss.backbones import n_outputs_for
 from raxss.checkpoints import Progress
-from raxss.config import TrainingConfig
+from raxss.config import TrainingConfig, TrainingPlan
 from raxss.stepping import Learner, adam, learning_rate, reproducible, set_learning_rate
 from raxss.training import Trained, epoch_seed, refuse_divergence
 
@@ -36,7 +36,7 @@ def train_network(
     batches: Callable[[int], Sequence[Indices]],
     loss_of: Callable[[Indices], Tensor],
     evaluate: Callable[[], dict[str, float]] | None,
-    config: TrainingConfig,
+    config: TrainingPlan,
     seed: int,
     device: torch.device,
 ) -> Trained:
@@ -102,7 +102,7 @@ def _train_epoch(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     n_items: int,
-    config: TrainingConfig,
+    config: TrainingPlan,
     seed: int,
     device: torch.device,
 ) -> float:

@@ -190,12 +190,13 @@ class MILClassifier(Baseline):
     ) -> Self:
         """Learn from labelled series; ``validation`` picks the epoch."""
         one_of("pooling", self.pooling, POOLINGS)
-        config, device = training_settings(self), pick_device(self.device)
+        settings, device = training_settings(self), pick_device(self.device)
         windows = WindowConfig(window_length=self.window_length, stride=self.stride)
-        given = self._receive(X, y, groups, validation, validation_fraction=config.validation_fraction)
+        given = self._receive(X, y, groups, validation, validation_fraction=settings.validation_fraction)
         self.window_length_ = min(windows.window_length, max(one.n_samples for one in given.series))
         self.scaling_ = Scaling.fit(given.series, self.scaling)
         pool = self._pool(given.series, given.targets, device)
+        config = settings.for_windows(len(pool))
         held = self._pool(given.validation, given.validation_targets, device) if given.validation else None
         self.backbone_ = fresh_network(self._build, len(self.classes_), self.seed_).to(device)
         show_windows(self.backbone_.backbone, pool, seed=self.seed_)

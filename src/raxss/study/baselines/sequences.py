@@ -112,10 +112,11 @@ class SequenceClassifier(Baseline):
         self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
     ) -> Self:
         """Learn from labelled series; ``validation`` picks the epoch."""
-        config, device = training_settings(self), pick_device(self.device)
-        given = self._receive(X, y, groups, validation, validation_fraction=config.validation_fraction)
+        settings, device = training_settings(self), pick_device(self.device)
+        given = self._receive(X, y, groups, validation, validation_fraction=settings.validation_fraction)
         self.scaling_ = Scaling.fit(given.series, self.scaling)
         pool = self._pool(given.series, given.targets, device)
+        config = settings.for_windows(len(pool))
         held = self._pool(given.validation, given.validation_targets, device) if given.validation else None
         self.backbone_ = fresh_network(self._build, len(self.classes_), self.seed_).to(device)
 

@@ -1,0 +1,94 @@
+"""Batch-norm statistics recomputed over the training windows."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raxss import batch_norm
+from raxss.backbones import BACKBONES, build_backbone
+from raxss.batch_norm import update_batch_norm
+from raxss.pool import WindowPool
+from raxss.recordings.series import Series
+
+CUT = {"window_length": 64, "stride": 64, "device": torch.device("cpu")}
+
+
+def pool_of(rng, n_series=12):
+    series = [Series(rng.normal(3.0, 2.0, size=64 * 3)) for _ in range(n_series)]
+    return WindowPool.of_equals(series, np.arange(n_series) % 2, **CUT)
+
+
+def norms_of(network):
+    return [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm1d)]
+
+
+def test_the_first_layer_gets_the_moments_of_all_windows(rng):
+    pool = pool_of(rng)
+    network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+    update_batch_norm(network, pool, seed=0)
+    values = torch.cat(list(pool.all_windows()))
+    assert network[0].running_mean.item() == pytest.approx(values.mean().item(), rel=1e-6)
+    assert network[0].running_var.item() == pytest.approx(values.var().item(), rel=1e-6)
+
+
+def test_several_batches_count_alike(rng, monkeypatch):
+    pool = pool_of(rng)
+    monkeypatch.setitem(batch_norm.SAMPLES_A_PASS, "cpu", 12 * 64)  # three batches of twelve windows
+    network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+    update_batch_norm(network, pool, seed=0)
+    assert int(network[0].num_batches_tracked) == 3
+    values = torch.cat(list(pool.all_windows()))
+    assert network[0].running_mean.item() == pytest.approx(values.mean().item(), rel=1e-6)
+
+
+WITH_NORMS = ("convnet", "convnet-fine", "patchtst", "multiview", "moderntcn")
+
+
+@pytest.mark.parametrize("name", WITH_NORMS)
+def test_networks_score_a_batch_alike_in_training_and_in_prediction(name, rng):
+    """Without dropout, the statistics of one batch that holds all windows are those of the pool."""
+    pool = pool_of(rng)
+    torch.manual_seed(0)
+    options = {"dropout": 0.0} | ({"attention_dropout": 0.0} if name == "patchtst" else {})
+    network = build_backbone(name, n_variates=1, window_length=64, n_outputs=1, options=options).eval()
+    before = [(layer.momentum, layer.training) for layer in norms_of(network)]
+    parameters = {key: value.clone() for key, value in network.named_parameters()}
+    update_batch_norm(network, pool, seed=0)
+    assert [(layer.momentum, layer.training) for layer in norms_of(network)] == before
+    assert all(torch.equal(value, parameters[key]) for key, value in network.named_parameters())
+    windows = torch.cat(list(pool.all_windows()))
+    with torch.no_grad():
+        predicted, trained = network(windows), network.train()(windows)
+    n = windows.shape[0] * 8  # running variances are unbiased, those of a batch are not
+    assert torch.allclose(predicted, trained, atol=20 / n), (predicted - trained).abs().max()
+
+
+def test_a_network_without_such_layers_is_left_alone(rng):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 1))
+    network.forward = lambda windows: pytest.fail("there is nothing to recompute")
+    update_batch_norm(network, pool_of(rng), seed=0)
+
+
+def test_after_few_steps_running_averages_lag_and_recomputed_ones_do_not(rng):
+    """The kind of fault behind a default at chance: fitted by the batch, at chance by its running averages."""
+    pool = pool_of(rng, n_series=40)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+    windows = torch.cat(list(pool.all_windows()))
+    with torch.no_grad():
+        network.train()(windows)  # one step
+        network.eval()
+        values = [network[0](windows).mean().abs().item()]
+        update_batch_norm(network, pool, seed=0)
+        values.append(network[0](windows).mean().abs().item())
+    assert values[0] > 1.0
+    assert values[1] < 1e-5
+
+
+def test_every_network_with_such_layers_is_named_above():
+    found = set()
+    for name in set(BACKBONES) - {"committee"}:  # which is made of the others
+        if norms_of(build_backbone(name, n_variates=1, window_length=64, n_outputs=1)):
+            found.add(name)
+    assert found == set(WITH_NORMS)
