@@ -45,13 +45,28 @@ def test_several_batches_count_alike(rng, monkeypatch):
 WITH_NORMS = ("convnet", "convnet-fine", "patchtst", "multiview", "moderntcn")
 
 
-@pytest.mark.parametrize("name", WITH_NORMS)
+def test_a_layer_that_is_used_twice_gets_the_average_of_both_uses(rng):
+    """PatchTST's encoder normalises before and after its feed-forward part by one layer."""
+    pool = pool_of(rng)
+    norm = nn.BatchNorm1d(1, affine=False)
+    network = nn.Sequential(
+        norm, nn.Flatten(), nn.Unflatten(1, (1, 64)), norm, nn.Flatten(), nn.Linear(64, 1)
+    )
+    update_batch_norm(network, pool, seed=0)
+    values = torch.cat(list(pool.all_windows()))
+    assert norm.running_mean.item() == pytest.approx(
+        values.mean().item() / 2, rel=1e-5
+    )  # the second sees mean 0
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_NORMS if name != "patchtst"])
 def test_networks_score_a_batch_alike_in_training_and_in_prediction(name, rng):
     """Without dropout, the statistics of one batch that holds all windows are those of the pool."""
     pool = pool_of(rng)
     torch.manual_seed(0)
-    options = {"dropout": 0.0} | ({"attention_dropout": 0.0} if name == "patchtst" else {})
-    network = build_backbone(name, n_variates=1, window_length=64, n_outputs=1, options=options).eval()
+    network = build_backbone(
+        name, n_variates=1, window_length=64, n_outputs=1, options={"dropout": 0.0}
+    ).eval()
     before = [(layer.momentum, layer.training) for layer in norms_of(network)]
     parameters = {key: value.clone() for key, value in network.named_parameters()}
     update_batch_norm(network, pool, seed=0)

@@ -59,9 +59,8 @@ def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> No
         with torch.no_grad():
             for layer in norms:
                 layer.reset_running_stats()
-            for count, indices in enumerate(np.array_split(drawn, n_batches), start=1):
-                for layer in norms:
-                    layer.momentum = 1 / count  # makes the exponential average a plain one
+                layer.momentum = None  # torch's sign for a plain average, also over several uses of one layer
+            for indices in np.array_split(drawn, n_batches):
                 backbone(pool.gather(torch.from_numpy(indices).to(pool.starts.device)))
     finally:
         for layer, value in zip(norms, momentum, strict=True):
