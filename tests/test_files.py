@@ -502,7 +502,7 @@ def test_a_wfdb_record_without_its_header_or_data_is_refused(record):
     record.with_suffix(".dat").rename(record.with_name("other.dat"))
     with pytest.raises(
         RecordingError,
-        match=r"'rec' was not opened: \[not-found\] the line of signal 1 names a file that is not there",
+        match=r"'rec' was not opened: \[not-found\] the line of signal 1 names a file .* not there",
     ):
         read_series(record)
     with pytest.raises(RecordingError, match=r"'other\.dat' was not opened: \[not-found\] 'other\.hea'"):

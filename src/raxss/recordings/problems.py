@@ -55,6 +55,7 @@ WARNING = {
     "participants-disagree": "participants.tsv and the folders do not have the same subjects",
     "sidecar-incomplete": "a table or JSON file lacks a field that BIDS asks for",
     "sidecar-missing": "a sidecar that BIDS asks for is missing",
+    "may-be-cut": "a header or table whose last line does not end, as if it was cut off",
     "markers-doubtful": "a marker file that may be incomplete or of another recording; gaps may be missing",
     "first-value": "a signal does not begin with the value that the header tells",
     "beyond-limits": "samples lie outside of the limits that the header gives",

@@ -163,7 +163,9 @@ class WfdbRecording(Recording):
         problems: list[Problem] = []
         for record, frames in records.items():
             header = read_header(Path(f"{record}.hea"))
-            signals = [one for one in header.signals if not one.skew]
+            is_even = all(one.per_frame == 1 for one in header.signals)
+            # wfdb stumbles over integers of format 61 where it leaves frames as they are
+            signals = [one for one in header.signals if not one.skew and (is_even or one.format != "61")]
             is_whole = header.n_samples == frames
             if is_whole and any(one.checksum for one in signals):
                 totals = self._totals(record, header, signals)
@@ -196,12 +198,12 @@ class WfdbRecording(Recording):
 
     def _stored(self, record: str, start: int, stop: int, places: list[int]) -> list[NDArray[np.int64]]:
         """Samples as the integers that are stored, all of a frame."""
+        is_even = max(self._per_frame) == 1
         with decoding(self.name):
             read = self._wfdb.rdrecord(
-                record, sampfrom=start, sampto=stop, channels=places, physical=False, smooth_frames=False
+                record, sampfrom=start, sampto=stop, channels=places, physical=False, smooth_frames=is_even
             )
-            stored: list[NDArray[np.int64]] = read.e_d_signal
-            return stored
+            return list(read.d_signal.T if is_even else read.e_d_signal)
 
 
 def _clean(text: str | None) -> str:

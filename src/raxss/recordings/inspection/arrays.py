@@ -322,10 +322,8 @@ def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
         problems.append(Problem("nan-run", told))
     file.seek(-1, os.SEEK_END)
     if file.read(1) != b"\n":
-        told = "the last line does not end, so its last number may be cut off"
-        problems.append(
-            Problem("data-truncated", f"{told}; it is read as it is. Compare it with the original.")
-        )
+        told = "the last line of the table does not end, so its last number may be cut off"
+        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
     return [*problems, _rate_unknown()]
 
 

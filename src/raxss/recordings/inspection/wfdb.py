@@ -196,6 +196,10 @@ def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
         problems.append(
             Problem("non-ascii", "a signal's name has letters that are not ASCII; they are left out.")
         )
+    last = content[content.rfind(b"\n") + 1 :].strip()
+    if last and not last.startswith(b"#") and not content.endswith((b"\r", b"\n")):
+        told = "the last line of the header does not end, so a name or number in it may be cut off"
+        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
     every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
     lines = [line for line in every if line and not line.startswith("#")]
     if not all(line.replace("\t", " ").isprintable() for line in lines):
