@@ -22,7 +22,7 @@ from raxss.errors import RecordingError, shown
 from raxss.recordings.inspection.arrays import check_member, table_blocks
 from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.fields import Refused, rate_problem
-from raxss.recordings.recording import SMALL_BYTES, ArrayRecording, refuse_too_long
+from raxss.recordings.recording import SMALL_BYTES, ArrayRecording, TooLongError, refuse_too_long
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +77,8 @@ def _content(path: Path, root: Path) -> _Content:
     try:
         with open_confined(path, root) as file:
             return readers[path.suffix.lower()](file)
+    except TooLongError as error:
+        raise TooLongError(f"recording {shown(path)} cannot be read: {error}") from None
     except (RecordingError, Refused) as error:
         raise RecordingError(f"recording {shown(path)} cannot be read: {error}") from None
     except MemoryError:

@@ -23,7 +23,7 @@ REFUSED = {
     "not-supported": "a variant of the format that no decoder here reads as it is meant",
     "header-damaged": "a field of the header cannot be understood, or the header is cut off",
     "outside": "a pointer or link leads out of the recording's folder or the BIDS root",
-    "too-large": "decoding would take far more memory than the file's size can account for",
+    "too-large": "decoding would take more memory than there is, or than the file's size can account for",
     "too-many-pieces": "more segments, or more different rates, than any recording has",
     "bad-rate": "a sampling rate that no recording has",
     "bad-range": "physical or digital limits that are not numbers, equal or the wrong way round",

@@ -26,15 +26,19 @@ from raxss.recordings.problems import Problem
 SMALL_BYTES = 2**26  # of samples, for which the system is not asked how much memory is free
 
 
+class TooLongError(RecordingError):
+    """A recording, or a stretch of it, that needs more memory than is free."""
+
+
 def refuse_too_long(n_bytes: int, what: str) -> None:
-    """Raise a RecordingError, in numbers, before more memory is taken than is free.
+    """Raise an error, in numbers, before more memory is taken than is free.
 
     Examples
     --------
     >>> refuse_too_long(10**18, "recording 'night.edf'")
     Traceback (most recent call last):
     ...
-    raxss.errors.RecordingError: recording 'night.edf' needs 1,000,000,000.0 GB of memory, but ... GB are free...
+    raxss.recordings.recording.TooLongError: recording 'night.edf' needs 1,000,000,000.0 GB of memory...
     """
     if n_bytes < SMALL_BYTES:
         return
@@ -45,7 +49,7 @@ def refuse_too_long(n_bytes: int, what: str) -> None:
             "Read a shorter stretch or fewer channels, or cut the recording into several files.",
         )
     except DataError as error:
-        raise RecordingError(str(error)) from None
+        raise TooLongError(str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from raxss.errors import MissingExtraError, RecordingError, shown
 from raxss.recordings.inspection.confinement import DESCRIPTION, leads_outside, problem_of_opening, root_of
 from raxss.recordings.problems import Inspection, Problem
+from raxss.recordings.recording import TooLongError
 
 Inspector = Callable[[Path, Path], list[Problem]]
 
@@ -135,6 +136,8 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     except MissingExtraError as error:
         told = f"only the header and sizes of {shown(path)} were looked at, not its signals: {error}"
         found, notes = [Problem("signals-not-read", told)], []
+    except TooLongError as error:
+        found, notes = [Problem("too-large", str(error))], []
     except RecordingError as error:
         found, notes = [Problem("header-damaged", str(error))], []
     except Exception as error:
