@@ -103,15 +103,19 @@ def test_a_folder_called_tilde_is_not_the_home(tmp_path, monkeypatch):
     assert "flat: 'a.edf' has 1 channel" in check("~/a.edf").stdout
 
 
-def test_without_the_extra_a_plain_note_says_so_once(files):
+def test_without_the_extra_no_recording_is_called_ok(files):
     hide = "import sys; sys.modules['edfio'] = None; from raxss.cli import main; main()"
     command = [sys.executable, "-c", hide, "check", "data/a.edf", "data/b.edf", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
-    assert [one["verdict"] for one in json.loads(done.stdout)] == ["ok", "warning"]
-    assert done.stderr.count("\n") == 1
-    assert "the signals were not looked at" in done.stderr
-    assert "pip install 'raxss[bids]'" in done.stderr
+    found = json.loads(done.stdout)
+    assert [one["verdict"] for one in found] == ["warning", "warning"]
+    for one in found:
+        problem = one["problems"][-1]
+        assert problem["code"] == "signals-not-read"
+        assert "only the header and sizes of" in problem["message"]
+        assert "pip install 'raxss[bids]'" in problem["message"]
+    assert done.stderr == ""
 
 
 def test_headers_are_checked_without_any_heavy_package(files):

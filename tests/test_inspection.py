@@ -147,7 +147,8 @@ def test_a_refused_file_has_no_header_and_the_error_names_the_field(tmp_path):
     header, problems = examine(path, tmp_path)
     assert header is None
     with pytest.raises(
-        RecordingError, match=r"'night.edf' has 'lots' as samples in a record of 'EEG Fpz-Cz' \(0\)"
+        RecordingError,
+        match=r"'night.edf' has text of 4 characters as samples in a record of 'EEG Fpz-Cz' \(0\)",
     ):
         read_header(path)
     assert problems[0].code == "header-damaged"
@@ -562,13 +563,15 @@ def test_a_fault_of_ours_is_a_refusal_and_not_a_traceback(tmp_path, monkeypatch)
     assert "Jane" not in problem.message
 
 
-def test_without_the_extra_headers_are_looked_at_and_a_note_says_what_was_not(tmp_path, monkeypatch):
+def test_without_the_extra_headers_are_looked_at_and_a_warning_says_what_was_not(tmp_path, monkeypatch):
     path = written(tmp_path, corpus.plain())
     monkeypatch.setitem(sys.modules, "edfio", None)  # as if it were not installed
     inspection = inspect_file(path, signals=True)
-    assert inspection.verdict == "ok"
-    assert len(inspection.notes) == 1
-    assert "pip install 'raxss[bids]'" in inspection.notes[0]
+    assert inspection.verdict == "warning"
+    (problem,) = inspection.problems
+    assert problem.code == "signals-not-read"
+    assert "only the header and sizes of 'night.edf' were looked at, not its signals" in problem.message
+    assert "pip install 'raxss[bids]'" in problem.message
 
 
 def test_signals_of_a_refused_file_are_never_looked_at(tmp_path):

@@ -153,7 +153,9 @@ class TestBrainVision:
 
     def test_a_refused_recording_has_no_header(self, tmp_path):
         path = Triplet(common={"DataFile": "gone.eeg"}).write(tmp_path)
-        with pytest.raises(RecordingError, match=r"'a\.vhdr' is refused: DataFile names 'gone\.eeg'"):
+        with pytest.raises(
+            RecordingError, match=r"'a\.vhdr' is refused: DataFile names a file that is not there"
+        ):
             brainvision.read_header(path)
 
     def test_pauses_are_found_with_their_true_times(self, tmp_path):
@@ -182,6 +184,13 @@ class TestBrainVision:
 
     def test_mne_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
         assert compared_with_mne(tmp_path, rng, 1000, every=10) > 15
+
+
+def _begins_otherwise(path):
+    """Whether the first sample of a record of cinc2017 is not the one that its header tells."""
+    _, line, *_ = path.read_text().splitlines()
+    first = np.fromfile(path.with_suffix(".mat"), "<i2", count=1, offset=24)
+    return int(line.split()[5]) != int(first[0])
 
 
 class TestWfdb:
@@ -222,7 +231,12 @@ class TestWfdb:
     def test_all_records_of_cinc2017_are_sound(self, shared_data):
         records = sorted((shared_data / "cinc2017" / "training2017").glob("*.hea"))
         assert len(records) == 2000
-        assert [path.name for path in records if wfdb.inspect_wfdb(path, path.parent)] == []
+        problems = {path.stem: wfdb.inspect_wfdb(path, path.parent) for path in records}
+        found = {name: {one.code for one in several} for name, several in problems.items() if several}
+        # The headers of these have a first value that the data does not begin with; found without our reader.
+        others = {path.stem for path in records if _begins_otherwise(path)}
+        assert len(others) == 107
+        assert found == {name: {"first-value"} for name in others}
 
     def test_wfdb_sees_the_same_in_every_mutant_that_is_accepted(self, tmp_path, rng):
         assert compared_with_wfdb(tmp_path, rng, 1200, every=5) > 50

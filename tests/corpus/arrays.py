@@ -49,6 +49,17 @@ def packed(
     return write
 
 
+def lzma_dictionary(folder: Path) -> Path:
+    """A small archive whose LZMA stream asks for a dictionary of 4 GB."""
+    with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("samples.npy", header((1, 1000), "<f8") + SAMPLES[0].tobytes())
+        start = archive.getinfo("samples.npy").header_offset + 30 + len("samples.npy")
+    raw = bytearray((folder / "a.npz").read_bytes())
+    raw[start + 5 : start + 9] = b"\xff\xff\xff\xff"  # after version, length and the byte of lc, lp and pb
+    (folder / "a.npz").write_bytes(raw)
+    return folder / "a.npz"
+
+
 def long_header(folder: Path) -> Path:
     """An array whose header is said to be, and is, 300 MB long."""
     with (
@@ -130,7 +141,8 @@ def cases() -> list[Case]:
         Case("arrays-bomb-float64", packed(2**25 - 20, "<f8"), "refused", ("too-large",), bomb),
         Case("arrays-bomb-noisy", packed(40_000_000, "<f8", noise=100_000), "refused", ("too-large",), bomb),
         Case("arrays-bomb-bzip2", packed(50_000_000, "|i1", packing=zipfile.ZIP_BZIP2), "refused",
-             ("too-large",), bomb),
+             ("not-supported",), bomb),
+        Case("arrays-bomb-lzma", lzma_dictionary, "refused", ("not-supported",), bomb),
         Case("arrays-bomb-channels", packed(8_000_000, "|i1", shape=(8_000_000, 1)), "refused",
              ("too-large",), bomb),
         Case("arrays-bomb-header", long_header, "refused", ("not-this-format",), bomb),

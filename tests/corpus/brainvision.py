@@ -136,7 +136,6 @@ def sound() -> list[Case]:
         accepted("int-32", Triplet(binary={"BinaryFormat": "INT_32"})),
         accepted("float-32", Triplet(binary={"BinaryFormat": "IEEE_FLOAT_32"})),
         accepted("vectorized", with_common(DataOrientation="VECTORIZED", DataPoints="400")),
-        accepted("vectorized-without-points", with_common(DataOrientation="VECTORIZED")),
         accepted("latin-1-without-codepage", Triplet(common={"Codepage": None}, encoding="latin-1")),
         accepted("ansi", Triplet(common={"Codepage": "ANSI"}, encoding="cp1252")),
         accepted("comma-in-a-name", with_channels(r"F\1z,,0.5,µV", "Cz,,1,µV")),
@@ -294,6 +293,7 @@ def damaged_data() -> list[Case]:
         refused(
             "vectorized-cut", Triplet(common={**vectorized, "DataPoints": "400"}, cut=600), "data-missing"
         ),
+        refused("vectorized-without-points", with_common(DataOrientation="VECTORIZED"), "not-supported"),
         refused("vectorized-torn", Triplet(common=vectorized, cut=1), "data-missing"),
         refused("vectorized-longer", Triplet(common={**vectorized, "DataPoints": "300"}), "data-missing"),
         refused("renamed-triplet", with_common(DataFile="before.eeg"), "not-found"),

@@ -354,11 +354,12 @@ def escapes() -> list[Case]:
 
 
 def _summed(error: int) -> list[str]:
-    """Signal lines with the sums of the samples, as 16 bits with a sign."""
-    sums = (Record().stored().sum(axis=0) + error + 2**15) % 2**16 - 2**15
+    """Signal lines with the first of the samples and their sums, as 16 bits with a sign."""
+    stored = Record().stored()
+    sums = (stored.sum(axis=0) + error + 2**15) % 2**16 - 2**15
     return [
-        f"r.dat 16 200(10)/mV 12 0 0 {total} 0 {name}"
-        for total, name in zip(sums, ("MLII", "V5"), strict=True)
+        f"r.dat 16 200(10)/mV 12 0 {first} {total} 0 {name}"
+        for first, total, name in zip(stored[0], sums, ("MLII", "V5"), strict=True)
     ]
 
 

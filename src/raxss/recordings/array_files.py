@@ -8,6 +8,7 @@ Nothing is unpickled. Next: opening.py opens these and all else; files.py makes 
 from __future__ import annotations
 
 import math
+import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from raxss.errors import RecordingError, shown
 from raxss.recordings.inspection.arrays import check_member, table_blocks
 from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.fields import Refused, rate_problem
-from raxss.recordings.recording import ArrayRecording
+from raxss.recordings.recording import SMALL_BYTES, ArrayRecording, TooLongError, refuse_too_long
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,19 +64,21 @@ def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) ->
     except Refused as refused:
         raise RecordingError(refused.problem.message) from None
     with archive.open(member) as file:
-        return _load(file)
+        return _load(file, member.file_size, what)
 
 
 def _content(path: Path, root: Path) -> _Content:
     """What the file holds; whatever a decoder stumbles over, in our words."""
     readers: dict[str, Callable[[BinaryIO], _Content]] = {
         ".npz": _read_npz,
-        ".npy": lambda file: _Content(_by_variate(_load(file))),
+        ".npy": lambda file: _Content(_by_variate(_load(file, os.fstat(file.fileno()).st_size, "it"))),
         ".csv": _read_csv,
     }
     try:
         with open_confined(path, root) as file:
             return readers[path.suffix.lower()](file)
+    except TooLongError as error:
+        raise TooLongError(f"recording {shown(path)} cannot be read: {error}") from None
     except (RecordingError, Refused) as error:
         raise RecordingError(f"recording {shown(path)} cannot be read: {error}") from None
     except MemoryError:
@@ -89,8 +92,13 @@ def _content(path: Path, root: Path) -> _Content:
         ) from None
 
 
-def _load(file: IO[bytes]) -> NDArray[Any]:
-    return np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
+def _load(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
+    """An array, of which ``n_bytes`` are there, if they are not more than the memory that is free."""
+    refuse_too_long(n_bytes, what)
+    array = np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
+    if file.read(1):  # and so to the end, where a zip archive has its checksum compared
+        raise RecordingError(f"{what} has more bytes than its shape accounts for. Write it again.")
+    return array
 
 
 def _by_variate(samples: NDArray[Any]) -> NDArray[Any]:
@@ -137,6 +145,15 @@ def _regular_times(times: NDArray[Any]) -> tuple[float, float]:
 
 def _read_csv(file: BinaryIO) -> _Content:
     """One column a variate; a first line without any number names the channels."""
-    blocks = list(table_blocks(file))
-    columns = np.concatenate([values for _, values in blocks])
-    return _Content(np.ascontiguousarray(columns.T), None, tuple(blocks[0][0]))
+    names: list[str] = []
+    blocks: list[NDArray[np.float64]] = []
+    n_bytes, asked_at = 0, SMALL_BYTES
+    for names, values in table_blocks(file):  # noqa: B007
+        blocks.append(values)
+        n_bytes += values.nbytes
+        if n_bytes > asked_at:  # lines are taken in already, and are needed once more in another order
+            refuse_too_long(n_bytes, "the table")
+            asked_at = n_bytes + SMALL_BYTES
+    samples = np.empty((blocks[0].shape[1], sum(map(len, blocks))))
+    np.concatenate([values.T for values in blocks], axis=1, out=samples)
+    return _Content(samples, None, tuple(names))

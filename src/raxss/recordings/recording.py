@@ -18,9 +18,38 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import RecordingError, nearest
+from raxss.errors import DataError, RecordingError, nearest
+from raxss.memory import refuse_too_large
 from raxss.recordings.names import match_channels
 from raxss.recordings.problems import Problem
+
+SMALL_BYTES = 2**26  # of samples, for which the system is not asked how much memory is free
+
+
+class TooLongError(RecordingError):
+    """A recording, or a stretch of it, that needs more memory than is free."""
+
+
+def refuse_too_long(n_bytes: int, what: str) -> None:
+    """Raise an error, in numbers, before more memory is taken than is free.
+
+    Examples
+    --------
+    >>> refuse_too_long(10**18, "recording 'night.edf'")
+    Traceback (most recent call last):
+    ...
+    raxss.recordings.recording.TooLongError: recording 'night.edf' needs 1,000,000,000.0 GB of memory...
+    """
+    if n_bytes < SMALL_BYTES:
+        return
+    try:
+        refuse_too_large(
+            n_bytes,
+            what,
+            "Read a shorter stretch or fewer channels, or cut the recording into several files.",
+        )
+    except DataError as error:
+        raise TooLongError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -85,7 +114,9 @@ class Recording(ABC):
             )
         length = self.n_samples(channels[0], segment) if channels else 0
         first, last, _ = slice(start, stop).indices(length)
-        return first, max(first, last)
+        last = max(first, last)
+        refuse_too_long(8 * len(channels) * (last - first), f"recording {self.name!r}")
+        return first, last
 
     def n_samples(self, channel: int, segment: int = 0) -> int:
         """How many samples a channel has in a segment."""
@@ -114,8 +145,8 @@ class Recording(ABC):
             )
         return place
 
-    def wrong_checksums(self) -> list[str]:
-        """Channels that are not what the file's own checksums were taken of; none where a format has none."""
+    def disagreements(self) -> list[Problem]:
+        """What the header tells about all samples and is not so, such as checksums. Reads all samples."""
         return []
 
     def close(self) -> None:
@@ -158,4 +189,5 @@ class ArrayRecording(Recording):
         self, channels: Sequence[int], *, segment: int = 0, start: int = 0, stop: int | None = None
     ) -> NDArray[np.float64]:
         """Samples ``start`` to ``stop``."""
+        self.stretch(channels, segment, start, stop)  # whether there is memory for them
         return np.asarray(self.samples[list(channels), start:stop], dtype=np.float64)

@@ -17,9 +17,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from raxss.errors import listed, shown
 from raxss.recordings.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.recordings.inspection.wfdb import read_header
-from raxss.recordings.recording import Channel, Recording, Segment
+from raxss.recordings.inspection.wfdb import (
+    COMPRESSED,
+    WfdbHeader,
+    WfdbSignal,
+    measured,
+    read_header,
+    stored_signals,
+)
+from raxss.recordings.inspection.wfdb_values import first_value_problem
+from raxss.recordings.problems import Problem
+from raxss.recordings.recording import Channel, Recording, Segment, refuse_too_long
 
 KEPT_BYTES = 2**26  # of decoded samples: all of a file of 16 MB
 
@@ -51,7 +61,7 @@ class WfdbRecording(Recording):
                 first = next(record for record, frames in parts if record != "~" and frames)
                 signals = self._wfdb.rdheader(str(folder / first))
             else:
-                parts = [(header.stem, signals.sig_len or self._measured(folder / header.stem))]
+                parts = [(header.stem, signals.sig_len or measured(read_header(header), folder))]
         self._per_frame = [int(one or 1) for one in signals.samps_per_frame]
         self.channels = tuple(
             Channel(_clean(name), float(signals.fs) * per_frame, _clean(unit))
@@ -73,10 +83,6 @@ class WfdbRecording(Recording):
             Segment(start / signals.fs, (parts[-1].start + parts[-1].frames) / signals.fs)
             for start, parts in zip(starts, self._stretches, strict=True)
         )
-
-    def _measured(self, record: Path) -> int:
-        """How many frames a record has whose header leaves that to the size of the data."""
-        return int(self._wfdb.rdrecord(str(record), channels=[0]).sig_len)
 
     def n_samples(self, channel: int, segment: int = 0) -> int:
         """How many samples a channel has in a segment."""
@@ -136,36 +142,68 @@ class WfdbRecording(Recording):
     def _decoded(
         self, part: _Part, channels: Sequence[int], first: int, last: int
     ) -> list[NDArray[np.float64]]:
-        """wfdb takes an end only from a header that tells the length."""
+        """wfdb takes an end only from a header that tells the length; without, it reads all signals to the end."""
         end = last if self._tells_length(part) else None
+        if end is None:  # as integers and as floats
+            refuse_too_long(16 * part.frames * sum(self._per_frame), f"recording {self.name!r}")
         read = self._wfdb.rdrecord(
             part.record, sampfrom=first, sampto=end, channels=list(channels), smooth_frames=False
         )
         decoded: list[NDArray[np.float64]] = read.e_p_signal
         return decoded
 
-    def wrong_checksums(self) -> list[str]:
-        """Signals whose samples do not add up to the header's checksum.
+    def disagreements(self) -> list[Problem]:
+        """Signals whose samples do not add up to the checksum in the header, and FLAC that begins otherwise.
 
-        Only of a record of one segment whose signals have one sample a frame and do not lag. A checksum of 0 was
-        not told. First values are not compared: in one of ten records of cinc2017 they are not the first.
+        Of every segment that is read whole. Signals that lag are left out: whether the samples that they lack are
+        part of the sum is not laid down. A checksum of 0 is what writers leave that know none.
         """
-        header = read_header(self._header)
-        is_simple = all(one.per_frame == 1 and not one.skew for one in header.signals)
-        if not (is_simple and header.n_samples and any(one.checksum for one in header.signals)):
-            return []
-        record, totals = str(self._header.with_suffix("")), np.zeros(len(header.signals), np.int64)
-        at_once = max(1, KEPT_BYTES // (8 * len(header.signals)))
+        records = {part.record: part.frames for parts in self._stretches for part in parts}
+        wrong: dict[str, None] = {}
+        problems: list[Problem] = []
+        for record, frames in records.items():
+            header = read_header(Path(f"{record}.hea"))
+            is_even = all(one.per_frame == 1 for one in header.signals)
+            # wfdb stumbles over integers of format 61 where it leaves frames as they are
+            signals = [one for one in header.signals if not one.skew and (is_even or one.format != "61")]
+            is_whole = header.n_samples == frames
+            if is_whole and any(one.checksum for one in signals):
+                totals = self._totals(record, header, signals)
+                wrong |= {name: None for name, is_right in totals.items() if not is_right}
+            compressed = [one for one in signals if one.format in COMPRESSED and one.first_value is not None]
+            if compressed:
+                first = self._stored(record, 0, 1, [one.position - 1 for one in compressed])
+                found = {one.position: int(row[0]) for one, row in zip(compressed, first, strict=True)}
+                problems += first_value_problem(stored_signals(compressed), found)
+        if wrong:
+            told = f"{shown(self.name)} tells a checksum that its samples do not have"
+            to_do = "Its data file belongs to another record or was changed; copy it again."
+            problems.append(Problem("checksum", f"{told}: {listed(map(repr, wrong))}. {to_do}"))
+        return list(dict.fromkeys(problems))
+
+    def _totals(self, record: str, header: WfdbHeader, signals: Sequence[WfdbSignal]) -> dict[str, bool]:
+        """Name of each signal with a checksum -> whether its samples add up to it."""
+        places = [one.position - 1 for one in signals]
+        totals = np.zeros(len(signals), np.int64)
+        at_once = max(1, KEPT_BYTES // (8 * sum(one.per_frame for one in header.signals)))
+        for start in range(0, header.n_samples or 0, at_once):
+            stop = min(start + at_once, header.n_samples or 0)
+            rows = self._stored(record, start, stop, places)
+            totals += np.array([row.sum(dtype=np.int64) for row in rows])
+        return {
+            one.name: (total - one.checksum) % 2**16 == 0  # of 16 bits, with or without a sign
+            for one, total in zip(signals, totals.tolist(), strict=True)
+            if one.checksum
+        }
+
+    def _stored(self, record: str, start: int, stop: int, places: list[int]) -> list[NDArray[np.int64]]:
+        """Samples as the integers that are stored, all of a frame."""
+        is_even = max(self._per_frame) == 1
         with decoding(self.name):
-            for start in range(0, header.n_samples, at_once):
-                stop = min(start + at_once, header.n_samples)
-                block = self._wfdb.rdrecord(record, sampfrom=start, sampto=stop, physical=False).d_signal
-                totals += block.sum(axis=0, dtype=np.int64)
-        return [
-            one.name
-            for one, total in zip(header.signals, totals.tolist(), strict=True)
-            if one.checksum and (total - one.checksum) % 2**16  # of 16 bits, with or without a sign
-        ]
+            read = self._wfdb.rdrecord(
+                record, sampfrom=start, sampto=stop, channels=places, physical=False, smooth_frames=is_even
+            )
+            return list(read.d_signal.T if is_even else read.e_d_signal)
 
 
 def _clean(text: str | None) -> str:

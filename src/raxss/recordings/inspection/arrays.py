@@ -17,15 +17,22 @@ import zipfile
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import listed, shown
+from raxss.errors import shown
 from raxss.recordings.formats import is_bomb
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening
-from raxss.recordings.inspection.fields import Refused, name_problems, not_downloaded, quoted, rate_problem
+from raxss.recordings.inspection.fields import (
+    CHANGED,
+    Refused,
+    name_problems,
+    not_downloaded,
+    quoted,
+    rate_problem,
+)
 from raxss.recordings.problems import Problem
 
 ARRAYS = ("samples", "data", "rate", "channels", "times_s")
@@ -35,8 +42,16 @@ LINE_BYTES = 2**17  # of a table; a line of 128 channels has some three thousand
 LINES_AT_ONCE = 256
 HEADER_BYTES = 2**14  # of an array; numpy reads at most 10,000
 SMALL_BYTES = 2**20  # of the arrays that are not samples
-PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
-Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and type of an array
+# What numpy writes. Others take memory as their own headers say, LZMA up to 4 GB, before the first byte comes out.
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class Header(NamedTuple):
+    """Shape and type of an array, and how many bytes there are beyond it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    surplus: int
 
 
 def inspect_array(path: Path, root: Path) -> list[Problem]:
@@ -65,14 +80,15 @@ def inspect_array(path: Path, root: Path) -> list[Problem]:
         return [refused.problem]
     except OSError as error:
         return [
-            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or error}). Try again.")
+            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again.")
         ]
 
 
 def _look_at_npy(file: BinaryIO, size: int) -> list[Problem]:
-    shape, dtype = _array_header(file, size, "the array")
-    _check_samples(shape, dtype, "the array")
-    return [*_shape_problems(shape), _rate_unknown()]
+    header = _array_header(file, size, "the array")
+    _refuse_surplus(header, "the array")
+    _check_samples(header, "the array")
+    return [*_shape_problems(header.shape), _rate_unknown()]
 
 
 def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> Header:
@@ -106,10 +122,22 @@ def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> Header:
             f"{what} declares {shown_bytes} bytes of samples and has {present:,}; it is cut off or damaged. Copy "
             "or write it again.",
         )
-    return shape, dtype
+    return Header(shape, dtype, present - declared)
 
 
-def _check_samples(shape: tuple[int, ...], dtype: np.dtype[Any], what: str) -> None:
+def _refuse_surplus(header: Header, what: str) -> None:
+    """A shape that leaves bytes over may be wrong, and samples of one channel would be read as another's."""
+    if header.surplus:
+        raise Refused(
+            "header-damaged",
+            f"{what} has {header.surplus:,} bytes more than its shape {header.shape} and type "
+            f"{quoted(str(header.dtype))} account for, so which samples belong to which channel is not certain. "
+            "Write it again, one array a file.",
+        )
+
+
+def _check_samples(header: Header, what: str) -> None:
+    shape, dtype, _ = header
     if dtype.kind not in "iufb":
         raise Refused(
             "not-supported", f"{what} holds values of type {quoted(str(dtype))}; real numbers are needed."
@@ -150,8 +178,11 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
             headers = {key: _member_header(archive, one, f"array {key!r}") for key, one in members.items()}
             _refuse_bomb(sum(map(_n_unpacked, members.values(), headers.values())), size, "the archive")
             values = "samples" if "samples" in headers else "data"
-            shape, dtype = headers[values]
-            _check_samples(shape, dtype, f"the array {values!r}")
+            for key, header in headers.items():
+                _refuse_surplus(header, f"array {key!r}")
+            shape = headers[values].shape
+            has_both = "samples" in headers and "data" in headers
+            _check_samples(headers[values], f"the array {values!r}")
             _check_times(headers.get("times_s"), shape[-1])
             small = {
                 key: _small_array(archive, members[key], key)
@@ -168,7 +199,13 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
         *_channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0]),
         *_shape_problems(shape),
         *([] if is_timed else [_rate_unknown()]),
+        *([_two_arrays()] if has_both else []),
     ]
+
+
+def _two_arrays() -> Problem:
+    told = "the archive has both an array 'samples' and an array 'data'; 'samples' is read"
+    return Problem("header-inconsistent", f"{told}. Write it with one of them.")
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -181,7 +218,7 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     if "samples" not in members and "data" not in members:
         raise Refused(
             "not-this-format",
-            f"the archive has no array 'samples'; found are {listed(map(quoted, names)) or 'none'}. Write it with "
+            f"the archive has no array 'samples' among its {len(names)} members. Write it with "
             "numpy.savez(path, samples=..., rate=...), samples being variates × time.",
         )
     if any(names.count(name) > 1 for name in members):
@@ -193,18 +230,28 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -
     """Refuse an array in an archive that is damaged, holds objects or would unpack to far more than it should."""
     header = _member_header(archive, member, what)
     _refuse_bomb(_n_unpacked(member, header), member.compress_size, what)
+    _refuse_surplus(header, what)
 
 
 def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> Header:
-    if member.compress_type not in PACKINGS or member.flag_bits & 1:
-        raise Refused("not-supported", f"{what} is encrypted or packed in an unknown way. Write it again.")
+    if member.flag_bits & 1:
+        raise Refused("not-supported", f"{what} is encrypted. Write it again with numpy.savez.")
+    if member.compress_type not in PACKINGS:
+        way = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA", 93: "Zstandard"}.get(
+            member.compress_type, f"method {member.compress_type}"
+        )
+        raise Refused(
+            "not-supported",
+            f"{what} is packed with {way}; stored or deflated is needed, as numpy.savez and numpy.savez_compressed "
+            "write it. Write it again with one of these.",
+        )
     with archive.open(member) as file:
         return _array_header(file, member.file_size, what)
 
 
 def _n_unpacked(member: zipfile.ZipInfo, header: Header) -> int:
     """Values of eight bytes that an array takes, by its header or by the archive's directory."""
-    return max(math.prod(header[0]), member.file_size // 8)
+    return max(math.prod(header.shape), member.file_size // 8)
 
 
 def _refuse_bomb(n_samples: int, n_bytes: int, what: str) -> None:
@@ -226,7 +273,7 @@ def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) ->
 def _check_times(header: Header | None, n_samples: int) -> None:
     if header is None:
         return
-    shape, dtype = header
+    shape, dtype, _ = header
     if shape != (n_samples,) or dtype.kind not in "iuf" or n_samples < 2:
         raise Refused(
             "header-damaged",
@@ -273,6 +320,10 @@ def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
     if n_missing:
         told = f"{n_missing:,} of {n_rows * values.shape[1]:,} values are not finite numbers."
         problems.append(Problem("nan-run", told))
+    file.seek(-1, os.SEEK_END)
+    if file.read(1) != b"\n":
+        told = "the last line of the table does not end, so its last number may be cut off"
+        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
     return [*problems, _rate_unknown()]
 
 

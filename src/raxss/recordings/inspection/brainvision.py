@@ -18,25 +18,25 @@ from datetime import datetime
 from pathlib import Path
 
 from raxss.errors import RecordingError, shown
+from raxss.recordings.inspection.brainvision_markers import read_markers
 from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.fields import (
+    CHANGED,
     Refused,
+    described,
     follow,
     header_bytes,
+    known_units,
     microvolts_per,
     name_problems,
-    not_downloaded,
     number,
     problem_of_segments,
-    quoted,
     rate_problem,
-    signed,
     whole,
 )
 from raxss.recordings.problems import Problem, refusals
 
 HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
-MARKER_BYTES = 2**23
 MOST_CHANNELS = 4096
 MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
 SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
@@ -46,7 +46,12 @@ CODEPAGES = re.compile(
 )
 OFFSETS = ("channeloffset", "dataoffset", "segmentheadersize", "trailersize")
 CHANNEL_KEY = re.compile(r"ch(\d{1,9})", re.ASCII)
-MARKER = re.compile(r"^Mk\d+=(.*)", re.MULTILINE)
+SEGMENTATIONS = ("NOTSEGMENTED", "MARKERBASED", "FIXTIME")
+# No data file has one of these endings: such a DataFile names another part of this or of another recording.
+NOT_DATA = (
+    *(".vhdr", ".vmrk", ".ahdr", ".amrk", ".edf", ".bdf", ".hea", ".set", ".fif", ".npy", ".npz", ".mat"),
+    *(".csv", ".tsv", ".json", ".txt", ".xlsx"),
+)
 
 Fields = Mapping[str, str]
 
@@ -121,12 +126,12 @@ def _looked_at(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[P
             data_file, n_channels * SAMPLE_BYTES[binary_format], orientation, common, problems
         )
         marker_file = _marker_file(common, path, root, problems)
-        starts, seconds = _segments_of(marker_file, root, n_samples, rate, common, problems)
+        starts, seconds = _segments_of(marker_file, root, data_file, n_samples, rate, common, problems)
     except Refused as refused:
         return None, [*problems, refused.problem]
     except OSError as error:  # the file changed while it was looked at
         problem = Problem(
-            "not-readable", f"{shown(path)} cannot be read ({error.strerror or error}). Try again."
+            "not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again."
         )
         return None, [*problems, problem]
     header = BrainVisionHeader(
@@ -161,7 +166,8 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]
     if magic[3] not in (b"1", b"2"):
         raise Refused(
             "not-supported",
-            f"the header is of version {quoted(magic[3].decode())}; 1 and 2 are supported. Export it as version 2.",
+            f"the header is of version {described(magic[3].decode())}; 1 and 2 are supported. "
+            "Export it as version 2.",
         )
     if len(content) > HEADER_BYTES:
         raise Refused(
@@ -172,20 +178,19 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]
         raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy or export it again.")
     codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
     encoding = codepage[1].strip() if codepage else "utf-8"
+    unknown = Refused(
+        "header-damaged", "Codepage is not one that is known; UTF-8 is needed. Correct the header."
+    )
     if not CODEPAGES.fullmatch(encoding):
-        raise Refused(
-            "header-damaged", f"Codepage is {quoted(encoding)}, which is not known; UTF-8 is needed."
-        )
+        raise unknown
     encoding = "cp1252" if encoding.upper() == "ANSI" else encoding
     try:
         return content_below.decode(encoding), encoding
     except LookupError:
-        raise Refused(
-            "header-damaged", f"Codepage is {quoted(encoding)}, which is not known; UTF-8 is needed."
-        ) from None
+        raise unknown from None
     except UnicodeDecodeError:
         if codepage:
-            told = f"the header is not in the code page {quoted(encoding)} that it names; it is taken as Latin-1."
+            told = "the header is not in the code page that it names; it is taken as Latin-1."
             problems.append(Problem("non-ascii", told))
         return content_below.decode("latin-1"), "latin-1"
 
@@ -232,9 +237,7 @@ def _common_infos(sections: Mapping[str, Fields]) -> Fields:
     common = sections["Common Infos"]
     data_type = common.get("datatype", "").strip()
     if data_type.upper() not in ("", "TIMEDOMAIN"):
-        raise Refused(
-            "not-supported", f"DataType is {quoted(data_type)}; TIMEDOMAIN is needed. Export it so."
-        )
+        raise Refused("not-supported", "DataType is not TIMEDOMAIN, which is needed. Export it so.")
     compressed = [name for name in common if "compress" in name]
     if any(common[name].strip().upper() not in ("", "0", "NO", "FALSE", "NONE") for name in compressed):
         raise Refused(
@@ -249,19 +252,21 @@ def _layout(common: Fields) -> tuple[int, float, str]:
     if not n_channels or n_channels > MOST_CHANNELS:
         raise Refused(
             "header-damaged",
-            f"NumberOfChannels is {quoted(common['numberofchannels'])}; a whole number from 1 to {MOST_CHANNELS} "
-            "is needed. Export the recording again.",
+            f"NumberOfChannels is {described(common['numberofchannels'])}; a whole number from 1 to "
+            f"{MOST_CHANNELS} is needed. Export the recording again.",
         )
     interval = number(_needed(common, "SamplingInterval"))
     rate = 1e6 / interval if interval else None
-    problem = rate_problem(rate, f"a SamplingInterval of {quoted(common['samplinginterval'])} microseconds")
+    problem = rate_problem(
+        rate, f"a SamplingInterval of {described(common['samplinginterval'])} microseconds"
+    )
     if problem is not None or rate is None:
         raise Refused("bad-rate", problem.message if problem else "")
     orientation = _needed(common, "DataOrientation")
     if orientation not in ORIENTATIONS:
         raise Refused(
             "header-damaged",
-            f"DataOrientation is {quoted(orientation)}; {' or '.join(ORIENTATIONS)} is needed.",
+            f"DataOrientation is neither {' nor '.join(ORIENTATIONS)}. Correct the header, or export it again.",
         )
     return n_channels, rate, orientation
 
@@ -281,7 +286,7 @@ def _binary_format(common: Fields, binary: Fields) -> str:
             "recording as BINARY.",
         )
     if data_format != "BINARY":
-        raise Refused("header-damaged", f"DataFormat is {quoted(data_format)}; BINARY is needed.")
+        raise Refused("header-damaged", "DataFormat is neither BINARY nor ASCII; BINARY is needed.")
     binary_format = binary.get("binaryformat", "")
     if binary_format not in SAMPLE_BYTES:
         code = (
@@ -289,7 +294,8 @@ def _binary_format(common: Fields, binary: Fields) -> str:
         )
         raise Refused(
             code,
-            f"BinaryFormat is {quoted(binary_format)}; one of {', '.join(SAMPLE_BYTES)} is needed.",
+            f"BinaryFormat is {binary_format if code == 'not-supported' else 'not one that is known'}; one of "
+            f"{', '.join(SAMPLE_BYTES)} is needed.",
         )
     if binary.get("usebigendianorder", "NO").strip().upper() not in ("", "NO", "0", "FALSE"):
         raise Refused(
@@ -299,7 +305,7 @@ def _binary_format(common: Fields, binary: Fields) -> str:
         if whole(binary.get(field, "0") or "0") != 0:
             raise Refused(
                 "not-supported",
-                f"[Binary Infos] has {field} = {quoted(binary[field])}, which MNE would not skip; 0 is needed. "
+                f"[Binary Infos] has {field} = {described(binary[field])}, which MNE would not skip; 0 is needed. "
                 "Export the recording again.",
             )
     return binary_format
@@ -314,7 +320,7 @@ def _channel_infos(
         match = CHANNEL_KEY.fullmatch(key)
         if match is None:
             raise Refused(
-                "header-damaged", f"[Channel Infos] has the field {quoted(key)}; Ch1, Ch2, ... are needed."
+                "header-damaged", "[Channel Infos] has a field that is not Ch1, Ch2, ... Correct the header."
             )
         lines[int(match[1])] = value
     if len(lines) != len(infos) or sorted(lines) != list(range(1, n_channels + 1)):
@@ -339,7 +345,7 @@ def _channel_infos(
         if resolution is None or not 1e-15 <= resolution <= 1e15:
             raise Refused(
                 "bad-range",
-                f"Ch{position} has the resolution {quoted(fields[2])}; a number above 0, or nothing for 1, is "
+                f"Ch{position} has the resolution {described(fields[2])}; a number above 0, or nothing for 1, is "
                 "needed. Correct the header.",
             )
         names.append(fields[0].replace(r"\1", ","))
@@ -359,7 +365,7 @@ def _check_units(units: list[str], problems: list[Problem]) -> None:
         problems.append(Problem("blank-unit", told))
     others = sorted({unit for unit in units if unit.strip() and microvolts_per(unit) is None})
     if others:
-        told = f"{', '.join(map(quoted, others[:5]))}; the samples of such channels are taken as stored."
+        told = f"{known_units(others)}; the samples of such channels are taken as stored."
         problems.append(Problem("unknown-unit", f"units that are no voltage: {told}"))
 
 
@@ -367,13 +373,23 @@ def _data_file(common: Fields, path: Path, root: Path) -> Path:
     found = follow(_with_base_name(_needed(common, "DataFile"), path), path.parent, root, "DataFile")
     if isinstance(found, Problem):
         raise Refused(found.code, found.message)
-    if not_downloaded(found, root):
-        raise Refused("not-found", f"{shown(found)} is not downloaded: it is a git-annex pointer. Fetch it.")
+    if _is_text_of_brainvision(found, root) or found.suffix.lower() in NOT_DATA or found.samefile(path):
+        raise Refused(
+            "header-damaged",
+            "DataFile names a header, a marker file or a file of another format, not the file with the samples. "
+            "Write the name of the .eeg file into the header.",
+        )
     if len(str(found.resolve()).splitlines()) > 1:
         raise Refused(
             "not-supported", "a folder above the data file has a line break in its name. Rename the folder."
         )
     return found
+
+
+def _is_text_of_brainvision(path: Path, root: Path) -> bool:
+    """Whether a file is a header or marker file, whatever it is called."""
+    with open_confined(path, root) as file:
+        return re.match(rb"(\xef\xbb\xbf)?Brain ?Vision", file.read(32)) is not None
 
 
 def _with_base_name(name: str, path: Path) -> str:
@@ -390,7 +406,9 @@ def _n_samples(
     declared_text = common.get("datapoints", "").strip()
     declared = whole(declared_text)
     if declared_text and declared is None:
-        raise Refused("header-damaged", f"DataPoints is {quoted(declared_text)}; a whole number is needed.")
+        raise Refused(
+            "header-damaged", f"DataPoints is {described(declared_text)}; a whole number is needed."
+        )
     if n_samples == 0:
         raise Refused(
             "no-data",
@@ -402,6 +420,15 @@ def _n_samples(
             f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} bytes, where DataPoints "
             f"is {declared_text or 'not given'}; as one channel is stored after the other, none is where it should "
             "be. Copy the file again.",
+        )
+    if orientation == "VECTORIZED" and not declared_text:
+        # A file that was cut still divides by the number of channels as often as not, and every channel but the
+        # first would begin within the one before.
+        raise Refused(
+            "not-supported",
+            "DataOrientation is VECTORIZED, one channel after the other, and the header has no DataPoints, so "
+            f"where each channel begins can only be guessed from the size. If {n_samples:,} samples a channel are "
+            f"all that were recorded, write DataPoints={n_samples} into [Common Infos]; or export it again.",
         )
     if declared and declared > n_samples:
         told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel"
@@ -424,9 +451,11 @@ def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]
     named = _with_base_name(common.get("markerfile", ""), path)
     for name in dict.fromkeys((named, f"{path.stem}.vmrk")):
         found = follow(name, path.parent, root, "MarkerFile") if name else None
-        if isinstance(found, Path) and not not_downloaded(found, root):
+        if isinstance(found, Path):
             if name != named:
-                told = f"the marker file that the header names is missing; {shown(name)} is used."
+                told = (
+                    "the marker file that the header names is missing; the one named as the header is used."
+                )
                 problems += [Problem("header-inconsistent", told)] if named else []
             return found
         if isinstance(found, Problem) and found.code != "not-found":
@@ -439,19 +468,23 @@ def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]
 
 
 def _segments_of(
-    marker_file: Path | None, root: Path, n_samples: int, rate: float, common: Fields, problems: list[Problem]
+    marker_file: Path | None,
+    root: Path,
+    data_file: Path,
+    n_samples: int,
+    rate: float,
+    common: Fields,
+    problems: list[Problem],
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Where each stretch begins: sample, and seconds after the first."""
-    markers = _markers_of(marker_file, root) if marker_file is not None else []
-    n_outside = sum(not 1 <= position <= n_samples for position, _, _ in markers)
-    if n_outside:
-        told = f"{n_outside} of {len(markers)} markers lie outside of the {n_samples:,} samples; they are not used."
-        problems.append(Problem("events-outside", told))
+    markers = [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
     dates = {
-        position - 1: date for position, begins, date in markers if begins and 1 <= position <= n_samples
+        marker.position - 1: marker.date
+        for marker in markers
+        if marker.begins_segment and 1 <= marker.position <= n_samples
     }
-    every = whole(common.get("segmentdatapoints", ""))
-    if common.get("segmentationtype", "NOTSEGMENTED").strip().upper() != "NOTSEGMENTED" and every:
+    every = _samples_in_a_segment(common, n_samples, problems, is_marked=len(dates) > 1)
+    if every:
         if problem := problem_of_segments(-(-n_samples // every)):
             raise Refused(problem.code, problem.message)
         for start in range(0, n_samples, every):
@@ -475,6 +508,31 @@ def _segments_of(
     return starts, seconds
 
 
+def _samples_in_a_segment(
+    common: Fields, n_samples: int, problems: list[Problem], *, is_marked: bool
+) -> int | None:
+    """Samples in each epoch of a recording that was cut into epochs; None for one that was not."""
+    kind, text = (common.get(field, "").strip() for field in ("segmentationtype", "segmentdatapoints"))
+    every = whole(text)
+    if kind.upper() not in ("", *SEGMENTATIONS) or (text and every is None):
+        raise Refused(
+            "header-damaged",
+            f"SegmentationType is none of {', '.join(SEGMENTATIONS)}, or SegmentDataPoints is no whole number "
+            f"({described(text)}); where epochs begin is not certain. Correct the header, or export it again.",
+        )
+    is_cut = kind.upper() not in ("", "NOTSEGMENTED")
+    if not is_cut and every and every != n_samples:
+        told = f"SegmentDataPoints is {every:,}, and SegmentationType does not say that there are segments"
+        problems.append(Problem("header-inconsistent", f"{told}; the recording is read in one piece."))
+    if is_cut and not every and not is_marked:
+        told = "SegmentationType says that there are segments, and neither SegmentDataPoints nor markers say where"
+        raise Refused("header-damaged", f"{told}. Add SegmentDataPoints to the header, or export it again.")
+    if is_cut and every and n_samples % every:
+        told = f"segments have {every:,} samples, and the last one {n_samples % every:,}; it is read as it is"
+        problems.append(Problem("data-truncated", f"{told}. Copy the file again."))
+    return every if is_cut and every else None
+
+
 def _times_of(
     starts: tuple[int, ...], dates: Mapping[int, datetime | None], rate: float
 ) -> tuple[tuple[float, ...], int, int]:
@@ -496,32 +554,3 @@ def _times_of(
             known = date, seconds[-1]
         before = start
     return tuple(seconds), n_unknown, n_early
-
-
-def _markers_of(marker_file: Path, root: Path) -> list[tuple[int, bool, datetime | None]]:
-    """(position from 1, whether a new segment begins there, its date) of each marker."""
-    with open_confined(marker_file, root) as file:
-        content = file.read(MARKER_BYTES + 1)
-    if len(content) > MARKER_BYTES:
-        raise Refused("too-large", f"the marker file is longer than {MARKER_BYTES:,} bytes. Export it again.")
-    markers = []
-    infos = re.split(r"\[Marker Infos\]", content.decode("latin-1"), maxsplit=1, flags=re.IGNORECASE)
-    for place, line in enumerate(MARKER.findall(infos[1]) if len(infos) > 1 else (), start=1):
-        fields = line.strip().split(",")
-        position = signed(fields[2]) if len(fields) >= 4 else None
-        if position is None:
-            raise Refused(
-                "sidecar-damaged",
-                f"marker {place} of the marker file cannot be understood: type, description, position and length, "
-                "separated by commas, are needed. Export the recording again.",
-            )
-        begins = fields[0].strip().casefold() == "new segment"
-        markers.append((position, begins, _date_of(fields[-1]) if begins and len(fields) > 4 else None))
-    return markers
-
-
-def _date_of(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%Y%m%d%H%M%S%f") if len(text) == 20 and int(text) else None
-    except ValueError:
-        return None

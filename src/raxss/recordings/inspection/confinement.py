@@ -52,31 +52,38 @@ def leads_outside(path: Path, root: Path) -> bool:
         return True
 
 
-def problem_of_opening(path: Path, root: Path) -> Problem | None:
+def problem_of_opening(path: Path, root: Path, called: str | None = None) -> Problem | None:
     """Why a file must not or cannot be opened; None if it can be. Opens nothing.
+
+    Parameters
+    ----------
+    called
+        How messages call the file, where its name was read from a header and may be that of a person; by default
+        they show its name.
 
     Examples
     --------
     >>> problem_of_opening(Path("data/../secret.edf"), Path("data")).code
     'outside'
     """
+    called = called or shown(path)
     if leads_outside(path, root):
         return Problem(
             "outside",
-            f"{shown(path)} leads out of the folder that it belongs to, by a link or by '..'; it was not opened. "
+            f"{called} leads out of the folder that it belongs to, by a link or by '..'; it was not opened. "
             "Copy the file itself into that folder.",
         )
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return Problem("not-found", f"{shown(path)} was not found. Check its name and whether it was copied.")
+        return Problem("not-found", f"{called} was not found. Check its name and whether it was copied.")
     except (OSError, ValueError) as error:
-        return _not_readable(path, error)
+        return _not_readable(called, error)
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
-        return Problem("not-readable", f"{shown(path)} is {kind}, where a regular file is needed. Remove it.")
+        return Problem("not-readable", f"{called} is {kind}, where a regular file is needed. Remove it.")
     if not os.access(path, os.R_OK):
-        return _not_readable(path, PermissionError("permission denied"))
+        return _not_readable(called, PermissionError("permission denied"))
     return None
 
 
@@ -94,9 +101,9 @@ def open_confined(path: Path, root: Path) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def _not_readable(path: Path, error: Exception) -> Problem:
+def _not_readable(called: str, error: Exception) -> Problem:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Problem(
         "not-readable",
-        f"{shown(path)} cannot be read ({reason.lower()}). Check its permissions and the disk.",
+        f"{called} cannot be read ({reason.lower()}). Check its permissions and the disk.",
     )

@@ -29,6 +29,8 @@ from raxss.recordings.inspection.confinement import open_confined, problem_of_op
 from raxss.recordings.inspection.fields import (
     MAX_RATE,
     MIN_RATE,
+    described,
+    known_units,
     microvolts_per,
     problem_of_rates,
     problem_of_segments,
@@ -396,11 +398,10 @@ class _Signals:
                 "taken as stored, not as volts.",
             )
         if other:
-            units = sorted({self.units[place].strip() for place in other})
             yield Problem(
                 "unknown-unit",
                 f"{shown(self.path)} has {_count(other)} in units other than volts "
-                f"({listed(map(repr, units), N_NAMED)}): {self._named(other)}. Their samples are "
+                f"({known_units(self.units[place] for place in other)}): {self._named(other)}. Their samples are "
                 "taken as stored.",
             )
 
@@ -549,10 +550,10 @@ def _kind_of(path: Path, whole: dict[str, bytes], signals: _Signals) -> tuple[st
     faults = []
     if is_plus and said not in (f"{family}+C", f"{family}+D"):
         faults.append(
-            f"is marked as {said!r}, neither continuous ({family}+C) nor discontinuous ({family}+D)"
+            f"is marked as EDF+ or BDF+, neither continuous ({family}+C) nor discontinuous ({family}+D)"
         )
     elif is_plus and not reserved.startswith(said):
-        faults.append(f"spells its kind {reserved[:5]!r} instead of {said!r}")
+        faults.append(f"does not spell its kind {said!r}")
     if kind == family and has_annotations:
         kind = f"{family}+C"
         faults.append(f"has annotations and is not marked as {kind}; it is read as such")
@@ -859,9 +860,8 @@ def _count(places: Sequence[int]) -> str:
 
 
 def _damaged(path: Path, name: str, field: bytes, wanted: str) -> Problem:
-    """About a numeric field: these never hold a person, so what was found may be shown."""
-    found = text_of(field).strip()
+    """About a numeric field. Where bytes before it were lost it may hold the patient, so text is not repeated."""
     return Problem(
         "header-damaged",
-        f"{shown(path)} has {found!r} as {name}; {wanted} is needed. Copy or export it again.",
+        f"{shown(path)} has {described(text_of(field))} as {name}; {wanted} is needed. Copy or export it again.",
     )

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PureWindowsPath
 
 from raxss.errors import shown
@@ -27,6 +27,15 @@ MICROVOLTS = {"V": 1e6, "mV": 1e3, "uV": 1.0, "\u00b5V": 1.0, "\u03bcV": 1.0, "n
 # Every segment and every rate is decoded by itself, and readers take a millisecond and more for each.
 MOST_SEGMENTS = 2000
 MOST_RATES = 32
+# Not voltages; a message may repeat them.
+UNITS = {
+    "uv", "mv", "nv", "kv", "v", "a", "ma", "ua", "\u00b5a", "na", "s", "ms", "us", "\u00b5s", "\u03bcs",
+    "%", "c", "\u00b0c", "degc", "degreec", "k", "f", "deg", "rad", "deg/s", "bpm", "1/min", "rpm", "hz",
+    "mmhg", "cmh2o", "mbar", "bar", "pa", "kpa", "l", "ml", "l/min", "l/s", "ml/min", "m", "cm", "mm", "um",
+    "g", "mg", "n", "m/s", "m/s^2", "w", "mw", "ohm", "kohm", "mohm", "siemens", "t", "ut", "db", "lux",
+    "au", "a.u.", "n/a", "none", "boolean", "bool",
+}  # fmt: skip
+CHANGED = "it changed while it was looked at"  # an error without a reason of the system
 ANNEX_POINTERS = (b"/annex/objects/", b"../.git/annex/", b".git/annex/")
 
 
@@ -94,8 +103,44 @@ def rate_problem(rate: float | None, told: str) -> Problem | None:
     )
 
 
+def described(text: str) -> str:
+    """What a message says about the content of a field: the number in it, or what else it is.
+
+    Text is never repeated: a header that is damaged or was filled in by hand may hold a person's name in any field.
+    Of numbers only three digits are shown, so that none is a birth date or a hospital's number of a patient.
+
+    Examples
+    --------
+    >>> described("12.5"), described(" "), described("Jane Doe"), described("19510502"), described("1e999")
+    ('12.5', 'nothing', 'text of 8 characters', '1.95e+07', 'a number without end')
+    """
+    text = text.strip()
+    if not text:
+        return "nothing"
+    if re.fullmatch(r"[+-]?(nan|inf|infinity)", text, re.IGNORECASE):
+        return "a number without end" if "inf" in text.lower() else "NaN"
+    if len(text) <= 100 and NUMBER.fullmatch(text):
+        return f"{float(text):.3g}" if math.isfinite(float(text)) else "a number without end"
+    return "text of 1 character" if len(text) == 1 else f"text of {len(text)} characters"
+
+
+def known_units(units: Iterable[str]) -> str:
+    """Units as a message shows them: those that physicists use, and how many others there are.
+
+    Examples
+    --------
+    >>> known_units(["%", "degreeC", "Jane Doe"])
+    "'%', 'degreeC' and 1 that is not shown"
+    """
+    every = sorted({unit.strip() for unit in units})
+    known = [unit for unit in every if unit.lower() in UNITS]
+    n_others = len(every) - len(known)
+    others = f"{n_others} that {'is' if n_others == 1 else 'are'} not shown" if n_others else ""
+    return " and ".join(filter(None, [", ".join(map(repr, known[:10])), others]))
+
+
 def quoted(text: str) -> str:
-    """A short field as a message shows it: in quotes, clipped.
+    """A short text that is not a person's as a message shows it: in quotes, clipped.
 
     Examples
     --------
@@ -127,25 +172,27 @@ def follow(name: str, folder: Path, root: Path, field: str) -> Path | Problem:
             "beside the header and write its bare name into the header.",
         )
     path = folder / name
-    problem = problem_of_opening(path, root)
+    problem = problem_of_opening(path, root, called=f"the file that {field} names")
+    if problem is None and not_downloaded(path, root):
+        return Problem("not-found", _annexed(field, "pointer"))
     if problem is None:
         return path
-    if problem.code == "not-found":
-        return missing(path, root, field)
-    return problem
+    return missing(path, root, field) if problem.code == "not-found" else problem
 
 
 def missing(path: Path, root: Path, field: str) -> Problem:
     """What to say about a file that is named and not there."""
     if not_downloaded(path, root):
-        return Problem(
-            "not-found", f"{shown(path)} is not downloaded: there is only a git-annex link. Fetch it."
-        )
+        return Problem("not-found", _annexed(field, "link"))
     return Problem(
         "not-found",
-        f"{field} names {shown(path)}, which is not there. Copy it; if the files were renamed, write the new name "
-        "into the header.",
+        f"{field} names a file that is not there (the name is not shown here). Copy it; if the files were renamed, "
+        "write the new name into the header.",
     )
+
+
+def _annexed(field: str, what: str) -> str:
+    return f"the file that {field} names is not downloaded: there is only a git-annex {what}. Fetch it."
 
 
 def not_downloaded(path: Path, root: Path) -> bool:

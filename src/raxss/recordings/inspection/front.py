@@ -17,6 +17,7 @@ from pathlib import Path
 from raxss.errors import MissingExtraError, RecordingError, shown
 from raxss.recordings.inspection.confinement import DESCRIPTION, leads_outside, problem_of_opening, root_of
 from raxss.recordings.problems import Inspection, Problem
+from raxss.recordings.recording import TooLongError
 
 Inspector = Callable[[Path, Path], list[Problem]]
 
@@ -124,7 +125,7 @@ def _sibling(path: Path, suffix: str) -> Path:
 
 
 def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspection:
-    """Add what is wrong with the signals of a recording that was not refused."""
+    """Add what is wrong with the signals of a recording that was not refused, or that nothing could read them."""
     path = header_of(Path(inspection.path))
     if inspection.verdict == "refused" or path.suffix.lower() not in SUFFIXES or not path.is_file():
         return inspection
@@ -133,7 +134,10 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     try:
         found, notes = inspect_signals(path, root or root_of(path))
     except MissingExtraError as error:
-        return replace(inspection, notes=(*inspection.notes, f"the signals were not looked at: {error}"))
+        told = f"only the header and sizes of {shown(path)} were looked at, not its signals: {error}"
+        found, notes = [Problem("signals-not-read", told)], []
+    except TooLongError as error:
+        found, notes = [Problem("too-large", str(error))], []
     except RecordingError as error:
         found, notes = [Problem("header-damaged", str(error))], []
     except Exception as error:

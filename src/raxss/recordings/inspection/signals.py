@@ -33,6 +33,8 @@ MIN_FRAME_SAMPLES = 8
 # 0.5 % of such samples are what peaks of an ECG reach that are clipped at every beat.
 RAILED_RUN = 3
 RAILED_SHARE = 0.005
+# Single samples beyond the limits that a header gives are peaks; a header with limits of another file has many.
+BEYOND_SHARE = 0.005
 MIN_LEVELS = 32  # a switch, a counter or a percentage sits at its largest value by nature
 # Mains hum: more than half of a window's power above 1 Hz lies within 1 Hz of the mains' frequency or its
 # multiples, in a tenth of the windows or more.
@@ -57,7 +59,7 @@ def inspect_signals(path: Path, root: Path) -> tuple[list[Problem], list[str]]:
         every = _every(recording)
         notes = [f"the signals of one in {every} segments were looked at"] if every > 1 else []
         problems = signal_problems(recording, limits=_limits(path, root, recording))
-        return [*problems, *_checksum_problems(recording)], notes
+        return [*problems, *recording.disagreements()], notes
 
 
 def signal_problems(
@@ -98,15 +100,6 @@ def _every(recording: Recording) -> int:
     """Which segments are looked at: all, or every second, third, ... where there are very many."""
     n_stretches = len(recording.segments) * len(_channels_by_rate(recording))
     return max(1, -(-n_stretches // MOST_STRETCHES))
-
-
-def _checksum_problems(recording: Recording) -> list[Problem]:
-    """Whether the samples are those that the header was written for."""
-    if not (names := recording.wrong_checksums()):
-        return []
-    told = f"{shown(recording.name)} tells a checksum that its samples do not have"
-    what_to_do = "Its data file belongs to another record or was changed; copy it again."
-    return [Problem("checksum", f"{told}: {listed(map(repr, names))}. {what_to_do}")]
 
 
 def _limits(path: Path, root: Path, recording: Recording) -> list[tuple[float, float]] | None:
@@ -158,7 +151,7 @@ class _Look:
     """What was seen of one channel so far. Blocks come in order."""
 
     def __init__(self, rate: float, limits: tuple[float, float] | None) -> None:
-        self.n_samples = self.n_not_finite = 0
+        self.n_samples = self.n_not_finite = self.n_beyond = 0
         self.step = np.inf  # smallest difference of two neighbours: the converter's, or next to nothing
         self.flatness = _Flatness(rate)
         self.rails = (_Rail(-1, limits), _Rail(1, limits))
@@ -178,6 +171,10 @@ class _Look:
         self.n_samples += len(samples)
         self.n_not_finite += len(samples) - int(finite.sum())
         samples = np.where(finite, samples, np.nan)
+        if self.limits is not None:
+            low, high = self.limits
+            rounding = 1e-3 * (high - low)  # limits are text of eight characters, which some writers cut
+            self.n_beyond += int(((samples < low - rounding) | (samples > high + rounding)).sum())
         steps = np.abs(np.diff(samples))
         self.step = float(np.min(steps, where=steps > 0, initial=self.step))
         self.flatness.see(samples, self.step)
@@ -189,6 +186,12 @@ class _Look:
     def not_finite_share(self) -> float:
         """Of all samples."""
         return self.n_not_finite / max(self.n_samples, 1)
+
+    @property
+    def beyond_share(self) -> float:
+        """Of all samples, outside of the limits that the header gives; 0 if they are single peaks."""
+        share = self.n_beyond / max(self.n_samples, 1)
+        return share if share >= BEYOND_SHARE else 0.0
 
     @property
     def flat_share(self) -> float:
@@ -316,6 +319,7 @@ def _summary(recording: Recording, looks: Sequence[_Look]) -> list[Problem]:
     """One problem a kind, with the channels that have it."""
     kinds: list[tuple[str, str, Callable[[_Look], float]]] = [
         ("nan-run", "with samples that are not numbers or beyond 1e30", lambda look: look.not_finite_share),
+        ("beyond-limits", "with samples outside of the limits in the header", lambda look: look.beyond_share),
         ("flat", "without any change for 5 s or a tenth of the time", lambda look: look.flat_share),
         ("railed", "cut off at the limits of the converter", lambda look: look.railed_share),
         ("line-noise", "with mostly mains hum, 50 or 60 Hz", lambda look: look.hum_share),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -23,17 +23,22 @@ from raxss.errors import RecordingError, shown
 from raxss.recordings.formats import WFDB_SAMPLE_BYTES, WFDB_SUFFIXES, is_bomb
 from raxss.recordings.inspection.confinement import open_confined, root_of
 from raxss.recordings.inspection.fields import (
+    CHANGED,
     Refused,
+    described,
     follow,
     header_bytes,
     name_problems,
-    not_downloaded,
     number,
     problem_of_rates,
     problem_of_segments,
-    quoted,
     rate_problem,
     whole,
+)
+from raxss.recordings.inspection.wfdb_values import (
+    StoredSignal,
+    first_value_problems,
+    matlab_problems,
 )
 from raxss.recordings.problems import Problem, refusals
 
@@ -42,6 +47,7 @@ MOST_SIGNALS = 512
 MOST_SECONDS = 366 * 86400  # from the first sample to the last, gaps included
 # wfdb takes a millisecond for each signal line, which it reads again for every segment, block and rate
 MOST_LINES = 1500
+NOT_DATA = (".hea", ".vhdr", ".vmrk", ".edf", ".bdf", ".npy", ".npz", ".csv", ".tsv", ".json", ".txt")
 COMPRESSED = ("508", "516", "524")
 RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
 RATE = re.compile(r"(\d+\.?\d*|\.\d+)(?:/(-?\d+\.?\d*)(?:\(-?\d+\.?\d*\))?)?", re.ASCII)
@@ -66,6 +72,8 @@ class WfdbSignal:
     unit: str
     name: str
     checksum: int = 0  # 0: not told
+    first_value: int | None = None  # None: not told
+    position: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class WfdbHeader:
         Frames; None where the header leaves it to the size of the data.
     signals
         Of a record with segments: none.
+    n_signals
+        As the first line has it.
     segments
         Name and frames of each; ``~`` is a gap.
     """
@@ -89,6 +99,7 @@ class WfdbHeader:
     n_samples: int | None
     signals: tuple[WfdbSignal, ...] = ()
     segments: tuple[tuple[str, int], ...] = ()
+    n_signals: int = 0
 
 
 def inspect_wfdb(path: Path, root: Path) -> list[Problem]:
@@ -114,7 +125,7 @@ def inspect_wfdb(path: Path, root: Path) -> list[Problem]:
         problems.append(refused.problem)
     except OSError as error:
         problems.append(
-            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or error}). Try again.")
+            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again.")
         )
     return list(dict.fromkeys(problems))  # segments have the same ones
 
@@ -144,27 +155,24 @@ def _header_of(path: Path) -> Path:
 def _parsed(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
     lines = _lines_of(path, root, problems)
     if not lines:
-        raise Refused("header-damaged", f"{shown(path)} has no line but comments. Copy it again.")
+        raise Refused("header-damaged", "the header has no line but comments. Copy it again.")
     name, n_segments, n_signals, rate, n_samples = _record_line(lines[0])
     if name != path.stem:
-        told = (
-            f"the header calls its record {quoted(name)}, and the file has another name; the file's counts."
-        )
+        told = "the header calls its record by another name than the file has (not shown here); the file's counts."
         problems.append(Problem("header-inconsistent", told))
-    described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
+    n_described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
     declared = n_signals if n_segments is None else n_segments
-    if described != declared:
+    if n_described != declared:
         raise Refused(
             "header-damaged",
-            f"the header declares {declared:,} {kind} and describes {described:,}; one line for each is needed. "
+            f"the header declares {declared:,} {kind} and describes {n_described:,}; one line for each is needed. "
             "Copy it again.",
         )
     if n_segments is None:
-        return WfdbHeader(
-            name, rate, n_samples, signals=tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
-        )
+        signals = tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
+        return WfdbHeader(name, rate, n_samples, signals=signals, n_signals=n_signals)
     segments = tuple(map(_segment_line, range(1, declared + 1), lines[1:]))
-    return WfdbHeader(name, rate, n_samples, segments=segments)
+    return WfdbHeader(name, rate, n_samples, segments=segments, n_signals=n_signals)
 
 
 def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
@@ -188,6 +196,10 @@ def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
         problems.append(
             Problem("non-ascii", "a signal's name has letters that are not ASCII; they are left out.")
         )
+    last = content[content.rfind(b"\n") + 1 :].strip()
+    if last and not last.startswith(b"#") and not content.endswith((b"\r", b"\n")):
+        told = "the last line of the header does not end, so a name or number in it may be cut off"
+        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
     every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
     lines = [line for line in every if line and not line.startswith("#")]
     if not all(line.replace("\t", " ").isprintable() for line in lines):
@@ -216,14 +228,15 @@ def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
     rate_text = tokens[2] if len(tokens) > 2 else ""
     matched = RATE.fullmatch(rate_text)
     rate = number(matched[1]) if matched else None
-    told = f"a rate of {quoted(rate_text)}" if rate_text else "no rate (the format would assume 250 Hz)"
+    told = f"{described(rate_text)} as its rate" if rate_text else "no rate (the format would assume 250 Hz)"
     problem = rate_problem(rate, told)
     if problem is not None or rate is None:
         raise Refused("bad-rate", problem.message if problem else told)
     n_samples = whole(tokens[3]) if len(tokens) > 3 else None
     if len(tokens) > 3 and n_samples is None:
         raise Refused(
-            "header-damaged", f"the record has {quoted(tokens[3])} samples; a whole number is needed."
+            "header-damaged",
+            f"the record has {described(tokens[3])} as its number of samples; a whole number is needed.",
         )
     if n_samples == 0:
         raise Refused(
@@ -276,6 +289,7 @@ def _signal_line(position: int, line: str) -> WfdbSignal:
         )
     name, numbers = _description(position, tokens[3] if len(tokens) > 3 else "")
     checksum = numbers[3] if len(numbers) > 3 else 0
+    first_value = numbers[2] if len(numbers) > 2 else 0
     return WfdbSignal(
         tokens[0],
         stored[1],
@@ -286,6 +300,8 @@ def _signal_line(position: int, line: str) -> WfdbSignal:
         unit,
         name,
         checksum,
+        first_value if first_value or checksum else None,  # zeros are what writers leave that know neither
+        position,
     )
 
 
@@ -295,13 +311,13 @@ def _gain(position: int, token: str) -> tuple[float, str]:
     if matched is None:
         raise Refused(
             "bad-range" if token[:1].isalpha() else "header-damaged",
-            f"signal {position} has {quoted(token)} where its gain and unit should be, as in 200(0)/mV. Correct "
+            f"signal {position} has {described(token)} where its gain and unit should be, as in 200(0)/mV. Correct "
             "the header.",
         )
     gain = number(matched[1])
     if gain is None or (gain and not 1e-15 <= abs(gain) <= 1e15):
         raise Refused(
-            "bad-range", f"signal {position} has a gain of {quoted(matched[1])}. Correct the header."
+            "bad-range", f"signal {position} has a gain of {described(matched[1])}. Correct the header."
         )
     return gain, matched[3] or ""
 
@@ -341,31 +357,50 @@ def _check_data(header: WfdbHeader, folder: Path, root: Path, problems: list[Pro
     """The data files are there, may be opened and are as long as declared; how many bytes they have in all."""
     sizes = []
     for file, signals in _by_file(header.signals):
-        found = follow(file, folder, root, "a signal line")
+        called = _called(signals)
+        found = follow(file, folder, root, f"the line of signal {signals[0].position}")
         if isinstance(found, Problem):
             raise Refused(found.code, found.message)
         if not FILE_NAME.fullmatch(file):
             raise Refused(
-                "header-damaged", f"{shown(file)} is no name that wfdb takes: letters, digits, - and _."
+                "header-damaged", f"{called} has a name that wfdb does not take: letters, digits, - and _."
             )
-        if not_downloaded(found, root):
+        if found.suffix.lower() in NOT_DATA:
             raise Refused(
-                "not-found", f"{shown(found)} is not downloaded: it is a git-annex pointer. Fetch it."
+                "header-damaged",
+                f"{called} is a header or a file of another format, by its ending {found.suffix}, not one of "
+                "samples. Write the name of the .dat or .mat file into the header.",
             )
         sizes.append(found.stat().st_size)
-        _check_size(header, signals, sizes[-1], problems)
+        frames = _check_size(header, signals, sizes[-1], problems)
         if signals[0].format in COMPRESSED:
-            _check_flac(found, root)
+            _check_flac(found, root, called)
+            continue
+        storage, offset, width = signals[0].format, signals[0].offset, sum(one.per_frame for one in signals)
+        if found.suffix.lower() == ".mat":
+            problems += matlab_problems(found, root, storage, offset, width, frames)
+        problems += first_value_problems(found, root, storage, offset, stored_signals(signals))
     _check_meaning(header, problems)
     return sum(sizes)
 
 
-def _check_flac(path: Path, root: Path) -> None:
+def stored_signals(signals: Sequence[WfdbSignal]) -> list[StoredSignal]:
+    """What wfdb_values.py needs to know of signals."""
+    return [StoredSignal(one.position, one.per_frame, one.skew, one.first_value) for one in signals]
+
+
+def _called(signals: Sequence[WfdbSignal]) -> str:
+    """How messages call a data file: by its signals, because its name in the header may be that of a person."""
+    first, last = signals[0].position, signals[-1].position
+    return (
+        f"the data file of signal {first}" if first == last else f"the data file of signals {first} to {last}"
+    )
+
+
+def _check_flac(path: Path, root: Path, called: str) -> None:
     with open_confined(path, root) as file:
         if file.read(4) != b"fLaC":
-            raise Refused(
-                "not-this-format", f"{shown(path)} is declared as compressed, and is no FLAC stream."
-            )
+            raise Refused("not-this-format", f"{called} is declared as compressed, and is no FLAC stream.")
 
 
 def _by_file(signals: Sequence[WfdbSignal]) -> Iterator[tuple[str, list[WfdbSignal]]]:
@@ -378,15 +413,15 @@ def _by_file(signals: Sequence[WfdbSignal]) -> Iterator[tuple[str, list[WfdbSign
     for file, group in groups:
         if len({(signal.format, signal.offset) for signal in group}) > 1:
             raise Refused(
-                "header-damaged", f"{shown(file)} is declared in several formats or offsets; one is needed."
+                "header-damaged",
+                f"{_called(group)} is declared in several formats or offsets; one is needed.",
             )
         yield file, group
 
 
-def _check_size(
-    header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, problems: list[Problem]
-) -> None:
-    """How many bytes the signals of one file need, and how many there are."""
+def _check_size(header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, problems: list[Problem]) -> int:
+    """How many bytes the signals of one file need, and how many there are; the number of frames that are read."""
+    called = _called(signals)
     stored, per_frame = signals[0], sum(signal.per_frame for signal in signals)
     sample_bytes = WFDB_SAMPLE_BYTES.get(stored.format, 0.0)  # compressed: not known, see is_bomb below
     present = size - (stored.offset if stored.format not in COMPRESSED else 0)
@@ -395,26 +430,27 @@ def _check_size(
         if stored.format in COMPRESSED:
             raise Refused(
                 "not-supported",
-                f"{shown(stored.file)} is compressed, and the header does not tell how many samples it has. Write "
+                f"{called} is compressed, and the header does not tell how many samples it has. Write "
                 "their number into the first line.",
             )
         frames = math.floor(max(present, 0) / (per_frame * sample_bytes))
+        if rest := math.floor(max(present, 0) - frames * per_frame * sample_bytes):
+            told = f"{called} ends {rest} bytes after its last whole frame; what is whole is read"
+            problems.append(Problem("data-truncated", f"{told}. Copy it again."))
     needed = frames * per_frame * sample_bytes
     if frames == 0 or present <= 0:
-        raise Refused(
-            "no-data", f"{shown(stored.file)} has {size:,} bytes, too few for one sample. Copy it again."
-        )
+        raise Refused("no-data", f"{called} has {size:,} bytes, too few for one sample. Copy it again.")
     bomb = is_bomb(frames * per_frame, size)
     if stored.format in COMPRESSED and bomb:
         raise Refused(
             "too-large",
-            f"the header declares {frames:,} samples in {shown(stored.file)}, which has {size:,} bytes; no "
+            f"the header declares {frames:,} samples in {called}, which has {size:,} bytes; no "
             "recording can be compressed so far. Copy it again, or convert the record to format 16.",
         )
     if present < math.floor(needed):
         raise Refused(
             "too-large" if bomb else "data-missing",
-            f"the header declares {frames:,} samples, {math.floor(needed):,} bytes in {shown(stored.file)}, which "
+            f"the header declares {frames:,} samples, {math.floor(needed):,} bytes in {called}, which "
             f"has {max(present, 0):,} for them; it is cut off or damaged. Copy it again.",
         )
     if max(signal.skew for signal in signals) > frames:  # wfdb would append as many samples
@@ -424,11 +460,12 @@ def _check_size(
     if len({signal.skew for signal in signals}) > 2:
         raise Refused(
             "not-supported",
-            f"signals of {shown(stored.file)} lag by several different times, which wfdb cannot read.",
+            f"{called} has signals that lag by several different times, which wfdb cannot read.",
         )
     if stored.format not in COMPRESSED and present >= needed + per_frame * sample_bytes:
-        told = f"{shown(stored.file)} has {present:,} bytes, and {math.ceil(needed):,} are declared and read."
+        told = f"{called} has {present:,} bytes, and {math.ceil(needed):,} are declared and read."
         problems.append(Problem("data-longer", told))
+    return frames
 
 
 def _check_meaning(header: WfdbHeader, problems: list[Problem]) -> None:
@@ -478,15 +515,18 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
         problems.append(Problem("header-inconsistent", told))
     parts: dict[str, WfdbHeader] = {}
     n_bytes = n_lines = 0
-    for name, length in header.segments:
+    for place, (name, length) in enumerate(header.segments, start=1):
         if name == "~":
             continue
         if name not in parts:
-            parts[name], size = _segment(name, header, path, root, problems)
+            parts[name], size = _segment(place, name, header, path, root, problems)
             n_bytes += size
         present = parts[name].n_samples
         if present is not None and present < length:
-            raise Refused("data-missing", f"segment {quoted(name)} has {present:,} samples, not {length:,}.")
+            raise Refused("data-missing", f"segment {place} has {present:,} samples, not {length:,}.")
+        if present is not None and present > length > 0:
+            told = f"segment {place} has {present:,} samples, and {length:,} of them are declared and read."
+            problems.append(Problem("data-longer", told))
         n_lines += _lines_read(parts[name])
         if problem := _problem_of_lines(n_lines):
             raise Refused(problem.code, problem.message)
@@ -498,6 +538,7 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
         raise Refused(
             "not-supported", "segments have different signals or units. Read them one by one, as records."
         )
+    problems += _problems_of_layout(header, parts, records[0])
     per_frame = sum(signal.per_frame for signal in records[0].signals)
     n_read = sum(length for name, length in header.segments if name != "~")  # gaps take no memory
     if is_bomb(n_read * per_frame, n_bytes) or sum(lengths) > MOST_SECONDS * header.rate:
@@ -510,15 +551,37 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
         problems.append(Problem("gaps", "the record has gaps; each stretch in between is a segment."))
 
 
+def _problems_of_layout(
+    header: WfdbHeader, parts: Mapping[str, WfdbHeader], record: WfdbHeader
+) -> list[Problem]:
+    """Whether the record's first line, its layout and its segments have the same signals."""
+    first, length = header.segments[0]
+    layout = parts[first] if length == 0 and first != "~" and parts[first].signals else None
+    described_by = record if layout is None else layout
+    problems = []
+    if header.n_signals != len(described_by.signals):
+        count = len(described_by.signals)
+        told = f"the header declares {header.n_signals:,} signals, and its segments have {count:,}"
+        problems.append(Problem("header-inconsistent", f"{told}; these count. Copy the record again."))
+    if layout is not None and not {one.name for one in record.signals} <= {
+        one.name for one in layout.signals
+    }:
+        told = (
+            "segments have signals that the layout of the record does not have; those of the segments count"
+        )
+        problems.append(Problem("header-inconsistent", f"{told}. Copy the record again."))
+    return problems
+
+
 def _segment(
-    name: str, whole_record: WfdbHeader, path: Path, root: Path, problems: list[Problem]
+    place: int, name: str, whole_record: WfdbHeader, path: Path, root: Path, problems: list[Problem]
 ) -> tuple[WfdbHeader, int]:
     """One segment's header, and the bytes of its data files; a layout has none."""
-    found = follow(f"{name}.hea", path.parent, root, "a segment line")
+    found = follow(f"{name}.hea", path.parent, root, f"the line of segment {place}")
     if isinstance(found, Problem):
         raise Refused(found.code, found.message)
     if not SEGMENT_NAME.fullmatch(name):
-        raise Refused("header-damaged", f"segment {quoted(name)} has a name that wfdb does not take.")
+        raise Refused("header-damaged", f"segment {place} has a name that wfdb does not take.")
     is_layout = (name, 0) == whole_record.segments[0]
     try:
         part = _parsed(found, root, problems)
@@ -527,21 +590,19 @@ def _segment(
             return WfdbHeader(name, whole_record.rate, None), 0
         raise
     if part.segments:
-        raise Refused(
-            "not-supported", f"segment {quoted(name)} has segments itself, which the format forbids."
-        )
+        raise Refused("not-supported", f"segment {place} has segments itself, which the format forbids.")
     if part.rate != whole_record.rate:
-        told = f"segment {quoted(name)} has a rate of {part.rate:g} Hz, and the record {whole_record.rate:g}"
+        told = f"segment {place} has a rate of {part.rate:g} Hz, and the record {whole_record.rate:g}"
         raise Refused("not-supported", f"{told}; one rate is needed. Read the segments as records.")
     if is_layout:
         return part, 0
     n_bytes = _check_data(part, found.parent, root, problems)
     return (
-        replace(part, n_samples=_measured(part, found.parent)) if part.n_samples is None else part
+        replace(part, n_samples=measured(part, found.parent)) if part.n_samples is None else part
     ), n_bytes
 
 
-def _measured(header: WfdbHeader, folder: Path) -> int | None:
+def measured(header: WfdbHeader, folder: Path) -> int | None:
     """How many frames the data files have, by their sizes; None if they are compressed."""
     frames = []
     for file, signals in _by_file(header.signals):
