@@ -305,7 +305,7 @@ class SeriesEvidence:
                 if head.get(name) is not None:
                     summary[name] = tuple(head[name])
             summary["seen_in_training"] = head.get("seen_in_training", UNKNOWN)
-            if summary["seen_in_training"] not in STATES:
+            if summary["seen_in_training"] not in tuple(STATES):
                 raise ValueError(f"seen_in_training is none of {', '.join(map(repr, STATES))}")
             if head["overlap_share"] is None:
                 summary["overlap_share"] = np.nan
