@@ -108,8 +108,15 @@ const SEEN: { [state: string]: string } = {
   unknown: "in training data? unknown",
 };
 
+const SHORT: { [state: string]: string } = { "training or validation": "training/val.", "in part": "training, part" };
+
 export function seenText(channel: Channel): string {
   return SEEN[channel.seen_in_training] ?? "";
+}
+
+// The same in a word, for the table of channels.
+export function seenTag(channel: Channel): string {
+  return seenText(channel) && (SHORT[channel.seen_in_training] ?? channel.seen_in_training);
 }
 
 export const NO_WINDOW = 255;

@@ -130,12 +130,13 @@ class Page {
     const single = contents.channels.length === 1;
     document.title = `${contents.recording} · raxss report`;
     this.root.classList.toggle("single", single);
+    this.root.classList.toggle("marked", contents.channels.some(seenText)); // the table of channels needs more room
     const classes = contents.classes.map((name, place): [string, string] => [String(place), name]);
     const header = el(
       "header",
       {},
       el("div", {}, el("h1", {}, el("bdi", {}, contents.recording)), el("p", { class: "told" }, this.summary())),
-      el("p", { class: contents.channels.some(seenText) ? "seen-all" : "told seen-all", attributes: { role: "note" } }, contents.seen_in_training),
+      el("p", { class: contents.channels.some(seenText) ? "seen-all" : "told seen-all" }, contents.seen_in_training),
       el("p", { class: "note", attributes: { role: "note" } }, NOTE),
       el(
         "div",
