@@ -102,6 +102,7 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
         "probability_slow",
         "seconds",
         "label",
+        "seen_in_training",
         "low_fast",
         "high_fast",
         "low_slow",

@@ -553,8 +553,9 @@ def test_the_summary_reads_in_a_few_lines():
     lines = repr(explain(noise(label="no"), exclusion=20, n_neighbors=3)).splitlines()
     assert lines[0] == "SeriesEvidence('noise', label='no')"
     assert lines[1] == "  predicted 'yes' (no 0.498, yes 0.502)"
-    assert lines[2].startswith("  77 windows over 40 s, of which ")
-    assert len(lines) == 5
+    assert lines[2] == "  seen in training: unknown"  # nobody told
+    assert lines[3].startswith("  77 windows over 40 s, of which ")
+    assert len(lines) == 6
 
 
 def test_evidence_of_retrieved_features_has_the_same_tables():

@@ -208,7 +208,7 @@ def test_rounding_that_is_left_over_is_not_shown_as_a_number(browser, tmp_path):
 # On screens and on paper ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [800, 1100, 1280, 1920])
+@pytest.mark.parametrize("width", [800, 1100, 1280, 1400, 1920])
 def test_no_table_is_cut_on_common_screens(browser, night, tmp_path, width):
     page = browser.open(report_of(night, model=FACTS).save(tmp_path / "report.html"), width=width)
     page.get_by_role("button", name="PD2", exact=True).click()

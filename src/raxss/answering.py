@@ -37,6 +37,7 @@ from raxss.prediction import pick_device
 from raxss.preparation import Scaling, check_series
 from raxss.progress import share_bar
 from raxss.recordings.series import Series, SeriesCollection
+from raxss.training_overlap import TrainingRecord
 from raxss.trial import Trial
 from raxss.windows import window_starts
 
@@ -150,6 +151,28 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         noise-001 block bootstrap over windows ()
         """
         return self._answers(self.known_series(X, warn=True))
+
+    def seen_in_training(self, X: Any) -> list[str]:
+        """Whether the model was fitted on each series, known by content, whatever the series are called.
+
+        Returns
+        -------
+        For each series ``training``, ``validation``, ``training or validation`` (models fitted before the two were
+        kept apart), ``in part`` (a stretch, or the same in other units), ``no``, or ``unknown`` (the model keeps no
+        digests); see `raxss.training_overlap`.
+
+        Examples
+        --------
+        >>> from raxss import RAxSSClassifier
+        >>> from raxss.datasets import load_synthetic
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
+        >>> model.fit(series[:20], validation=series[20:24]).seen_in_training(series[18:26])
+        ['training', 'training', 'validation', 'validation', 'validation', 'validation', 'no', 'no']
+        """
+        series = self.known_series(X)
+        record = TrainingRecord.of(self.training_data_)
+        return [record.state(one) for one in series]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -320,6 +343,7 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     notes=said.notes,
                     interval=said.interval,
                     prediction_set=said.prediction_set,
+                    seen_in_training=said.seen_in_training,
                 )
                 del one  # or its lists would be held while the next is computed
 
@@ -335,6 +359,7 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             series_calibration=calibration if self.calibration_level_ == "series" else None,
             changed=tried != score_settings(self.current_config),
             rates=self.training_data_["rates"],
+            seen=TrainingRecord.of(self.training_data_),
         )
 
     @property

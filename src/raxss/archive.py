@@ -44,7 +44,7 @@ from raxss.recordings.plan import RecordingPlan, read_planned
 from raxss.recordings.series import Series
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
 
-FORMAT = "raxss part 2"
+FORMAT = "raxss part 3"
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,12 @@ def prediction_row(
 def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: Answer) -> dict[str, Any]:
     """What a table says of the trust in one score, by column.
 
+    ``seen_in_training``: whether the model was fitted on the series, one of `raxss.training_overlap.STATES`;
     ``uncalibrated_<class>`` where series are calibrated; ``low_<class>``, ``high_<class>`` and ``interval``, the
     method, empty for a series that is too short for one; ``in_set_<class>`` and ``abstains`` where the model has
     prediction sets; ``warnings``.
     """
-    columns: dict[str, Any] = {}
+    columns: dict[str, Any] = {"seen_in_training": answer.seen_in_training}
     if answer.probability is not answer.series_probability:
         columns |= {
             f"uncalibrated_{one}": float(p) for one, p in zip(classes, answer.series_probability, strict=True)

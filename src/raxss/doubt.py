@@ -22,6 +22,7 @@ from raxss.inputs import notes_about_rate
 from raxss.intervals import Interval
 from raxss.predicting import Prediction
 from raxss.recordings.series import Series
+from raxss.training_overlap import TrainingRecord
 from raxss.trial import Trial
 
 
@@ -41,6 +42,8 @@ class Answer:
         ``(C,)`` the classes that cannot be ruled out; None where the model has no sets.
     notes
         What a reader should know before trusting this, in plain words.
+    seen_in_training
+        Whether the model was fitted on this series, by content: one of `raxss.training_overlap.STATES`.
     """
 
     series: Series
@@ -49,6 +52,7 @@ class Answer:
     interval: Interval | None
     prediction_set: NDArray[np.bool_] | None
     notes: tuple[str, ...]
+    seen_in_training: str
 
     @property
     def abstains(self) -> bool | None:
@@ -72,6 +76,8 @@ class Doubt:
         Whether windows, retrieval or weights are other ones than those that the model was tried with.
     rates
         Of the training series.
+    seen
+        What the model keeps of the content of its training data.
     """
 
     trial: Trial | None
@@ -81,6 +87,7 @@ class Doubt:
     series_calibration: Calibration | None
     changed: bool
     rates: Sequence[float]
+    seen: TrainingRecord
 
     @property
     def has_sets(self) -> bool:
@@ -115,6 +122,7 @@ class Doubt:
             one.interval(self.series_calibration),
             self.sets(one.probability, self.alpha) if self.has_sets else None,
             tuple(self.notes(one)),
+            self.seen.state(one.series),
         )
 
     def notes(self, one: Prediction) -> list[str]:

@@ -35,6 +35,7 @@ from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series
 from raxss.storage import sha256_of, whole_folder, write_bytes, write_json, write_text
+from raxss.training_overlap import TrainingRecord, kept_of_training
 from raxss.trial import Trial
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
         model.training_data_ = facts["training_data"]
         if not all(isinstance(rate, int | float) for rate in model.training_data_["rates"]):
             raise ValueError("the rates of its training data are no numbers")
+        TrainingRecord.of(model.training_data_)  # or an error
         model.history_ = pd.read_csv(folder / HISTORY)
         for name in _ARRAYS:
             setattr(model, name, tensors.pop(name).numpy())
@@ -292,7 +294,7 @@ def describe_data(
         "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
         "rates": sorted({one.rate for one in series}),
         "n_samples": [min(lengths), max(lengths)],
-        "series": sorted(one.digest for one in series),  # so that others can see what the model has seen
+        **kept_of_training(series, held),  # by which predictions know what the model has seen
         "split": None,  # what kept the test part away, where somebody says so
     }
 

@@ -30,6 +30,7 @@ from raxss.preparation import Scaling
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
 from raxss.retrieval.cache import cached_retrieve, cached_retrieve_many
+from raxss.training_overlap import UNKNOWN
 from raxss.windows import Windows, window_starts, windows_of
 
 LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
@@ -90,6 +91,7 @@ class Prediction:
         notes: Sequence[str],
         interval: Interval | None = None,
         prediction_set: NDArray[np.bool_] | None = None,
+        seen_in_training: str = UNKNOWN,
     ) -> SeriesEvidence:
         """The score taken apart; needs the lists of neighbours."""
         assert self.retrieval is not None, "lists were not asked for"
@@ -105,6 +107,7 @@ class Prediction:
             prediction_set=prediction_set,
             settings=settings,
             notes=notes,
+            seen_in_training=seen_in_training,
         )
 
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.predict import Bank, BankSize, Device, Inputs, Model, Overwrite, opened_model, series_for
+from raxss.cli.predict import (
+    Bank,
+    BankSize,
+    Device,
+    Inputs,
+    Model,
+    Overwrite,
+    opened_model,
+    series_for,
+    tell_seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -132,8 +142,8 @@ def explain(
     recordings: Iterator[tuple[str, list[Series]]] = iter(())
     if out is not None and not one_table:  # who writes must know what comes; for nobody it would be kept
         recordings, batches = named_first(batches)
-    names: list[str] = []
-    evidence = noted(chain.from_iterable(map(classifier.explain_each, map(flat, batches))), names)
+    states: list[str] = []  # of each series: whether the model was fitted on it
+    evidence = noted(chain.from_iterable(map(classifier.explain_each, map(flat, batches))), states)
     tell = [] if derivatives is None else [derivatives.write]
     if out is None:
         deque(told(evidence, tell, model=about, positive=class_), maxlen=0)
@@ -142,13 +152,13 @@ def explain(
         write_report(
             evidence, out, name=name, model=about, positive=class_, pdf=pages, tell=tell, overwrite=overwrite
         )
-        say(f"The report of {len(names)} series is {out}: open it in any browser, no network is needed")
+        say(f"The report of {len(states)} series is {out}: open it in any browser, no network is needed")
     elif one_table:
         write_tables(
             told(evidence, tell, model=about, positive=class_), out, top=top or None, overwrite=overwrite
         )
         print(
-            f"The evidence for {len(names)} series is in {out}: summary.parquet first, then windows.parquet"
+            f"The evidence for {len(states)} series is in {out}: summary.parquet first, then windows.parquet"
         )
     else:
         chosen = {one.value for one in formats or Format} | ({"pdf"} if pdf else set())
@@ -163,9 +173,10 @@ def explain(
             tell=tell,
             overwrite=overwrite,
         )
-        say(f"The evidence for {len(names)} series is in {out}: {first_look(chosen)}")
+        say(f"The evidence for {len(states)} series is in {out}: {first_look(chosen)}")
     if derivatives is not None:
         print_derivatives(derivatives, bids_derivatives)
+    tell_seen(states)
 
 
 def refuse_contradictions(
@@ -278,10 +289,10 @@ def flat(batch: Batch) -> list[Series]:
     return [one for some in batch.values() for one in some]
 
 
-def noted(evidence: Iterable[SeriesEvidence], names: list[str]) -> Iterator[SeriesEvidence]:
-    """Pass evidence on, and note of which series it was."""
+def noted(evidence: Iterable[SeriesEvidence], states: list[str]) -> Iterator[SeriesEvidence]:
+    """Pass evidence on, and note of each series whether the model was fitted on it."""
     for one in evidence:
-        names.append(one.name)
+        states.append(one.seen_in_training)
         yield one
         del one  # or it would be held while the next is computed
 

@@ -187,9 +187,12 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
     """Those that the model has not learned from: of the others its evidence may be memory."""
     from raxss.errors import DataError
     from raxss.recordings.series import SeriesCollection
+    from raxss.training_overlap import MARKED, UNKNOWN, TrainingRecord, summary_of
 
-    learned = set(model.training_data_.get("series", ()))
-    new = SeriesCollection(one for one in series if one.digest not in learned)
+    states = list(map(TrainingRecord.of(model.training_data_).state, series))
+    if UNKNOWN in states:
+        print(summary_of(states, "series"))
+    new = SeriesCollection(one for one, state in zip(series, states, strict=True) if state not in MARKED)
     if not len(new):
         raise DataError(
             f"the model has learned from all {len(series)} series; its evidence for them may be memory. Give "

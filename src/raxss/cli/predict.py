@@ -81,9 +81,11 @@ def predict(
 ) -> None:
     """Score recordings: one row a series, with the probability of each class and how far it may be trusted.
 
-    Columns: low_, high_ and interval (where the probability may lie, and by which method), in_set_ and abstains
-    (which classes cannot be ruled out; more than one, or none: no answer), uncalibrated_ (what the windows add up
-    to, where the model calibrates scores of series), warnings (how a recording is unlike those learned from).
+    Columns: seen_in_training (whether the model was fitted on the series: training, validation, in part, no or
+    unknown; known by content, whatever the file is called), low_, high_ and interval (where the probability may
+    lie, and by which method), in_set_ and abstains (which classes cannot be ruled out; more than one, or none: no
+    answer), uncalibrated_ (what the windows add up to, where the model calibrates scores of series), warnings
+    (how a recording is unlike those learned from).
     """
     from raxss.errors import OutputError
     from raxss.storage import check_writable, refuse_existing
@@ -131,6 +133,15 @@ def write_table(table: pd.DataFrame, out: Path) -> None:
         else:
             table.to_parquet(temporary, engine="pyarrow", index=False)
     print(printable(f"{len(table)} predictions are in {out}"))
+    tell_seen(table["seen_in_training"].tolist())
+
+
+def tell_seen(states: list[str]) -> None:
+    """Say of how many series the score is no test, or that this is not known."""
+    from raxss.training_overlap import NO, summary_of
+
+    if any(one != NO for one in states):
+        print(summary_of(states, "series"))
 
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
@@ -224,9 +235,12 @@ def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = 
 def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
     """A test part that the model has learned from tests nothing."""
     from raxss.errors import DataError, listed
+    from raxss.training_overlap import SEEN, UNKNOWN, TrainingRecord, summary_of
 
-    learned = set(model.training_data_.get("series", ()))
-    if seen := [one.name for one in test if one.digest in learned]:
+    states = list(map(TrainingRecord.of(model.training_data_).state, test))
+    if UNKNOWN in states:
+        print(summary_of(states, "series"))
+    if seen := [one.name for one, state in zip(test, states, strict=True) if state in SEEN]:
         raise DataError(
             f"the model has learned from {len(seen)} of {len(test)} series of the test part of {split.name!r}: "
             f"{listed(map(repr, seen))}. Fit it with --split {split.name}, or predict without --split."

@@ -14,6 +14,7 @@ from raxss.errors import DataError, MissingExtraError, listed, shown
 from raxss.evidence.findings import N_WINDOWS, strongest_apart
 from raxss.evidence.plain import plain
 from raxss.recordings.names import match_channels
+from raxss.training_overlap import MARKED, MARKS
 
 if TYPE_CHECKING:
     from raxss.evidence.series_evidence import SeriesEvidence
@@ -27,6 +28,8 @@ def mne_annotations(
     raw: Any = None,
 ) -> Any:
     """The strongest windows as ``mne.Annotations``, such as ``raxss/soz p=0.93 rank 1``.
+
+    Behind that, in brackets, stands whether the model was fitted on the channel, where it was.
 
     Parameters
     ----------
@@ -80,10 +83,11 @@ def mne_annotations(
     onsets, durations, descriptions, channels = [], [], [], []
     for one, channel in zip(several, _channels(several, raw), strict=True):
         name = plain(one.class_named(class_), 40)
+        seen = f" ({MARKS[one.seen_in_training]})" if one.seen_in_training in MARKED else ""
         for row in strongest_apart(one, n_windows, class_).to_dict("records"):
             onsets.append(start + row["start_s"])
             durations.append(row["end_s"] - row["start_s"])
-            descriptions.append(f"raxss/{name} p={row['probability']:.2f} rank {row['rank']}")
+            descriptions.append(f"raxss/{name} p={row['probability']:.2f} rank {row['rank']}{seen}")
             channels.append(channel)
     return Annotations(onsets, durations, descriptions, orig_time=date, ch_names=channels or None)
 

@@ -32,6 +32,7 @@ from raxss.evidence.figures import (
 from raxss.evidence.findings import strongest_apart, under_other_weights, without_name
 from raxss.evidence.plain import FONT, plain
 from raxss.evidence.series_evidence import SeriesEvidence
+from raxss.training_overlap import MARKS
 
 WIDTH, HEIGHT = 8.27, 11.69  # A4 in inches
 LEFT, RIGHT = 0.65, WIDTH - 0.65
@@ -162,6 +163,8 @@ def _write_headings(
     write_at(page, LEFT, 0.55, title, size=15, room=3.9)
     said = f"P({plain(name, 20)}) = {evidence.probability_of(name):.3f}"
     write_at(page, RIGHT, 0.55, said, size=15, ha="right", room=2.9)
+    if mark := MARKS[evidence.seen_in_training]:
+        write_at(page, RIGHT, 0.785, mark, size=8.5, ha="right", weight="bold", room=2.9)
     chances = zip(evidence.classes[:5], evidence.probability, strict=False)
     all_said = ", ".join(f"{plain(class_, 16)} {chance:.3f}" for class_, chance in chances)
     label = "" if evidence.label is None else f", labelled {plain(evidence.label, 20)}"

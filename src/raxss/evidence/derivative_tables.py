@@ -17,6 +17,7 @@ from raxss.evidence.findings import ChannelFindings, RecordingFindings, without_
 from raxss.evidence.series_evidence import NOTE
 from raxss.intervals import BOOTSTRAP, LEVEL, VENN_ABERS
 from raxss.storage import json_ready, without_formula
+from raxss.training_overlap import STATES
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
 # somebody's own are left out: they are free text, and free text may name a person.
@@ -73,7 +74,7 @@ def doubt_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[s
     interval = None if found is None else found.interval
     low, high = (None, None) if interval is None else (interval.low, interval.high)
     uncalibrated = None if found is None else found.uncalibrated
-    cells: dict[str, Any] = {}
+    cells: dict[str, Any] = {"seen_in_training": None if found is None else found.seen_in_training}
     for name, values in (("uncalibrated", uncalibrated), ("interval_low", low), ("interval_high", high)):
         for place, column in enumerate(class_columns(name, classes)):
             cells[column] = None if values is None else float(values[place])
@@ -152,7 +153,14 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
 def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
     """What the columns of `doubt_cells` mean, and where each has nothing to say."""
     classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
-    told: dict[str, Any] = {}
+    told: dict[str, Any] = {
+        "seen_in_training": {
+            "Description": "Whether the model was fitted on this channel, known by its samples, whatever its name. "
+            "The score of a channel that the model was fitted on shows what it remembers, not how it does on new "
+            "recordings. n/a where the channel was not scored.",
+            "Levels": dict(STATES),
+        }
+    }
 
     def tell(what: str, description: str, **more: Any) -> None:
         for class_, column in zip(classes, class_columns(what, classes), strict=True):

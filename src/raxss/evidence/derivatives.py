@@ -49,8 +49,9 @@ ABOUT_README = f"""# What raxss says about these recordings
 For each recording of the source dataset:
 
 - `*_desc-raxss_channels.tsv`: the probability of each class for every channel that was scored, and the channels'
-  rank by one of them; how far it may be trusted: the score before calibration, an interval with its method, the
-  classes that cannot be ruled out, and how a channel is unlike what the model has learned from;
+  rank by one of them; whether the model was fitted on the channel itself; how far the score may be trusted: what it
+  was before calibration, an interval with its method, the classes that cannot be ruled out, and how a channel is
+  unlike what the model has learned from;
 - `*_desc-raxss_events.tsv`: for each of these channels the windows that add most to its predicted class and do not
   overlap, with their weight and what they contribute. Onsets count from the start of the recording.
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from raxss.errors import DataError
 from raxss.evidence.plain import plain
+from raxss.training_overlap import MARKED, MARKS
 
 if TYPE_CHECKING:
     from raxss.evidence.series_evidence import SeriesEvidence
@@ -167,8 +168,9 @@ def plot_contributions(
     ax.tick_params(axis="x", labelsize=SMALL)
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
+    seen = f" ({MARKS[evidence.seen_in_training]})" if evidence.seen_in_training in MARKED else ""
     ax.set_title(
-        f"{plain(evidence.name, 34)}: the windows that add most",
+        f"{plain(evidence.name, 34)}{seen}: the windows that add most",
         loc="left",
         fontsize=LARGE,
         parse_math=False,
@@ -370,7 +372,8 @@ def _write_headings(
     title += "" if evidence.label is None else f", labelled {plain(evidence.label, 14)}"
     n_usable = int((~evidence.windows["nonfinite"]).sum())
     share = f"{100 * evidence.effective_share:.3g} %"
-    facts = [f"{evidence.effective_windows:,.4g} of {n_usable:,} windows effective ({share})"]
+    facts = [MARKS[evidence.seen_in_training]] if MARKS[evidence.seen_in_training] else []
+    facts += [f"{evidence.effective_windows:,.4g} of {n_usable:,} windows effective ({share})"]
     if not np.isnan(evidence.overlap_share):
         facts.append(f"{100 * evidence.overlap_share:.3g} % of listed neighbours overlap their window")
     if evidence.warnings:

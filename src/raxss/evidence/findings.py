@@ -22,6 +22,7 @@ from raxss.errors import ConfigError, nearest
 from raxss.evidence.series_evidence import SeriesEvidence
 from raxss.intervals import Interval
 from raxss.recordings.series import Series
+from raxss.training_overlap import summary_of
 
 N_WINDOWS = 10  # of a channel, that do not overlap
 TOLD = (  # of config.json in a model folder
@@ -142,6 +143,8 @@ class ChannelFindings:
         As the evidence has them; None where it has not.
     notes
         Those of the warnings that say how the channel is unlike what the model has learned from.
+    seen_in_training
+        Whether the model was fitted on it, as the evidence has it.
     windows
         As `strongest_apart` gives them, of the predicted class.
     strongest_s
@@ -163,6 +166,7 @@ class ChannelFindings:
     prediction_set: tuple[Any, ...] | None
     abstains: bool | None
     notes: tuple[str, ...]
+    seen_in_training: str
 
 
 @dataclass
@@ -215,11 +219,17 @@ class RecordingFindings:
                 prediction_set=evidence.prediction_set,
                 abstains=evidence.abstains,
                 notes=evidence.notes or (),
+                seen_in_training=evidence.seen_in_training,
             )
         )
         if self.n_best:
             self.best = sorted([*self.best, evidence], key=lambda one: -one.probability_of(self.class_))
             del self.best[self.n_best :]
+
+    @property
+    def seen_in_training(self) -> str:
+        """How many of the channels the model was fitted on, in a sentence."""
+        return summary_of([one.seen_in_training for one in self.channels])
 
     def ranked(self) -> list[ChannelFindings]:
         """The channels by probability of ``class_``, highest first; of equals the earlier first."""

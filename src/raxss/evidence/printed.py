@@ -38,12 +38,21 @@ from raxss.evidence.plain import FONT, plain
 from raxss.evidence.reliability_figure import MARKS, draw_reliability
 from raxss.evidence.series_evidence import NOTE
 from raxss.storage import whole_file
+from raxss.training_overlap import EITHER, NO, PART, TRAINING, UNKNOWN, VALIDATION
 
 N_CHANNELS = 6  # that get a page of their own
 MOST_CLASSES = 20  # of one channel, the most likely
 ROW = 0.19  # inches of the table of channels
 BOTTOM = 0.75  # inches that the footer needs
 DIAGRAM = 1.4  # inches of the reliability diagram, each way
+SEEN_IN = {  # as short as a column of the table of channels
+    TRAINING: "training",
+    VALIDATION: "validation",
+    EITHER: "training/val.",
+    PART: "training, part",
+    NO: "–",
+    UNKNOWN: "unknown",
+}
 FEWEST_ROWS = 3  # of a table; where fewer fit, it begins on the next page
 SETTINGS = {
     "font.family": FONT,
@@ -125,7 +134,12 @@ def _first_page(
     write_at(page, LEFT, 0.9, "Which channels, when, and on what evidence", size=10, color=FAINT)
     box = {"boxstyle": "square,pad=0.45", "facecolor": "w", "edgecolor": INK, "linewidth": 1.2}
     write_at(page, LEFT + 0.06, 1.27, NOTE, size=10.5, weight="bold", bbox=box)
-    top = 1.75
+    top = 1.66
+    marked = any(one.seen_in_training != NO for one in ranked)
+    for line in textwrap.wrap(findings.seen_in_training, 88 if marked else 100):
+        write_at(page, LEFT, top, line, size=9.5 if marked else 8.5, weight="bold" if marked else "normal")
+        top += 0.17
+    top += 0.12
     for heading, facts in _facts(findings, model, class_).items():
         top = _draw_facts(page, top, heading, facts)
     if model.get("trial"):
@@ -294,13 +308,14 @@ def _draw_table(
     findings: RecordingFindings,
     class_: Any,
 ) -> None:
-    """One line a channel: rank, name, probability as a bar, prediction, effective windows, strongest window."""
+    """One line a channel: rank, name, probability as a bar, whether the model was fitted on it, and the rest."""
     ax = _table_axes(page, top, len(rows))
     columns = {
         "rank": 0.3,
         "channel": 0.42,
         "": 2.0,
-        "predicted": 4.15,
+        "seen in": 3.45,
+        "predicted": 4.25,
         "effective windows": 5.05,
         "strongest at": 6.23,
     }
@@ -313,10 +328,12 @@ def _draw_table(
         value = float(one.probability[place])
         _cell(ax, columns["rank"], row, f"{n_before + row}", right=True)
         _cell(ax, columns["channel"], row, plain(one.channel or one.name, 20), room=1.5)
-        ax.barh(row, 1.55, left=2.0, height=0.62, color="#ececec")
-        ax.barh(row, 1.55 * value, left=2.0, height=0.62, color=STEP)
-        _cell(ax, 3.62, row, f"{value:.3f}")
-        _cell(ax, columns["predicted"], row, plain(one.predicted, 12), room=0.85)
+        ax.barh(row, 1.0, left=2.0, height=0.62, color="#ececec")
+        ax.barh(row, 1.0 * value, left=2.0, height=0.62, color=STEP)
+        _cell(ax, 3.05, row, f"{value:.3f}")
+        seen = SEEN_IN[one.seen_in_training]
+        _cell(ax, columns["seen in"], row, seen, room=0.75)
+        _cell(ax, columns["predicted"], row, plain(one.predicted, 12), room=0.75)
         share = f"{one.effective_windows:,.4g} ({100 * one.effective_share:.3g} %)"
         _cell(ax, columns["effective windows"], row, share)
         if math.isfinite(one.strongest_s):

@@ -32,6 +32,7 @@ from raxss.intervals import Interval
 from raxss.memory import refuse_too_large
 from raxss.recordings.series import Series
 from raxss.storage import json_ready, make_folder, read_parquet, whole_file, whole_folder, write_text
+from raxss.training_overlap import STATES, UNKNOWN
 
 NOTE = "Research use only. Not for diagnosis."
 FORMAT = "raxss evidence 1"
@@ -39,7 +40,7 @@ FORMATS = ("json", "parquet", "figures")
 WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
 
 #: What evidence written before it was there has not.
-LATER = ("calibrated_probability", "interval", "prediction_set", "notes")
+LATER = ("calibrated_probability", "interval", "prediction_set", "notes", "seen_in_training")
 
 NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
 
@@ -86,6 +87,9 @@ class SeriesEvidence:
     notes
         Those of the warnings that came with the prediction: how the series is unlike what the model has learned
         from. None where it is not known which they are.
+    seen_in_training
+        Whether the model was fitted on this series, known by content: ``training``, ``validation``, ``training or
+        validation``, ``in part``, ``no`` or ``unknown``, as `raxss.training_overlap.STATES` describes them.
     settings
         Everything that made this, to be carried into outputs.
     columns
@@ -115,6 +119,7 @@ class SeriesEvidence:
     interval: Interval | None = None
     prediction_set: tuple[Any, ...] | None = None
     notes: tuple[str, ...] | None = None
+    seen_in_training: str = UNKNOWN
 
     @property
     def probability(self) -> NDArray[np.float64]:
@@ -299,6 +304,9 @@ class SeriesEvidence:
             for name in ("prediction_set", "notes"):
                 if head.get(name) is not None:
                     summary[name] = tuple(head[name])
+            summary["seen_in_training"] = head.get("seen_in_training", UNKNOWN)
+            if summary["seen_in_training"] not in tuple(STATES):
+                raise ValueError(f"seen_in_training is none of {', '.join(map(repr, STATES))}")
             if head["overlap_share"] is None:
                 summary["overlap_share"] = np.nan
             return cls(**summary, columns=columns_of(windows), lists=neighbors, series=series)
@@ -317,6 +325,7 @@ class SeriesEvidence:
         lines = [
             f"SeriesEvidence({self.name!r}{label})",
             f"  predicted {self.predicted!r} ({probabilities})",
+            f"  seen in training: {self.seen_in_training}",
             f"  {_count(len(self.windows), 'window')} over {self.seconds:.4g} s, of which "
             f"{self.effective_windows:.4g} effective ({percent(self.effective_share)} of the usable)",
         ]

@@ -38,7 +38,8 @@ def write_tables(
     """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
 
     The first two are those of `SeriesEvidence` with a column ``series`` before the others. The summary has one
-    row a series: what was predicted and how sure, how many windows were effective, warnings, settings.
+    row a series: what was predicted and how sure, whether the model was fitted on it, how many windows were
+    effective, warnings, settings.
 
     Parameters
     ----------
@@ -169,8 +170,8 @@ def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
 
 
 def _doubt_columns(evidence: SeriesEvidence) -> dict[str, Any]:
-    """As ``raxss predict`` has them: the sum where it was calibrated, the interval, the set."""
-    columns: dict[str, Any] = {}
+    """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set."""
+    columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
     if evidence.calibrated_probability is not None:
         sums = zip(evidence.classes, evidence.series_probability, strict=True)
         columns |= {f"uncalibrated_{class_}": float(one) for class_, one in sums}

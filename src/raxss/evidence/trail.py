@@ -22,6 +22,7 @@ from raxss.evidence.series_evidence import SeriesEvidence, percent
 from raxss.intervals import Interval
 from raxss.recordings.series import Series
 from raxss.retrieval import Retrieval
+from raxss.training_overlap import UNKNOWN
 from raxss.windows import Windows
 
 #: Banks that leave windows of the series out, and how errors and evidence call them.
@@ -45,6 +46,7 @@ def trace(
     prediction_set: NDArray[np.bool_] | None = None,
     settings: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    seen_in_training: str = UNKNOWN,
 ) -> SeriesEvidence:
     """Take the prediction of one series apart into windows, weights and neighbours.
 
@@ -66,6 +68,8 @@ def trace(
         More to carry into outputs, such as the preset's name.
     notes
         What the caller knows and a reader should: put before the other warnings.
+    seen_in_training
+        Whether the model was fitted on this series: one of `raxss.training_overlap.STATES`.
 
     Examples
     --------
@@ -143,6 +147,7 @@ def trace(
         if prediction_set is None
         else tuple(one for one, inside in zip(classes, prediction_set, strict=True) if inside),
         notes=tuple(notes),
+        seen_in_training=seen_in_training,
     )
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
 

@@ -41,6 +41,7 @@ from raxss.evidence.report.signals import (
     spans_to_keep,
 )
 from raxss.storage import json_ready
+from raxss.training_overlap import summary_of
 
 if TYPE_CHECKING:
     from raxss.evidence.series_evidence import SeriesEvidence
@@ -124,6 +125,7 @@ def report_contents(
         "version": __version__,
         "recording": title_of(recording_of(samples[0]) if name is None else name),
         "classes": [plain_text(class_) for class_ in classes],
+        "seen_in_training": summary_of([channel["seen_in_training"] for channel in channels]),
         "focus": focus,
         "n_top": N_TOP,
         "page_seconds": PAGE_SECONDS,
@@ -178,6 +180,7 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     return {
         "name": plain_text(name),
         "label": None if evidence.label is None else plain_text(evidence.label),
+        "seen_in_training": evidence.seen_in_training,
         "rate": series.rate,
         "start_s": series.start_seconds,
         "n_samples": series.n_samples,

@@ -45,6 +45,11 @@ nothing from elsewhere. Research use only. Not for diagnosis.</noscript>
 """
 # The hash finds what happened to a file by accident, down to a bit of a sample, where no computation is exact.
 DATA = '<script type="application/json" data-sha256="{digest}" id="report-data">'
+#: Pages by earlier versions of the script and style, which can still be read and verified: the SHA-256 of what
+#: stands before and behind their data, and the names of what their data do not have yet.
+EARLIER_SHELLS: dict[str, tuple[str, ...]] = {
+    "5686fc1c5191e825a8e6dbd1684f10cebc6144d3f6f420710d4e94bd0f102a18": ("seen_in_training",),
+}
 ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # so that no text can end the block it lies in
 NOTEBOOK_HEIGHT = 900  # pixels
 
@@ -59,9 +64,12 @@ class Report:
     ----------
     contents
         Everything it says: see `raxss.evidence.report.contents.report_contents`.
+    lacking
+        Names of what it does not say because it was read from a page that an earlier version wrote.
     """
 
     contents: dict[str, Any]
+    lacking: tuple[str, ...] = ()
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the page; it appears whole or not at all."""
@@ -71,13 +79,14 @@ class Report:
 
     @classmethod
     def read(cls, path: Path | str) -> Report:
-        """Read what `save` wrote. A file whose shell is not that of this version is refused."""
+        """Read what `save` wrote. A file whose shell is not that of this or a known earlier version is refused."""
         path = Path(path)
         try:
             content = path.read_bytes()
         except OSError as error:
             raise DataError(f"report {shown(path)} cannot be read: {error.strerror or error}.") from error
-        return cls(contents_of(content, name=shown(path)))
+        earlier = _earlier_shell(content)
+        return cls(contents_of(content, name=shown(path)), () if earlier is None else earlier[2])
 
     def __repr__(self) -> str:
         channels = self.contents["channels"]
@@ -110,7 +119,8 @@ def page_of(contents: dict[str, Any]) -> bytes:
 
 def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
     """What a page says; refused where anything but its data differs from what this version writes."""
-    before, after = _shell()
+    earlier = _earlier_shell(page)
+    before, after = _shell() if earlier is None else earlier[:2]
     if not (page.startswith(before) and page.endswith(after) and len(page) >= len(before) + len(after)):
         raise DataError(
             f"{name} is not a report as this version of raxss writes it: the page around its data differs. It "
@@ -134,6 +144,17 @@ def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
             f"the data of {name} cannot be read ({error}); make it anew with raxss explain."
         ) from error
     return contents
+
+
+def _earlier_shell(page: bytes) -> tuple[bytes, bytes, tuple[str, ...]] | None:
+    """What stands before and behind the data, and what they lack, if an earlier version wrote this page."""
+    start = page.find(DATA.partition("{")[0].encode())
+    end = page.find(b"</script>", max(start, 0))  # nothing in the data ends the block
+    if start < 0 or end < 0:
+        return None
+    before, after = page[:start], page[end:]
+    lacking = EARLIER_SHELLS.get(hashlib.sha256(before + b"\0" + after).hexdigest())
+    return None if lacking is None else (before, after, lacking)
 
 
 def _block(contents: dict[str, Any]) -> bytes:

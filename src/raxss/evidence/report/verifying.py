@@ -77,6 +77,9 @@ def verify_report(report: Report, again: Report) -> Verification:
     ("channel 'motif-000', n_samples: the report says 4589, computed anew it is 4588",)
     """
     expected = json.loads(json.dumps(again.contents))  # as a file has it
+    for table in (expected, *expected["channels"]):
+        for name in report.lacking:  # an earlier version could not say it
+            table.pop(name, None)
     differences = [
         f"{_named(path, expected['channels'])}: {what}"
         for path, what in _differences(report.contents, expected, ())

@@ -27,6 +27,7 @@ export interface Trial {
 export interface Channel {
   name: string;
   label: string | null;
+  seen_in_training: string; // whether the model was fitted on it: a key of SEEN
   rate: number;
   start_s: number;
   n_samples: number;
@@ -83,6 +84,7 @@ export interface Contents {
   version: string;
   recording: string;
   classes: string[];
+  seen_in_training: string; // of how many channels that is so, in a sentence
   focus: number;
   n_top: number;
   page_seconds: number;
@@ -94,6 +96,27 @@ export interface Contents {
   electrodes: Electrode[];
   grid_row: number;
   channels: Channel[];
+}
+
+// How a channel is marked that the model was fitted on; the same words as MARKS in ../../../training_overlap.py.
+const SEEN: { [state: string]: string } = {
+  training: "in training data",
+  validation: "in validation data",
+  "training or validation": "in training or validation data",
+  "in part": "partly in training data",
+  no: "",
+  unknown: "in training data? unknown",
+};
+
+const SHORT: { [state: string]: string } = { "training or validation": "training/val.", "in part": "training, part" };
+
+export function seenText(channel: Channel): string {
+  return SEEN[channel.seen_in_training] ?? "";
+}
+
+// The same in a word, for the table of channels.
+export function seenTag(channel: Channel): string {
+  return seenText(channel) && (SHORT[channel.seen_in_training] ?? channel.seen_in_training);
 }
 
 export const NO_WINDOW = 255;

@@ -29,7 +29,7 @@ THE SOFTWARE.
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 
-import { Channel, Contents, isTimed, lengthText, ranked, readContents, secondsOf, timeOf } from "./data";
+import { Channel, Contents, isTimed, lengthText, ranked, readContents, secondsOf, seenText, timeOf } from "./data";
 import { button, choice, el, percent, probabilityText, significant } from "./dom";
 import { answerOf, doubtOf, faithful, reliability } from "./doubt";
 import { facts, reading } from "./facts";
@@ -130,11 +130,13 @@ class Page {
     const single = contents.channels.length === 1;
     document.title = `${contents.recording} · raxss report`;
     this.root.classList.toggle("single", single);
+    this.root.classList.toggle("marked", contents.channels.some(seenText)); // the table of channels needs more room
     const classes = contents.classes.map((name, place): [string, string] => [String(place), name]);
     const header = el(
       "header",
       {},
       el("div", {}, el("h1", {}, el("bdi", {}, contents.recording)), el("p", { class: "told" }, this.summary())),
+      el("p", { class: contents.channels.some(seenText) ? "seen-all" : "told seen-all" }, contents.seen_in_training),
       el("p", { class: "note", attributes: { role: "note" } }, NOTE),
       el(
         "div",
@@ -415,6 +417,7 @@ class Page {
     return [
       el("h2", {}, el("bdi", {}, one.name)),
       el("p", { class: "score" }, `P(${this.className}) = ${probabilityText(answerOf(one, this.class_))}`),
+      ...(seenText(one) ? [el("p", { class: "seen" }, seenText(one))] : []),
       ...(n ? [warned] : []),
       el("p", { class: "told" }, `predicted ${this.contents.classes[predicted]} (${others})`),
       el("p", { class: "told" }, facts.filter((fact) => fact !== null).join(" · ")),

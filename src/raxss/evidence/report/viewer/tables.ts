@@ -1,6 +1,6 @@
 // The ranked channels, the windows of one of them, and the neighbours of one window.
 
-import { Channel, Contents, isFull, isTimed, lengthText, overlapOf, sharesOf, spanText } from "./data";
+import { Channel, Contents, isFull, isTimed, lengthText, overlapOf, seenTag, seenText, sharesOf, spanText } from "./data";
 import { button, el, figures, heatColor, percent, probabilityText } from "./dom";
 
 function head(...names: [string, string?][]): HTMLElement {
@@ -59,6 +59,8 @@ export function channelTable(contents: Contents, class_: number, order: number[]
       "td",
       { class: "name" },
       pick(channel.name, channel.name),
+      seenTag(channel) ? " " : null, // for who copies the text, or hears it
+      seenTag(channel) ? el("span", { class: "seen tag", title: seenText(channel) }, seenTag(channel)) : null,
       channel.doubt.abstains ? el("span", { class: "abstains", title: "its prediction set is no single class" }, " abstains") : null,
       warned ? el("span", { class: "warned", title: channel.warnings.join("\n") }, ` ⚠ ${warned}`) : null,
     );
