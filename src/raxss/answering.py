@@ -171,8 +171,8 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ['training', 'training', 'validation', 'validation', 'validation', 'validation', 'no', 'no']
         """
         series = self.known_series(X)
-        record = TrainingRecord.of(self.training_data_)
-        return [record.state(one) for one in series]
+        with TrainingRecord.of(self.training_data_).states(series) as states:
+            return list(states)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
@@ -313,9 +313,10 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _answers(self, series: list[Series]) -> Iterator[Answer]:
         predictor, doubt = self.predictor(), self.doubt()
-        with self._bar("predicting", series) as on_progress:
-            for one in predictor.predictions(series, with_lists=False, on_progress=on_progress):
-                yield doubt.answer(one)
+        with self._bar("predicting", series) as on_progress, doubt.seen.states(series) as states:
+            found = predictor.predictions(series, with_lists=False, on_progress=on_progress)
+            for one, seen in zip(found, states, strict=True):
+                yield doubt.answer(one, seen_in_training=seen)
 
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
@@ -334,9 +335,11 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "conformal_alpha": doubt.alpha,
                 "conformal_threshold": doubt.threshold(doubt.alpha),
             }
-        with self._bar("predicting", series, quiet=on_progress is not None) as bar:
-            for one in predictor.predictions(series, on_progress=on_progress or bar):
-                said = doubt.answer(one)
+        quiet = on_progress is not None
+        with self._bar("predicting", series, quiet=quiet) as bar, doubt.seen.states(series) as states:
+            found = predictor.predictions(series, on_progress=on_progress or bar)
+            for one, seen in zip(found, states, strict=True):
+                said = doubt.answer(one, seen_in_training=seen)
                 yield one.evidence(
                     self.classes_,
                     settings=settings,

@@ -331,11 +331,17 @@ def stretch_keys(series: Series) -> NDArray[np.uint64]:
         changing = np.count_nonzero(np.diff(stretches), axis=1) >= MOSTLY_CHANGING * len(around)
         stretches = stretches[changing]
         stretches -= stretches.mean(axis=1, keepdims=True)
-        upright = np.sign(_bump(stretches)[:, SHAPE_RADIUS, None])
+        upright = np.sign(_mean_around(stretches, SHAPE_BLOCK) - _mean_around(stretches, SHAPE_RADIUS // 2))
         in_deviations = upright * stretches / stretches.std(axis=1, keepdims=True)
         steps = np.rint(STEPS_A_DEVIATION * in_deviations).astype("<i4")
         hashes += [hashlib.blake2b(one.tobytes(), digest_size=8).digest() for one in steps]
     return np.unique(np.frombuffer(b"".join(hashes), dtype="<u8")).astype(np.uint64)
+
+
+def _mean_around(stretches: NDArray[np.float64], width: int) -> NDArray[np.float64]:
+    """The mean of so many samples around the middle of each stretch, as `_bump` takes it for every sample."""
+    first = SHAPE_RADIUS - width // 2
+    return np.asarray(stretches[:, first : first + width].mean(axis=1, keepdims=True))
 
 
 # The whole course -------------------------------------------------------------------------------------------

@@ -113,8 +113,14 @@ class Doubt:
         """Prediction sets ``(..., C)``; every class where none can be left out."""
         return prediction_sets(probabilities, self.threshold(alpha))
 
-    def answer(self, one: Prediction) -> Answer:
-        """All of it for one series."""
+    def answer(self, one: Prediction, *, seen_in_training: str | None = None) -> Answer:
+        """All of it for one series.
+
+        Parameters
+        ----------
+        seen_in_training
+            Where it is known already; see `TrainingRecord.states`.
+        """
         return Answer(
             one.series,
             one.probability,
@@ -122,7 +128,7 @@ class Doubt:
             one.interval(self.series_calibration),
             self.sets(one.probability, self.alpha) if self.has_sets else None,
             tuple(self.notes(one)),
-            self.seen.state(one.series),
+            self.seen.state(one.series) if seen_in_training is None else seen_in_training,
         )
 
     def notes(self, one: Prediction) -> list[str]:

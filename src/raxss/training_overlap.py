@@ -14,7 +14,9 @@ copies, where both recordings are at hand. Next: doubt.py asks this for each ans
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +118,21 @@ class TrainingRecord:
             if len(keys) and np.isin(keys, self.stretches).any():
                 return PART
         return NO
+
+    @contextmanager
+    def states(self, series: Sequence[Series]) -> Iterator[Iterator[str]]:
+        """The state of each series in their order, found by a thread of its own while others are predicted.
+
+        >>> record = TrainingRecord(training=frozenset([Series([1.0]).digest]))
+        >>> with record.states([Series([2.0]), Series([1.0])]) as states:
+        ...     list(states)
+        ['no', 'training']
+        """
+        thread = ThreadPoolExecutor(1, thread_name_prefix="raxss-overlap")
+        try:
+            yield thread.map(self.state, series)
+        finally:
+            thread.shutdown(cancel_futures=True)
 
 
 def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[str, Any]:
