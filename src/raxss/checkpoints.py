@@ -50,21 +50,27 @@ class Progress:
     best_loss: float = float("inf")
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def note(self, record: dict[str, Any], module: nn.Module, *, chooses: bool = True) -> None:
+    def note(self, record: dict[str, Any], module: nn.Module | None, *, chooses: bool = True) -> None:
         """Add an epoch to the history, and keep its weights where it is the best so far.
 
         The best has the highest validation accuracy, ties by loss. Without a validation part, or with one that is
-        too small to choose by (``chooses`` is False), it is the last.
+        too small to choose by (``chooses`` is False), it is the last. An epoch without a module is no candidate.
         """
         accuracy, loss = float(self.epoch), 0.0
         if chooses:
             accuracy = record.get("validation_accuracy", accuracy)
             loss = record.get("validation_loss", loss)
-        record["best"] = (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
-        if record["best"]:
+        better = (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
+        record["best"] = module is not None and better
+        if module is not None and better:
             self.best, self.best_epoch = state_of(module), self.epoch
             self.best_accuracy, self.best_loss = accuracy, loss
         self.history.append(record)
+
+    def is_over(self, max_epochs: int, patience: int, stop_loss: float) -> bool:
+        """Whether there is nothing left to do: by number of epochs, by patience, or by the loss of the last one."""
+        learned = bool(self.history) and float(self.history[-1]["train_loss"]) < stop_loss
+        return self.epoch >= max_epochs or learned or self.out_of_patience(patience)
 
     def out_of_patience(self, patience: int) -> bool:
         """Whether the best epoch is so many epochs ago; 0 is never."""

@@ -49,6 +49,8 @@ FEWEST_STEPS = 600  # of an optimiser, for "auto"; with fewer, small sets were n
 STEPS_AN_EPOCH = 8  # at least, for "auto", while batches stay within these sizes:
 BATCH_SIZES = (8, 64)
 EPOCHS = (20, 200)  # least and most, for "auto"
+LOOKS = 20  # at the validation part in all, for "auto"
+LEARNED_LOSS = 0.005  # for "auto": nothing is left to learn from windows that are all but certain
 FEWEST_TO_CHOOSE = 50  # validation series, for "auto": the accuracy of fewer is off by .07 and more by chance
 PRESETS = ("paper", "sss", "recommended")
 SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of its own
@@ -234,9 +236,9 @@ class TrainingConfig:
         """The same settings with a number in place of every ``"auto"``, for so many training windows.
 
         Batches hold an eighth of the windows, from 8 to 64 of them, so that even a small set has several steps an
-        epoch. There are 20 epochs, or as many more (200 at most) as make 600 steps. Patience is a quarter of the
-        epochs; with fewer than 50 validation series, which would choose an epoch by chance, training runs to its
-        end and the last epoch is kept. A number that was given stays.
+        epoch. There are 20 epochs, or as many more (200 at most) as make 600 steps, unless the loss falls below
+        .005 before. Patience is a quarter of the epochs; with fewer than 50 validation series, which would choose
+        an epoch by chance, there is no early stopping, and the last epoch is kept. A number that was given stays.
 
         Parameters
         ----------
@@ -269,7 +271,13 @@ class TrainingConfig:
             patience = self.patience
         settings = {setting.name: getattr(self, setting.name) for setting in dataclasses.fields(self)}
         numbers = {"batch_size": batch_size, "max_epochs": max_epochs, "patience": patience}
-        return TrainingPlan(**(settings | numbers), chooses_epoch=chooses)
+        automatic = self.max_epochs == "auto"
+        return TrainingPlan(
+            **(settings | numbers),
+            chooses_epoch=chooses,
+            validate_every=max(max_epochs // LOOKS, 1) if automatic else 1,
+            stop_loss=LEARNED_LOSS if automatic else 0.0,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +288,8 @@ class TrainingPlan(TrainingConfig):
     max_epochs: int
     patience: int
     chooses_epoch: bool = True  # whether the validation part does; else the last epoch is kept
+    validate_every: int = 1  # so many epochs, and after the last
+    stop_loss: float = 0.0  # training ends with an epoch whose mean loss is below this
 
 
 @dataclass(frozen=True, kw_only=True)

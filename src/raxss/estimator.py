@@ -138,8 +138,9 @@ class RAxSSClassifier(Answering):
         the window loss alone, weights and temperature enter validation and prediction, not the gradient.
     lr, start_lr, final_lr, warmup_steps, schedule_steps, weight_decay, batch_size, max_epochs, patience
         Adam with warm-up and a cosine; windows a batch; when to stop. ``"auto"``: an eighth of the windows a batch,
-        from 8 to 64; 20 epochs, or as many more (200 at most) as make 600 steps; a quarter of the epochs, and with
-        fewer than 50 validation series no early stopping: the last epoch is kept.
+        from 8 to 64; 20 epochs, or as many more (200 at most) as make 600 steps, unless the loss falls below
+        .005 before; a quarter of the epochs, and with fewer than 50 validation series no early stopping: the last
+        epoch is kept.
     validation_fraction
         Share of the series, whole groups at a time, that early stopping looks at, and that a calibration or a
         learned temperature may be fitted on. 0: none.

@@ -231,7 +231,7 @@ def train(
     try:
         with reproducible(device), memory_that_ends_is_told(config, device), closing(orders):
             refreshed()
-            while progress.epoch < config.max_epochs and not progress.out_of_patience(config.patience):
+            while not progress.is_over(config.max_epochs, config.patience, config.stop_loss):
                 record = _one_epoch(
                     step,
                     learner,
@@ -321,14 +321,17 @@ def _one_epoch(
             first_step=progress.step,
             on_step=on_step,
         )
-        if config.update_batch_norm:
+        done = progress.epoch + 1
+        is_last = done == config.max_epochs or loss < config.stop_loss
+        looks = is_last or done % config.validate_every == 0
+        if looks and config.update_batch_norm:
             update_batch_norm(learner.backbone, pool, seed=epoch_seed(seed, epoch))
     refuse_divergence(loss, epoch, config)
     progress.epoch += 1
     progress.step += steps_an_epoch(config, len(pool))
     record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
     refresh()
-    if validation is not None:
+    if looks and validation is not None:
         record |= validate(learner, validation, autocast=autocast)
     record |= {
         "temperature": learner.temperature.item(),
@@ -336,7 +339,7 @@ def _one_epoch(
         "windows": len(pool),
         "seconds": time.perf_counter() - began,
     }
-    progress.note(record, learner, chooses=config.chooses_epoch)
+    progress.note(record, learner if looks else None, chooses=config.chooses_epoch)
     return record
 
 
