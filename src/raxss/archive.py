@@ -10,7 +10,6 @@ Next: engines/ does the jobs; cli/predict.py writes the table.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import Counter
@@ -41,8 +40,10 @@ from raxss.recordings.bids import is_bids_root, plan_to_read
 from raxss.recordings.files import Line, distinct_names, lines_of_inputs, read_lines
 from raxss.recordings.opening import files_of
 from raxss.recordings.plan import RecordingPlan, read_planned
+from raxss.recordings.selection import sidecar_files
 from raxss.recordings.series import Series
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
+from raxss.strict_json import loads
 
 FORMAT = "raxss part 2"
 
@@ -295,7 +296,7 @@ def _is_done(place: Path, key: str) -> bool:
 
 def _read_part(place: Path) -> dict[str, Any]:
     try:
-        content = json.loads(place.read_text("utf-8"))
+        content = loads(place.read_text("utf-8"))
         if content.pop("seal") != canonical_hash(content):
             raise ValueError("its content does not fit its seal")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -334,7 +335,7 @@ class FromLines:
 
     def files(self) -> Sequence[Path]:
         """See `Source`."""
-        return files_of(self.lines[0].path)
+        return (*files_of(self.lines[0].path), *sidecar_files(self.lines[0].path))
 
     def wanted(self) -> Any:
         """See `Source`."""
