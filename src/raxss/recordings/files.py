@@ -229,9 +229,10 @@ def read_inputs(
 ) -> SeriesCollection:
     """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
 
-    ``rate`` and ``channel`` are for the recordings; a manifest has columns of its own for them. Recordings of
-    the same name get as many folders in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB
-    record is one series, of all its variates; of EDF, BDF and BrainVision files every channel is one.
+    ``rate`` is for files that tell none, and for lines of a manifest that have none in a column of their own;
+    ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
+    in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
+    variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
     """
     return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))
 
@@ -245,7 +246,10 @@ def lines_of_inputs(
 ) -> list[Line]:
     """What `read_inputs` is to read, each once; no recording is opened."""
     asked = [
-        lines_of(path, labels_required=labels_required)
+        [
+            line if line.rate is not None else replace(line, rate=rate)
+            for line in lines_of(path, labels_required=labels_required)
+        ]
         if _is_manifest(path)
         else [Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
         for path in map(Path, paths)
