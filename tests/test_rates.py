@@ -153,7 +153,8 @@ def test_a_resampled_series_is_the_one_that_was_recorded_at_that_rate(known):
     assert (far.rate, far.preparation, far.n_samples) == (10.0, "", near.n_samples)
     np.testing.assert_allclose(known.predict_proba([far]), known.predict_proba([near]), atol=0.02)
     assert known.explain(far).notes[0] == "series 'x' was resampled from 50 to 10 Hz."
-    assert "holds nothing above 2.5 Hz" in resampled(wave(5.0, 40), 10.0).notes[0]
+    with pytest.warns(SignalWarning, match="5 Hz is below the 10 Hz asked for"):
+        assert "holds nothing above 2.5 Hz" in resampled(wave(5.0, 40), 10.0).notes[0]
 
 
 def test_what_aliases_is_filtered_out(rng):

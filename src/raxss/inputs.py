@@ -192,9 +192,9 @@ class ModelPreparation:
 
     Examples
     --------
-    >>> raw = Series(np.sin(np.arange(2000.0)), rate=500.0, name="a")
-    >>> ModelPreparation(Preparation(pooling=(24, 12)), (1000 / 12,), resample=True).apply(raw)
-    Series('a', 1 variate, 332 samples at 83.3333 Hz = 3.984 s)
+    >>> raw = Series(np.sin(np.arange(2400.0)), rate=1000.0, name="a")
+    >>> ModelPreparation(Preparation(pooling=(24, 12)), (500 / 12,), resample=True).apply(raw)
+    Series('a', 1 variate, 99 samples at 41.6667 Hz = 2.376 s)
     """
 
     preparation: Preparation

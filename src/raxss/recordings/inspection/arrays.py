@@ -48,7 +48,7 @@ def inspect_array(path: Path, root: Path) -> list[Problem]:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = path.write_text("1,2\\n3\\n")
+    >>> _ = path.write_text("5,2\\n3\\n")
     >>> [problem.code for problem in inspect_array(path, path.parent)]
     ['header-damaged']
     """
