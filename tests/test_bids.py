@@ -332,7 +332,9 @@ def test_without_channels_tsv_all_channels_are_taken_and_that_is_said(tree):
     (folder_of(tree) / f"{RUN.format('jh101', 1)}_channels.tsv").unlink()
     plan = plan_bids(tree)
     assert f"{RUN.format('jh101', 1)}:{BAD}" in labels_of(plan)
-    assert any("has no channels.tsv: all 10 channels are taken as good" in told for told in plan.unmatched)
+    assert f"{RUN.format('jh101', 1)}:{OTHER_TYPE}" not in labels_of(plan)  # by its name no electrode
+    said = f"has no channels.tsv: 1 of 10 channels are by their names no electrodes and left out: '{OTHER_TYPE}'; "
+    assert any(f"{said}the other 9 channels are taken as good" in told for told in plan.unmatched)
 
 
 def test_soz_contacts_on_bad_channels_are_told(tree):

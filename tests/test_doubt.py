@@ -3,6 +3,7 @@
 import copy
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,8 +102,9 @@ def test_evidence_from_before_there_was_doubt_can_be_read(plain, series, tmp_pat
 
 
 def test_evidence_keeps_which_of_its_warnings_say_that_a_series_is_unlike(plain, series, tmp_path):
-    longer = np.tile(series[0].samples, 9)
-    longer[:, :100] = 0.0
+    samples = np.tile(series[0].samples, 9)
+    samples[:, :100] = 0.0
+    longer = replace(series[0], samples=samples)
     (answer,), evidence = plain.answers([longer]), plain.explain(longer)
     assert "the recording is longer than any" in evidence.notes[0]
     assert evidence.notes == answer.notes == tuple(evidence.warnings[: len(answer.notes)])

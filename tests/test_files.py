@@ -121,8 +121,8 @@ def test_a_csv_may_have_a_header_blank_lines_and_a_byte_order_mark(tmp_path, tex
     ("text", "message"),
     [
         ("a,b\n1,2\n3,Jane\n", r"'x\.csv' was not opened: \[header-damaged\] line 3 has a word"),
-        ("1,2\n3\n", r"line 2 has 1 values, and the lines before 2"),
-        ("1,2\n\n3,\n", r"line 3 has ''.*Write nan"),
+        ("5,2\n3\n", r"line 2 has 1 values, and the lines before 2"),
+        ("5,2\n\n3,\n", r"line 3 has ''.*Write nan"),
         ("1;2\n3;4\n", r"line 2 has '3;4'; numbers separated by commas"),
         ("a,b\n1\n2\n", r"line 2 has 1 values, and the lines before 2"),
         ("a,b\n", r"'x\.csv' was not opened: \[no-data\]"),

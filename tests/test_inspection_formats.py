@@ -22,6 +22,7 @@ from raxss.errors import RecordingError
 from raxss.recordings.inspection import bids, brainvision, wfdb
 from raxss.recordings.inspection.arrays import inspect_array
 from raxss.recordings.inspection.fields import follow, microvolts_per
+from raxss.recordings.inspection.sidecars import sidecars_of
 from raxss.recordings.opening import open_recording
 from raxss.recordings.problems import CODES, REFUSED, Problem, refusals
 
@@ -348,23 +349,27 @@ class TestArrays:
     @pytest.mark.parametrize(
         ("text", "codes"),
         [
-            ("1,2\n3,4\n", []),
+            ("5,2\n3,4\n", []),
+            ("1.0,2.0\n3,4\n", []),
             ("\ufeffleft,right\r\n1,10\r\n2,20\r\n", []),
             ('"a,b",c\n1,2\n3,4\n', []),
-            ("1,2\n", ["shape-doubtful"]),
+            ("5,2\n", ["shape-doubtful"]),
             ("0,1\n3.5,4\n", ["header-doubtful"]),
+            ("1,2\n3.5,4\n", ["header-doubtful"]),
+            ("1, 2,3\n7,8,9\n", ["header-doubtful"]),
+            ("0\n0.5\n", ["header-doubtful"]),
             ("0\n1\n", []),
             ("1,nan\n2,3\n", ["nan-run"]),
             ("a,a\n1,2\n3,4\n", ["duplicate-channel"]),
             ("", ["no-data"]),
             ("left,right\n", ["no-data"]),
-            ("1,2\n3\n", ["header-damaged"]),
+            ("5,2\n3\n", ["header-damaged"]),
             ("left,right\n1,2,3\n", ["header-damaged"]),
-            ("1,2\n3,Jane Doe\n", ["header-damaged"]),
+            ("5,2\n3,Jane Doe\n", ["header-damaged"]),
             ("1_0,2\n", ["header-damaged"]),
             ("1," * 100_000, ["too-large"]),
             ("1,\0\n", ["not-this-format"]),
-            ("1,2\n" * 5000 + "3\n", ["header-damaged"]),
+            ("5,2\n" * 5000 + "3\n", ["header-damaged"]),
         ],
     )
     def test_every_line_of_a_table_is_looked_at(self, tmp_path, text, codes):
@@ -428,7 +433,7 @@ class TestBids:
         other = f"{bids_corpus.FOLDER}sub-01_ses-1_task-other_channels.tsv"
         tables = dict.fromkeys((far, near, other), bids_corpus.channels())
         root = bids_corpus.writer(tables)(tmp_path)
-        found = bids.sidecars_of(root / bids_corpus.SIGNAL, root, "channels.tsv")
+        found = sidecars_of(root / bids_corpus.SIGNAL, root, "channels.tsv")
         assert found == [root / name for name in (bids_corpus.CHANNELS, near, far)]
 
     def test_event_texts_cells_and_secrets_are_never_told(self, tmp_path):
@@ -463,7 +468,9 @@ class TestBids:
         assert [one.code for one in recording.problems] == ["channels-renamed"]
         assert "97 of 98 channels" in recording.problems[0].message
         root, recording = bids.inspect_bids_root(shared_data / "ds003498-clip")
-        assert (root.verdict, recording.verdict) == ("ok", "ok")
+        assert root.verdict == "ok"
+        assert [one.code for one in recording.problems] == ["units-in-volts"]  # as it was published
+        assert "50 channels the unit V" in recording.problems[0].message
 
     def test_the_missing_signals_of_ds003029_are_one_statement_and_106_refusals(self, shared_data):
         root, *runs = bids.inspect_bids_root(shared_data / "ds003029")

@@ -30,11 +30,17 @@ from raxss.evidence import Report, SeriesEvidence, report_of
 from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
 from raxss.fitting import score_settings
-from raxss.inputs import as_series, check_preparation, notes_about_rate
+from raxss.inputs import (
+    ModelPreparation,
+    as_series,
+    check_preparation,
+    check_rates_of_model,
+    other_rate,
+)
 from raxss.model_folder import describe_model
 from raxss.predicting import Predictor
 from raxss.prediction import pick_device
-from raxss.preparation import Scaling, check_series
+from raxss.preparation import Preparation, Scaling, check_series
 from raxss.progress import share_bar
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.training_overlap import TrainingRecord
@@ -301,10 +307,23 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
         check_preparation(series, self.preparation_)
+        check_rates_of_model(series, self.training_data_["rates"])
         for one in series if warn else ():
-            for note in notes_about_rate(one, self.training_data_["rates"]):
+            for note in other_rate(one, self.training_data_["rates"]):
                 warnings.warn(note, SignalWarning, stacklevel=3)
         return series
+
+    def preparation_of_model(self, *, resample: bool = False) -> ModelPreparation:
+        """What makes raw series like those that were learned from; ``apply(series)`` does it.
+
+        Parameters
+        ----------
+        resample
+            Bring series whose rate differs by more than a hundredth to the nearest rate of the training series.
+        """
+        check_is_fitted(self, "config_")
+        rates = tuple(float(rate) for rate in self.training_data_["rates"])
+        return ModelPreparation(Preparation.parse(self.preparation_), rates, resample)
 
     def _window_probabilities(self, series: list[Series]) -> Iterator[NDArray[np.float64]]:
         predictor = self.predictor()

@@ -10,7 +10,7 @@ Next: engines/ does the jobs; cli/predict.py writes the table.
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import warnings
 from collections import Counter
@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 
 from raxss.doubt import Answer
 from raxss.engines import Failure, check_engine, each_result
-from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
+from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, shown
 from raxss.estimator import RAxSSClassifier
+from raxss.inputs import ModelPreparation
 from raxss.model_folder import FACTS, WEIGHTS, versions
 from raxss.prediction import pick_device
-from raxss.preparation import Preparation
+from raxss.preparation import is_rate_known
 from raxss.prepared import is_prepared, read_prepared
 from raxss.prepared.folder import PreparedCollection
 from raxss.progress import progress_bar
@@ -41,8 +42,10 @@ from raxss.recordings.bids import is_bids_root, plan_to_read
 from raxss.recordings.files import Line, distinct_names, lines_of_inputs, read_lines
 from raxss.recordings.opening import files_of
 from raxss.recordings.plan import RecordingPlan, read_planned
+from raxss.recordings.selection import sidecar_files
 from raxss.recordings.series import Series
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
+from raxss.strict_json import loads
 
 FORMAT = "raxss part 3"
 
@@ -57,6 +60,8 @@ class ModelSettings:
         Of the folder's content.
     n_threads
         That the network has; its last digits depend on them.
+    resample
+        Whether recordings of another rate are brought to that of the training series.
     """
 
     folder: Path
@@ -65,6 +70,7 @@ class ModelSettings:
     bank: str | None
     bank_size: int | None
     n_threads: int
+    resample: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,8 @@ def predict_archive(
     bank: str | None = None,
     bank_size: int | None = None,
     only: Collection[str] | None = None,
+    rate: float | None = None,
+    resample: bool = False,
     quiet: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, Failure]]:
     """Predict recording by recording; what earlier runs left in ``parts`` is not computed again.
@@ -106,6 +114,10 @@ def predict_archive(
         As ``raxss predict`` has them.
     only
         Names of the series wanted, of prepared folders.
+    rate
+        Samples per second of recordings that do not say.
+    resample
+        Bring recordings of another rate to that of the training series.
 
     Returns
     -------
@@ -132,10 +144,11 @@ def predict_archive(
         bank,
         bank_size,
         n_threads or torch.get_num_threads(),
+        resample,
     )
     check_engine(engine, address)
     classes = _loaded(settings).classes_
-    sources = list(sources_of(inputs, only=only))
+    sources = list(sources_of(inputs, only=only, rate=rate))
     parts = make_folder(os.path.abspath(parts))
     jobs = [Job(settings, source, parts) for source in sources]
     done: dict[int, dict[str, Any]] = {}
@@ -192,18 +205,21 @@ def prediction_row(
     *,
     name: str,
     probabilities: Sequence[float],
-    seconds: float,
+    seconds: float | None,
     label: Any = None,
     doubt: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One row of the table; ``doubt`` as `doubt_columns` gives it.
+    """One row of the table; ``doubt`` as `doubt_columns` gives it, ``seconds`` None where no rate is known.
 
     >>> prediction_row(["ill", "well"], name="a", probabilities=[0.25, 0.75], seconds=2.0)
     {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
     """
     row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
     row |= {f"probability_{one}": value for one, value in zip(classes, probabilities, strict=True)}
-    return row | {"seconds": seconds} | ({} if label is None else {"label": label}) | dict(doubt or {})
+    row["seconds"] = (
+        math.nan if seconds is None else seconds
+    )  # a number in every row, or columns have no type
+    return row | ({} if label is None else {"label": label}) | dict(doubt or {})
 
 
 def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: Answer) -> dict[str, Any]:
@@ -226,7 +242,21 @@ def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: Answer) -> dict
     if answer.prediction_set is not None:
         columns |= {f"in_set_{one}": bool(p) for one, p in zip(classes, answer.prediction_set, strict=True)}
         columns["abstains"] = answer.abstains
-    return columns | {"warnings": " ".join(answer.notes)}
+    return columns | {"warnings": " ".join([*answer.notes, *_unknown_rate(answer)])}
+
+
+def seconds_of(series: Series) -> float | None:
+    """How long a series is; None where its rate is not known."""
+    return series.seconds if is_rate_known(series.rate, series.preparation) else None
+
+
+def _unknown_rate(answer: Answer) -> list[str]:
+    """Why there are no seconds, where no note has said it yet."""
+    if seconds_of(answer.series) is not None or any("is not known" in note for note in answer.notes):
+        return []
+    return [
+        f"the rate of series {answer.series.name!r} is not known, and so are its seconds. Give it: --rate."
+    ]
 
 
 # One recording ------------------------------------------------------------------------------------------------
@@ -240,12 +270,12 @@ def predict_recording(job: Job) -> Path:
     if not _is_done(place, key):
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            series = job.source.read(Preparation.parse(model.preparation_))
+            series = job.source.read(model.preparation_of_model(resample=job.model.resample))
             rows = [
                 {
                     "name": one.series.name,
                     "probabilities": one.probability.tolist(),
-                    "seconds": one.series.seconds,
+                    "seconds": seconds_of(one.series),
                     "label": one.series.label,
                     "doubt": doubt_columns(model.classes_, one),
                 }
@@ -279,6 +309,7 @@ def _key(job: Job) -> str:
             "bank_size": model.bank_size,
             "device": pick_device(model.device).type,
             "threads": model.n_threads,
+            "resample": model.resample,
             "versions": versions(),
             "series": job.source.wanted(),
             "files": [[file.name, sha256_of(file)] for file in job.source.files() if os.path.isfile(file)],
@@ -296,7 +327,7 @@ def _is_done(place: Path, key: str) -> bool:
 
 def _read_part(place: Path) -> dict[str, Any]:
     try:
-        content = json.loads(place.read_text("utf-8"))
+        content = loads(place.read_text("utf-8"))
         if content.pop("seal") != canonical_hash(content):
             raise ValueError("its content does not fit its seal")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -322,7 +353,7 @@ class Source(Protocol):
     def wanted(self) -> Any:
         """What is made of them, as plain values."""
 
-    def read(self, preparation: Preparation) -> list[Series]:
+    def read(self, preparation: ModelPreparation) -> list[Series]:
         """All of its series, prepared as the model's training data were."""
 
 
@@ -335,13 +366,13 @@ class FromLines:
 
     def files(self) -> Sequence[Path]:
         """See `Source`."""
-        return files_of(self.lines[0].path)
+        return (*files_of(self.lines[0].path), *sidecar_files(self.lines[0].path))
 
     def wanted(self) -> Any:
         """See `Source`."""
         return [[self.name, line.number > 0, line.label, line.rate, str(line.channel)] for line in self.lines]
 
-    def read(self, preparation: Preparation) -> list[Series]:
+    def read(self, preparation: ModelPreparation) -> list[Series]:
         """See `Source`."""
         names = {os.path.abspath(line.path): self.name for line in self.lines}
         return [preparation.apply(one) for one in read_lines(list(self.lines), names)]
@@ -367,7 +398,7 @@ class FromPlan:
         """See `Source`."""
         return [[one.name, one.channels, one.segment, one.label, one.crop] for one in self.plan.series]
 
-    def read(self, preparation: Preparation) -> list[Series]:
+    def read(self, preparation: ModelPreparation) -> list[Series]:
         """See `Source`."""
         with self.plan.open_recording() as recording:
             series = [read_planned(recording, one, group_by=self.group_by) for one in self.plan.series]
@@ -398,7 +429,7 @@ class FromPrepared:
         table = _prepared(self.folder).table.iloc[list(self.positions)]
         return [[str(one) for one in row] for row in table[list(columns)].itertuples(index=False)]
 
-    def read(self, preparation: Preparation) -> list[Series]:
+    def read(self, preparation: ModelPreparation) -> list[Series]:
         """See `Source`; what it holds is prepared already, and must be as the model asks."""
         collection = _prepared(self.folder)
         if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
@@ -415,10 +446,12 @@ def _prepared(folder: Path) -> PreparedCollection:
     return read_prepared(folder)
 
 
-def sources_of(inputs: Sequence[Path], *, only: Collection[str] | None = None) -> Iterator[Source]:
+def sources_of(
+    inputs: Sequence[Path], *, only: Collection[str] | None = None, rate: float | None = None
+) -> Iterator[Source]:
     """The recordings that inputs hold, in the order in which ``raxss predict`` has their series.
 
-    Prepared folders and BIDS roots come first, then what was named file by file.
+    Prepared folders and BIDS roots come first, then what was named file by file. ``rate``: of files that tell none.
     """
     named: list[Path] = []
     for path in inputs:
@@ -429,11 +462,23 @@ def sources_of(inputs: Sequence[Path], *, only: Collection[str] | None = None) -
             yield from (FromPlan(one, plan.group_by) for one in plan.recordings)
         else:
             named.append(path)
+    refuse_unused_rate(rate, named)
     if named or not inputs:
-        lines = lines_of_inputs(named)
+        lines = lines_of_inputs(named, rate=rate)
         names = distinct_names(lines)
         for path, some in groupby(lines, key=lambda line: os.path.abspath(line.path)):
             yield FromLines(names[path], tuple(replace(line, path=Path(path)) for line in some))
+
+
+def refuse_unused_rate(rate: float | None, named: Sequence[Path]) -> None:
+    """A rate is for files that tell none themselves; one that nothing takes would look as if it counted."""
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
+        raise ConfigError(f"--rate is {rate:g}; samples per second, a number above 0, are needed.")
+    if rate is not None and not named:
+        raise ConfigError(
+            f"--rate {rate:g} is for files that tell no rate; BIDS roots and prepared folders tell theirs. Leave "
+            "it out, or to change a rate use --resample."
+        )
 
 
 def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[FromPrepared]:

@@ -6,6 +6,7 @@
     │   ├── LabelError                  labels missing, of another length, or of one class
     │   ├── SignalError                 NaN or infinite samples, nothing usable
     │   ├── VariateMismatchError        series that do not have the same variates
+    │   ├── RateMismatchError           series of another sampling rate than the model learned from
     │   └── RecordingError              a file or manifest that is missing or cannot be read
     ├── ConfigError (ValueError)        a setting that is unknown or out of range
     ├── BackboneError (TypeError)       a network that does not meet the protocol
@@ -50,6 +51,10 @@ class SignalError(DataError):
 
 class VariateMismatchError(DataError):
     """Series do not have the number of variates that was expected."""
+
+
+class RateMismatchError(DataError):
+    """Series have a sampling rate that differs by more than a tenth from every rate that the model learned from."""
 
 
 class RecordingError(DataError):

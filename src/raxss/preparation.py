@@ -31,6 +31,7 @@ from raxss.recordings.series import Series
 from raxss.streaming import Pooling, Resampling, Stream, Unchanged
 
 UNKNOWN_RATE = 1.0  # what a series has whose rate nobody told
+SAME_RATE = 0.01  # of a rate: closer ones are taken as equal
 
 SHORTEST_SIGNAL = 8  # fewer samples are a row of numbers, where being equal is no fault
 
@@ -177,6 +178,37 @@ class Preparation:
             gaps_marked=series.gaps_marked or not bool(np.isfinite(samples).all()),
             preparation=str(self),
         )
+
+
+def is_rate_known(rate: float, preparation: str = "") -> bool:
+    """Whether a rate, after this preparation, is one that somebody told: pooling divides unknown rates as well.
+
+    >>> is_rate_known(250.0), is_rate_known(1.0), is_rate_known(1 / 12, "pool 24/12")
+    (True, False, False)
+    """
+    pooling = Preparation.parse(preparation).pooling
+    return not math.isclose(rate * (pooling[1] if pooling else 1), UNKNOWN_RATE)
+
+
+def resampled(series: Series, rate: float) -> Series:
+    """A raw series at another rate, without aliasing, with a note that says so.
+
+    Examples
+    --------
+    >>> slow = resampled(Series(np.sin(np.arange(1000.0)), rate=500.0, name="a"), 250.0)
+    >>> slow, slow.notes
+    (Series('a', 1 variate, 500 samples at 250 Hz = 2 s), ("series 'a' was resampled from 500 to 250 Hz.",))
+    """
+    if series.preparation:
+        raise DataError(
+            f"series {series.name!r} was prepared already ({series.preparation!r}), which cannot be undone, and is "
+            f"to be resampled to {rate:g} Hz. Start from the recording."
+        )
+    note = f"series {series.name!r} was resampled from {series.rate:g} to {rate:g} Hz"
+    if rate > series.rate:
+        note += f": it holds nothing above {series.rate / 2:g} Hz, which the model may look at"
+    found = Preparation(rate=rate).apply(series)
+    return replace(found, preparation="", notes=(*series.notes, f"{note}."))
 
 
 def too_short(name: str, n_samples: int, preparation: Preparation) -> EmptyDataError:

@@ -11,7 +11,6 @@ Next: audit.py proves from the data that a split keeps its word.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -27,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from raxss.errors import ConfigError, DataError, RecordingError, listed, one_of
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.storage import write_json
+from raxss.strict_json import loads
 
 FORMAT = "raxss-split-1"
 GROUPS = ("patient", "pair", "recording", "electrode")  # what series may share
@@ -209,7 +209,7 @@ class Split:
         """Read what `save` wrote, for a collection with these names."""
         name = Path(path).name
         try:
-            value = json.loads(Path(path).read_text("utf-8"))
+            value = loads(Path(path).read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             told = (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)
             raise RecordingError(f"the split file {name!r} cannot be read: {told}.") from error

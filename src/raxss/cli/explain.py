@@ -15,9 +15,11 @@ from raxss.cli.predict import (
     Bank,
     BankSize,
     Device,
+    InputRate,
     Inputs,
     Model,
     Overwrite,
+    Resample,
     opened_model,
     series_for,
     tell_seen,
@@ -107,11 +109,14 @@ def explain(
     faithfulness: Faithfulness = None,
     bank: Bank = None,
     bank_size: BankSize = None,
+    rate: InputRate = None,
+    resample: Resample = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, PDF, BIDS."""
     alone = out is not None and out.suffix.lower() == ".html"
     refuse_contradictions(out, formats, alone, one_table, pdf, bids_derivatives)
+    from raxss.archive import refuse_unused_rate
     from raxss.evidence import write_tables
     from raxss.evidence.findings import class_of, told_of_model
     from raxss.evidence.writing import told, write_recordings, write_report
@@ -128,14 +133,15 @@ def explain(
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
     derivatives = None
     if bids_derivatives is None:
-        batches = batches_of(classifier, inputs)
+        batches = batches_of(classifier, inputs, rate=rate, resample=resample)
     else:
         derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
         wanted = list(derivatives.runs) if out is not None else derivatives.missing()
         if not wanted:
             say(f"Nothing to do: {bids_derivatives} has {count(derivatives.runs)} already, by this model.")
             return
-        batches = batches_of_tree(classifier, derivatives.tree.root, wanted)
+        refuse_unused_rate(rate, [])
+        batches = batches_of_tree(classifier, derivatives.tree.root, wanted, resample=resample)
 
     if faithfulness is not None and out is not None:
         about = with_verdict(about, faithfulness, out.parent if alone else out / "recording")
@@ -225,21 +231,26 @@ def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:
     return names[0]
 
 
-def batches_of(classifier: RAxSSClassifier, inputs: list[Path]) -> Iterator[Batch]:
+def batches_of(
+    classifier: RAxSSClassifier, inputs: list[Path], *, rate: float | None = None, resample: bool = False
+) -> Iterator[Batch]:
     """Recordings with their series, as many as are held at once: of a BIDS tree one, of files all."""
+    from raxss.archive import refuse_unused_rate
     from raxss.evidence.findings import by_recording
     from raxss.prepared import is_prepared
     from raxss.recordings.bids import is_bids_root
 
     roots = [path for path in inputs if is_bids_root(path) and not is_prepared(path)]
+    others = [path for path in inputs if path not in roots]
+    refuse_unused_rate(rate, others)
     for root in roots:
-        yield from batches_of_tree(classifier, root)
-    if others := [path for path in inputs if path not in roots]:
-        yield by_recording(series_for(classifier, others))
+        yield from batches_of_tree(classifier, root, resample=resample)
+    if others:
+        yield by_recording(series_for(classifier, others, rate=rate, resample=resample))
 
 
 def batches_of_tree(
-    classifier: RAxSSClassifier, root: Path, wanted: list[str] | None = None
+    classifier: RAxSSClassifier, root: Path, wanted: list[str] | None = None, *, resample: bool = False
 ) -> Iterator[Batch]:
     """The good channels of a tree's recordings, by its own tables, prepared as the training data were.
 
@@ -247,10 +258,9 @@ def batches_of_tree(
     """
     from raxss.archive import FromPlan
     from raxss.errors import DataError, RAxSSWarning, shown
-    from raxss.preparation import Preparation
     from raxss.recordings.bids import plan_to_read
 
-    preparation = Preparation.parse(classifier.preparation_)
+    preparation = classifier.preparation_of_model(resample=resample)
     plan = plan_to_read(root, only_labelled=False, recordings=wanted)
     n_left_out = 0
     for one in plan.recordings:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raxss.cli.fit import Root
-from raxss.cli.predict import Device, SplitFile, series_for
+from raxss.cli.predict import Device, InputRate, Resample, SplitFile, series_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +76,8 @@ def faithfulness(
     control: Control = True,
     device: Device = "auto",
     root: Root = None,
+    rate: InputRate = None,
+    resample: Resample = False,
 ) -> None:
     """Ask whether scores rest on what explanations show: signals changed, neighbours swapped, networks destroyed.
 
@@ -91,8 +93,10 @@ def faithfulness(
         from raxss.study.faithfulness import run_study
         from raxss.study.study import Study
 
-        if data or marks or other or split:
-            raise typer.BadParameter("a study has its own data; --marks, --other and --split go with a model")
+        if data or marks or other or split or rate or resample:
+            raise typer.BadParameter(
+                "a study has its own data; --marks, --other, --split, --rate and --resample go with a model"
+            )
         pages = run_study(
             Study.read(what), out, systems=names_from(systems), fold=fold, plan=plan, controls=control, root=root,
             device=device,
@@ -104,7 +108,10 @@ def faithfulness(
             raise typer.BadParameter("--systems and --fold go with a study")
         if not data:
             raise typer.BadParameter("say which recordings the model is asked about")
-        probe_model(what, data, out, plan, marks, event_class, other, split, control, device, root)
+        probe_model(
+            what, data, out, plan, marks, event_class, other, split, control, device, root,
+            rate=rate, resample=resample,
+        )  # fmt: skip
 
 
 def probe_model(
@@ -119,6 +126,9 @@ def probe_model(
     control: bool,
     device: str,
     root: Path | None,
+    *,
+    rate: float | None = None,
+    resample: bool = False,
 ) -> None:
     """Probe one model on recordings."""
     from raxss.cli.predict import opened_model
@@ -129,7 +139,7 @@ def probe_model(
 
     model = opened_model(folder, device, None, None)
     model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
-    series = unseen(model, asked_about(model, data, split, root))
+    series = unseen(model, asked_about(model, data, split, root, rate=rate, resample=resample))
     series, truth = (series, None) if marks is None else marked(series, marks)
     second = None if other is None else opened_model(other, device, None, None).subject()
     found = run_probes(
@@ -151,21 +161,26 @@ def probe_model(
 
 
 def asked_about(
-    model: RAxSSClassifier, data: list[str], split: Path | None, root: Path | None
+    model: RAxSSClassifier,
+    data: list[str],
+    split: Path | None,
+    root: Path | None,
+    *,
+    rate: float | None = None,
+    resample: bool = False,
 ) -> SeriesCollection:
     """A named dataset, prepared as the training data were; or files."""
     from raxss.datasets import DATASETS, load_dataset
-    from raxss.preparation import Preparation
     from raxss.recordings.series import SeriesCollection
 
     if len(data) == 1 and data[0] in DATASETS and not Path(data[0]).exists():
-        prepare = Preparation.parse(model.preparation_).apply
+        prepare = model.preparation_of_model(resample=resample).apply
         return SeriesCollection(
             prepare(one)
             for one in load_dataset(data[0], root=root)
             if one.label is None or one.label in set(model.classes_.tolist())
         )
-    return series_for(model, [Path(one) for one in data], split)
+    return series_for(model, [Path(one) for one in data], split, rate=rate, resample=resample)
 
 
 def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dict[str, NDArray[np.bool_]]]:

@@ -63,6 +63,18 @@ Address = Annotated[
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+InputRate = Annotated[
+    float | None,
+    typer.Option("--rate", help="Samples per second of files that do not say (.npy, .npz, .csv)."),
+]
+Resample = Annotated[
+    bool,
+    typer.Option(
+        "--resample",
+        help="Bring recordings of another sampling rate to that of the training series, without aliasing. Without "
+        "it, rates that differ by more than a tenth are refused.",
+    ),
+]
 
 
 def predict(
@@ -73,6 +85,8 @@ def predict(
     split: SplitFile = None,
     bank: Bank = None,
     bank_size: BankSize = None,
+    rate: InputRate = None,
+    resample: Resample = False,
     engine: Engine = None,
     workers: Workers = None,
     threads: Threads = None,
@@ -84,8 +98,8 @@ def predict(
     Columns: seen_in_training (whether the model was fitted on the series: training, validation, in part, no or
     unknown; known by content, whatever the file is called), low_, high_ and interval (where the probability may
     lie, and by which method), in_set_ and abstains (which classes cannot be ruled out; more than one, or none: no
-    answer), uncalibrated_ (what the windows add up to, where the model calibrates scores of series), warnings
-    (how a recording is unlike those learned from).
+    answer), uncalibrated_ (what the windows add up to, where the model calibrates scores of series), seconds
+    (empty where no rate is known), warnings (how a recording is unlike those learned from, or was resampled).
     """
     from raxss.errors import OutputError
     from raxss.storage import check_writable, refuse_existing
@@ -98,7 +112,7 @@ def predict(
     check_writable(out)
     classifier = opened_model(model, device, bank, bank_size)
     if engine is None:
-        write_table(prediction_table(classifier, inputs, split), out)
+        write_table(prediction_table(classifier, inputs, split, rate=rate, resample=resample), out)
         return
     from raxss.archive import predict_archive
 
@@ -115,6 +129,8 @@ def predict(
         bank=bank,
         bank_size=bank_size,
         only=None if split is None else names_of_test(classifier, inputs, split),
+        rate=rate,
+        resample=resample,
     )
     if len(table):
         write_table(table, out)
@@ -169,22 +185,29 @@ def opened_model(folder: Path, device: str, bank: str | None, bank_size: int | N
     return open_model(folder, device, bank, bank_size, verbose=1)
 
 
-def prediction_table(model: RAxSSClassifier, inputs: list[Path], split: Path | None) -> pd.DataFrame:
+def prediction_table(
+    model: RAxSSClassifier,
+    inputs: list[Path],
+    split: Path | None,
+    *,
+    rate: float | None = None,
+    resample: bool = False,
+) -> pd.DataFrame:
     """One row a series."""
     import pandas as pd
 
-    from raxss.archive import doubt_columns, prediction_row
+    from raxss.archive import doubt_columns, prediction_row, seconds_of
 
     rows = [
         prediction_row(
             model.classes_,
             name=one.series.name,
             probabilities=one.probability.tolist(),
-            seconds=one.series.seconds,
+            seconds=seconds_of(one.series),
             label=one.series.label,
             doubt=doubt_columns(model.classes_, one),
         )
-        for one in model.answers(series_for(model, inputs, split))
+        for one in model.answers(series_for(model, inputs, split, rate=rate, resample=resample))
     ]
     return pd.DataFrame(rows)
 
@@ -203,16 +226,26 @@ def names_of_test(model: RAxSSClassifier, inputs: list[Path], split: Path) -> se
     return set(series_for(model, inputs, split).names)
 
 
-def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = None) -> SeriesCollection:
-    """What the inputs hold, prepared as the model's training data were."""
-    from raxss.preparation import Preparation
+def series_for(
+    model: RAxSSClassifier,
+    inputs: list[Path],
+    split: Path | None = None,
+    *,
+    rate: float | None = None,
+    resample: bool = False,
+) -> SeriesCollection:
+    """What the inputs hold, prepared as the model's training data were.
+
+    ``rate`` is that of files that tell none; ``resample`` brings all to that of the training data.
+    """
+    from raxss.archive import refuse_unused_rate
     from raxss.prepared import is_prepared, read_prepared
     from raxss.recordings.bids import is_bids_root, read_bids
     from raxss.recordings.files import read_inputs
     from raxss.recordings.series import SeriesCollection
     from raxss.splits import Split
 
-    wanted = Preparation.parse(model.preparation_)
+    wanted = model.preparation_of_model(resample=resample)
     series: list[Series] = []
     files: list[Path] = []
     for path in inputs:
@@ -222,8 +255,9 @@ def series_for(model: RAxSSClassifier, inputs: list[Path], split: Path | None = 
             series += map(wanted.apply, read_bids(path, only_labelled=False))
         else:
             files.append(path)
+    refuse_unused_rate(rate, files)
     if files or not inputs:
-        series += map(wanted.apply, read_inputs(files))
+        series += map(wanted.apply, read_inputs(files, rate=rate))
     collection = SeriesCollection(series)
     if split is None:
         return collection

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raxss.cli.explain import Faithfulness, batches_of_tree, with_verdict
-from raxss.cli.predict import Bank, BankSize, Device, Model, opened_model, series_for
+from raxss.cli.predict import (
+    Bank,
+    BankSize,
+    Device,
+    InputRate,
+    Model,
+    Resample,
+    opened_model,
+    series_for,
+)
 
 if TYPE_CHECKING:
     from raxss.estimator import RAxSSClassifier
@@ -40,6 +49,8 @@ def verify(
     faithfulness: Faithfulness = None,
     bank: Bank = None,
     bank_size: BankSize = None,
+    rate: InputRate = None,
+    resample: Resample = False,
 ) -> None:
     """Compute a report anew from model and recording, and say whether it says the same.
 
@@ -56,7 +67,8 @@ def verify(
     classifier = opened_model(model, device, bank, bank_size)
     about = describe_model(classifier)
     refuse_other_model(found, about, report.name, model.name)
-    recordings = recordings_in(recording, classifier, found.contents.get("recording"))
+    stated = found.contents.get("recording")
+    recordings = recordings_in(recording, classifier, stated, rate=rate, resample=resample)
     name = recording_meant(found, recordings, report.name)
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
     if faithfulness is not None:
@@ -98,7 +110,14 @@ def refuse_other_model(report: Report, facts: Mapping[str, Any], name: str, mode
             )
 
 
-def recordings_in(path: Path, classifier: RAxSSClassifier, stated: Any) -> dict[str, list[Series]]:
+def recordings_in(
+    path: Path,
+    classifier: RAxSSClassifier,
+    stated: Any,
+    *,
+    rate: float | None = None,
+    resample: bool = False,
+) -> dict[str, list[Series]]:
     """What was given, by recording; of a BIDS tree, and of a file in one, only the run that the report names.
 
     A file in a tree may have been explained by itself, or, where derivatives were written, as the tree's tables
@@ -108,8 +127,8 @@ def recordings_in(path: Path, classifier: RAxSSClassifier, stated: Any) -> dict[
     from raxss.evidence.findings import by_recording
 
     if (root := run_in_tree(path, stated)) is None:
-        return by_recording(series_for(classifier, [path]))
-    return next(batches_of_tree(classifier, root, [stated]))
+        return by_recording(series_for(classifier, [path], rate=rate, resample=resample))
+    return next(batches_of_tree(classifier, root, [stated], resample=resample))
 
 
 def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:

@@ -10,6 +10,7 @@ the next are computed; the folder appears whole or not at all. Next: answering.p
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -158,7 +159,7 @@ def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
         "predicted": evidence.predicted,
         **{f"probability_{class_}": float(chance) for class_, chance in chances},
         "rate": evidence.rate,
-        "seconds": evidence.seconds,
+        "seconds": evidence.seconds if evidence.rate != 1.0 else math.nan,  # 1 Hz: the rate is not known
         "n_windows": len(evidence.columns["window"]),
         "effective_windows": evidence.effective_windows,
         "effective_share": evidence.effective_share,

@@ -8,7 +8,6 @@ model: that of another is refused. Next: ../cli/explain.py puts it among what is
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from raxss.errors import DataError, ModelError, shown
+from raxss.strict_json import loads
 
 PAGE = "page.html"
 
@@ -44,7 +44,7 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
     '../trust/page.html'
     """
     try:
-        found = json.loads((folder / "verdict.json").read_text("utf-8"))
+        found = loads((folder / "verdict.json").read_text("utf-8"))
         by_weights = {
             about["weights_sha256"]: _told(found["verdicts"][name])
             for name, about in found["about"].items()

@@ -14,7 +14,6 @@ verify, as the commands do. Next: splits.py, windows.py.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -31,6 +30,7 @@ from raxss.errors import RecordingError, shown
 from raxss.preparation import Preparation
 from raxss.recordings.series import ORIGINS, Series, SeriesCollection
 from raxss.storage import MARK, canonical_hash, read_parquet, sha256_of
+from raxss.strict_json import loads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +195,7 @@ def seal(facts: dict[str, Any]) -> str:
 
 def _read_facts(folder: Path) -> dict[str, Any]:
     try:
-        facts = json.loads((folder / FACTS).read_text("utf-8"))
+        facts = loads((folder / FACTS).read_text("utf-8"))
     except FileNotFoundError as error:
         raise RecordingError(
             f"the folder {shown(folder)} is no prepared collection: it has no {FACTS}. "

@@ -32,6 +32,7 @@ from raxss.recordings.plan import RecordingPlan, SeriesPlan, sample_range
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import ORIGINS
 from raxss.storage import canonical_hash, named_output, sha256_of
+from raxss.strict_json import loads
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -83,7 +84,7 @@ class Unit:
 def read_unit(unit: Unit, work: Path) -> Result | None:
     """What an earlier run has left of it, if that is whole and of this key."""
     try:
-        result = json.loads((work / f"{unit.slug}.json").read_text("utf-8"))
+        result = loads((work / f"{unit.slug}.json").read_text("utf-8"))
         body = {name: value for name, value in result.items() if name != "seal"}
         if result["key"] != unit.key or result["seal"] != canonical_hash(body):
             return None

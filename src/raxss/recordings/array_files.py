@@ -21,8 +21,13 @@ from numpy.typing import NDArray
 from raxss.errors import RecordingError, shown
 from raxss.recordings.inspection.arrays import check_member, table_blocks
 from raxss.recordings.inspection.confinement import open_confined, root_of
-from raxss.recordings.inspection.fields import Refused, rate_problem
+from raxss.recordings.inspection.fields import Refused
+from raxss.recordings.inspection.time_columns import axis_candidates, regular_times, time_axis
 from raxss.recordings.recording import SMALL_BYTES, ArrayRecording, TooLongError, refuse_too_long
+
+TIMES_TOLERANCE = (
+    1e-3  # of a rate that is given: times in a file are rounded, and then the given one is exact
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +52,9 @@ def open_array(path: Path, root: Path | None = None, *, rate: float | None = Non
     Channel(name='right', rate=4.0, unit='')
     """
     content = _content(path, root or root_of(path))
-    rate = next(one for one in (content.rate, rate, 1.0) if one is not None)
+    if content.rate is not None and (rate is None or abs(content.rate - rate) > TIMES_TOLERANCE * rate):
+        rate = content.rate  # opening.py's callers refuse another one than they were given
+    rate = 1.0 if rate is None else rate
     if not (math.isfinite(rate) and rate > 0):
         raise RecordingError(
             f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
@@ -119,7 +126,7 @@ def _read_npz(file: BinaryIO) -> _Content:
     channels = tuple(str(one) for one in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
     if "times_s" not in arrays:
         return _Content(samples, told, channels)
-    start, timed = _regular_times(arrays["times_s"])
+    start, timed = regular_times(arrays["times_s"], "array 'times_s'")
     if told is not None and not math.isclose(told, timed, rel_tol=1e-6):
         raise RecordingError(
             f"it has a rate of {told:g} Hz and times at {timed:g} Hz; one of them is needed."
@@ -127,24 +134,8 @@ def _read_npz(file: BinaryIO) -> _Content:
     return _Content(samples, timed if told is None else told, channels, start)
 
 
-def _regular_times(times: NDArray[Any]) -> tuple[float, float]:
-    """When the first sample was taken, and how many follow each second."""
-    first, last = float(times[0]), float(times[-1])
-    step = (last - first) / (len(times) - 1)
-    # neither if they fall, nor if they are NaN
-    if not np.all(np.abs(times - np.linspace(first, last, len(times))) < 0.01 * step):
-        raise RecordingError(
-            "array 'times_s' does not rise evenly; one step from each sample to the next is needed. Store each "
-            "stretch between gaps by itself."
-        )
-    rate = float(f"{1 / step:.9g}")  # times are rounded, so a rate of 999.9999999999 means 1000
-    if problem := rate_problem(rate, f"'times_s' at {rate:g} Hz"):
-        raise Refused(problem.code, problem.message)
-    return first, rate
-
-
 def _read_csv(file: BinaryIO) -> _Content:
-    """One column a variate; a first line without any number names the channels."""
+    """One column a variate; a first line without any number names them; a time axis is none of them."""
     names: list[str] = []
     blocks: list[NDArray[np.float64]] = []
     n_bytes, asked_at = 0, SMALL_BYTES
@@ -154,6 +145,10 @@ def _read_csv(file: BinaryIO) -> _Content:
         if n_bytes > asked_at:  # lines are taken in already, and are needed once more in another order
             refuse_too_long(n_bytes, "the table")
             asked_at = n_bytes + SMALL_BYTES
-    samples = np.empty((blocks[0].shape[1], sum(map(len, blocks))))
-    np.concatenate([values.T for values in blocks], axis=1, out=samples)
-    return _Content(samples, None, tuple(names))
+    columns = np.empty((blocks[0].shape[1], sum(map(len, blocks))))
+    np.concatenate([values.T for values in blocks], axis=1, out=columns)
+    axis = time_axis(names, {place: columns[place] for place in axis_candidates(names, len(columns))})
+    kept = [place for place in range(len(columns)) if place not in axis.columns]
+    channels = tuple(names[place] for place in kept) if names else ()
+    samples = columns if len(kept) == len(columns) else columns[kept]
+    return _Content(samples, axis.rate, channels, axis.start_seconds)

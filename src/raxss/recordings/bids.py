@@ -67,6 +67,14 @@ from raxss.recordings.names import canonical, match_channels
 from raxss.recordings.opening import files_of, open_recording
 from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
 from raxss.recordings.recording import Recording
+from raxss.recordings.selection import (
+    CHANNEL_TYPES,
+    ChannelRow,
+    by_name,
+    checked_sidecars,
+    rows_of_channels,
+    why_none,
+)
 from raxss.recordings.series import SeriesCollection
 from raxss.recordings.tables import read_table
 
@@ -76,7 +84,6 @@ if TYPE_CHECKING:
 __all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bids", "read_bids"]
 
 READ = (".vhdr", ".edf", ".bdf")
-CHANNEL_TYPES = {"ieeg": ("ECOG", "SEEG"), "eeg": ("EEG",)}
 CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
 DS003029 = "ds003029"
 N_LISTED = (
@@ -87,36 +94,12 @@ N_LISTED = (
 # --- what the tables say
 
 
-@dataclass(frozen=True)
-class _Channel:
-    """A row of channels.tsv."""
-
-    name: str
-    kind: str
-    is_good: bool
-    cells: Mapping[str, str]
-
-    def is_wanted(self, datatype: str, *, only_good: bool) -> bool:
-        return self.kind in CHANNEL_TYPES[datatype] and (self.is_good or not only_good)
-
-
-def _channel_rows(tree: Tree, run: Run) -> tuple[Path | None, list[_Channel]]:
+def _channel_rows(tree: Tree, run: Run) -> tuple[Path | None, list[ChannelRow]]:
     """The channels of a run by its ``channels.tsv``, and that file."""
     path = sidecar(tree, run, "channels.tsv")
     if path is None:
         return None, []
-    table = tree.table(path)
-    if "name" not in table.columns:
-        raise RecordingError(f"table {shown(path)} has no column 'name'; it is needed to know the channels.")
-    return path, [
-        _Channel(
-            cells["name"],
-            cells.get("type", "").upper(),
-            cells.get("status", "").lower() != "bad",
-            cells,
-        )
-        for _, cells in table.rows
-    ]
+    return path, rows_of_channels(tree.table(path))
 
 
 def _participants(tree: Tree) -> tuple[Path | None, dict[str, Mapping[str, str]]]:
@@ -169,7 +152,7 @@ class _Labels:
             if is_contact(one) and one.endswith(WHOLE_SHAFT)
         ]
 
-    def of(self, tree: Tree, run: Run, channels: Sequence[_Channel]) -> tuple[list[str | None], list[str]]:
+    def of(self, tree: Tree, run: Run, channels: Sequence[ChannelRow]) -> tuple[list[str | None], list[str]]:
         """Label of each channel, None where nobody knows; and what was named and is no channel."""
         names = [channel.name for channel in channels]
         if not self.has(run.patient):
@@ -356,7 +339,8 @@ def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
     told = [absent] if plan.absent else []
     labels_matter = options.get("only_labelled", True)
     told += plan.refused
-    told += [one for one in plan.unmatched if labels_matter or "is left out" in one or "was not read" in one]
+    matters = ("is left out", "left out:", "was not read", "sidecars disagree")
+    told += [one for one in plan.unmatched if labels_matter or any(text in one for text in matters)]
     if not plan.recordings:
         raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(told)}".rstrip())
     if told:
@@ -406,12 +390,18 @@ class _Planner:
             return None
         opener = partial(open_recording, signal, root=self.tree.root)
         with opener() as recording:
+            self.left_out += [
+                f"recording {run.name} and its sidecars disagree: {one}"
+                for one in checked_sidecars(signal, self.tree.root)
+            ]
             if channels_file is None:
-                kind = CHANNEL_TYPES[run.datatype][0]
-                channels = [_Channel(one.name, kind, True, {}) for one in recording.channels]
-                places: list[int | None] = list(range(len(channels)))
+                kind, names = CHANNEL_TYPES[run.datatype][0], [one.name for one in recording.channels]
+                kept, sentence = by_name(names)
+                channels = [ChannelRow(names[place], kind, True, {}) for place in kept]
+                places: list[int | None] = list(kept)
+                taken = f"all {len(channels)}" if not sentence else f"{sentence}; the other {len(channels)}"
                 self.left_out.append(
-                    f"recording {run.name} has no channels.tsv: all {len(channels)} channels are taken as good."
+                    f"recording {run.name} has no channels.tsv: {taken} channels are taken as good."
                 )
             else:
                 places = self._places(run, channels, recording)
@@ -436,7 +426,7 @@ class _Planner:
             self.left_out.append(f"recording {run.name} is left out, because a crop was asked for and {why}.")
         return onset, path
 
-    def _places(self, run: Run, channels: Sequence[_Channel], recording: Recording) -> list[int | None]:
+    def _places(self, run: Run, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
         """Where each row of channels.tsv is in the recording; what has no partner is reported."""
         names = [channel.name for channel in channels]
         places = match_channels(names, [one.name for one in recording.channels])
@@ -453,7 +443,7 @@ class _Planner:
     def _series(
         self,
         run: Run,
-        channels: Sequence[_Channel],
+        channels: Sequence[ChannelRow],
         places: Sequence[int | None],
         recording: Recording,
         onset: float | None,
@@ -465,15 +455,17 @@ class _Planner:
         named = [one for one, label in zip(channels, labels, strict=True) if label == self.labels.label]
         for shaft in self.labels.whole_shafts(run.patient):
             self.shafts[run.patient, shaft] |= {one.name for one in named if electrode_of(one.name) == shaft}
-        if not any(one.is_wanted(run.datatype, only_good=self.only_good) for one in channels):
-            self.left_out.append(f"recording {run.name} is left out: {_why_none(run.datatype, channels)}.")
+        if not any(one.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good) for one in channels):
+            self.left_out.append(
+                f"recording {run.name} is left out: {why_none(CHANNEL_TYPES[run.datatype], channels)}."
+            )
             return []
         crop = None
         if self.crop is not None and onset is not None:
             crop = onset + self.crop[0], onset + self.crop[1]
         series, unlabelled, outside = [], [], False
         for channel, place, label in zip(channels, places, labels, strict=True):
-            wanted = channel.is_wanted(run.datatype, only_good=self.only_good)
+            wanted = channel.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good)
             if label == self.labels.label and not channel.is_good and not wanted:
                 self.bad_contacts[run.patient].add(channel.name)
             if place is None or not wanted:
@@ -514,7 +506,7 @@ class _Planner:
                 "the rest lies before its start, behind its end or in a gap, and is left out."
             )
 
-    def _origin(self, run: Run, channel: _Channel) -> dict[str, str]:
+    def _origin(self, run: Run, channel: ChannelRow) -> dict[str, str]:
         centre = _centre(run.patient, self.participants, self.labels)
         origin = {"centre": centre} if centre else {}
         electrode = electrode_of(channel.name)
@@ -582,7 +574,7 @@ class _Planner:
 
 
 def _series_name(
-    run: Run, channel: _Channel, place: int, channels: Sequence[_Channel], segment: int, n_segments: int
+    run: Run, channel: ChannelRow, place: int, channels: Sequence[ChannelRow], segment: int, n_segments: int
 ) -> str:
     """``run:ATT1``; ``@position`` after it where channels share a name, ``#segment`` where there are several."""
     shared = sum(one.name == channel.name for one in channels) > 1
@@ -595,17 +587,6 @@ def _centre(patient: str, participants: Mapping[str, Mapping[str, str]], labels:
     if not centre and labels.rows is not None and patient in labels.rows:
         centre = labels.rows[patient].centre.upper()
     return centre
-
-
-def _why_none(datatype: str, channels: Sequence[_Channel]) -> str:
-    """Why a run has no channel to read."""
-    types = " or ".join(CHANNEL_TYPES[datatype])
-    if channels and all("type" not in one.cells for one in channels):
-        return f"its channels.tsv has no column 'type', and {types} is needed"
-    if any(one.kind in CHANNEL_TYPES[datatype] for one in channels):
-        return f"all of its {types} channels are bad"
-    found = sorted({one.kind or "n/a" for one in channels})
-    return f"none of its channels is {types}; channels.tsv has {_listed(found) or 'no rows'}"
 
 
 def _number_of(count: int, one: str, more: str) -> str:

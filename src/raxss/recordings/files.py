@@ -14,13 +14,14 @@ import csv
 import io
 import math
 import os
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from raxss.errors import EmptyDataError, LabelError, RecordingError, listed, nearest, shown
+from raxss.errors import EmptyDataError, LabelError, RAxSSWarning, RecordingError, listed, nearest, shown
 from raxss.recordings.formats import SUFFIXES
 from raxss.recordings.inspection.arrays import LINE_BYTES
 from raxss.recordings.inspection.confinement import open_confined, root_of
@@ -28,6 +29,7 @@ from raxss.recordings.inspection.front import header_of
 from raxss.recordings.opening import is_channelwise, open_recording
 from raxss.recordings.plan import SeriesPlan, read_planned
 from raxss.recordings.recording import Recording
+from raxss.recordings.selection import select_channels
 from raxss.recordings.series import Series, SeriesCollection
 
 ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
@@ -94,7 +96,9 @@ def read_recording(
     Parameters
     ----------
     channels
-        Names or positions; all of them otherwise.
+        Names or positions. Otherwise all of them; of EDF, BDF and BrainVision files those that a BIDS tree would
+        have: by the ``channels.tsv`` that applies to the file, without bad channels and what is no electrode, or by
+        their names where there is none.
     name
         What stands for ``file``.
 
@@ -109,8 +113,10 @@ def read_recording(
     path = Path(path)
     name = printable(_without_suffix(path).name) if name is None else name
     with open_recording(path) as recording:
-        wanted = range(len(recording.channels)) if channels is None else channels
-        positions = [position_of(recording, one) for one in wanted]
+        if channels is None:
+            positions = _electrodes(path, recording)
+        else:
+            positions = [position_of(recording, one) for one in channels]
         return SeriesCollection(
             replace(read_planned(recording, plan), label=label, group=group)
             for position in positions
@@ -223,9 +229,10 @@ def read_inputs(
 ) -> SeriesCollection:
     """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
 
-    ``rate`` and ``channel`` are for the recordings; a manifest has columns of its own for them. Recordings of
-    the same name get as many folders in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB
-    record is one series, of all its variates; of EDF, BDF and BrainVision files every channel is one.
+    ``rate`` is for files that tell none, and for lines of a manifest that have none in a column of their own;
+    ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
+    in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
+    variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
     """
     return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))
 
@@ -239,7 +246,10 @@ def lines_of_inputs(
 ) -> list[Line]:
     """What `read_inputs` is to read, each once; no recording is opened."""
     asked = [
-        lines_of(path, labels_required=labels_required)
+        [
+            line if line.rate is not None else replace(line, rate=rate)
+            for line in lines_of(path, labels_required=labels_required)
+        ]
         if _is_manifest(path)
         else [Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
         for path in map(Path, paths)
@@ -324,9 +334,18 @@ def asked_for(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
             f"recording {shown(line.path)} has {len(recording.channels)} channels, each of which is a series; say "
             "which one in a column 'channel', one line for each."
         )
-    return [
-        plan for position in range(len(recording.channels)) for plan in plans_of(recording, position, name)
-    ]
+    positions = _electrodes(line.path, recording)
+    return [plan for position in positions for plan in plans_of(recording, position, name)]
+
+
+def _electrodes(path: Path, recording: Recording) -> Sequence[int]:
+    """The channels of a file of which none was named; warns of what was left out without a table saying so."""
+    if not is_channelwise(path):
+        return range(len(recording.channels))
+    selection = select_channels(path, recording)
+    if selection.sentences:
+        warnings.warn(" ".join(selection.sentences), RAxSSWarning, stacklevel=4)
+    return selection.positions
 
 
 class _LastOpened:

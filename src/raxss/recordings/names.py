@@ -24,6 +24,11 @@ MONTAGE_PREFIX = re.compile(
 REFERENCE_SUFFIX = re.compile(r"(?<=\S)[-_\s]+REF$")
 LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 
+NO_ELECTRODE = re.compile(
+    r"(?:EKG|ECG|EOG|EMG|TRIG|STIM|ANNOT).*|(?:EDF|BDF)ANNOTATIONS|STI\d*|STATUS|(?:EVENT|EVT|MARKER|MKR|MARK)S?\d*"
+    r"|DC\d{1,2}|REF\d*|GND|GROUND|PHOTIC|RESP(?:IRATION)?\d*|SPO2|SAO2|OSAT|ETCO2|PULSE|PLETH|TEMP(?:ERATURE)?"
+)
+
 
 def canonical(name: str) -> str:
     """A channel's name without what amplifiers and exports add: montage prefix, ``-Ref``, spaces, case.
@@ -50,6 +55,21 @@ def loosest(name: str) -> str:
     ('DC1', "A'1", "A'1")
     """
     return LEADING_ZEROS.sub("", re.sub(r"(\d+)('+)$", r"\2\1", canonical(name)))
+
+
+def is_no_electrode(name: str) -> bool:
+    """Whether a channel by its name is a trigger, a reference or a signal of another part of the body.
+
+    Names that could be a contact's are not counted: ``HR1`` may be the right hippocampus.
+
+    Examples
+    --------
+    >>> [is_no_electrode(name) for name in ("POL EKG1", "Status", "DC01", "ECG II", "REF")]
+    [True, True, True, True, True]
+    >>> [is_no_electrode(name) for name in ("G1", "HR1", "EEG Fp1-Ref", "DCA1", "STG3", "")]
+    [False, False, False, False, False, False]
+    """
+    return NO_ELECTRODE.fullmatch(canonical(name)) is not None
 
 
 SPELLINGS: tuple[Callable[[str], str], ...] = (lambda name: name, canonical, loosest)

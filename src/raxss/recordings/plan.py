@@ -16,6 +16,8 @@ from raxss.errors import EmptyDataError
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import Series, SeriesCollection
 
+NOTED = ("time-column",)  # problems of a recording that change what its samples mean
+
 
 @dataclass(frozen=True)
 class SeriesPlan:
@@ -137,6 +139,7 @@ def read_planned(recording: Recording, plan: SeriesPlan, *, group_by: str | None
         name=plan.name,
         start_seconds=recording.segments[plan.segment].start_seconds + start / rate,
         origin=plan.origin,
+        notes=[f"series {plan.name!r}: {one.message}" for one in recording.problems if one.code in NOTED],
     )
 
 

@@ -49,6 +49,8 @@ class Series:
         ``electrode``, ``pair``, ``channel``. Splits are made, and audited, by these.
     preparation
         What was done to the samples before, in the words of `raxss.preparation.Preparation`; empty: nothing.
+    notes
+        What a reader of a score should know of how the samples were read, in whole sentences.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class Series:
     gaps_marked: bool = False
     origin: Mapping[str, str] = field(default_factory=dict)
     preparation: str = ""
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Series:
         gaps_marked: bool = False,
         origin: Mapping[str, str] | None = None,
         preparation: str = "",
+        notes: Sequence[str] = (),
     ) -> None:
         try:
             array = np.asarray(samples)
@@ -117,6 +121,7 @@ class Series:
             "gaps_marked": bool(gaps_marked),
             "origin": _checked_origin(origin or {}, name),
             "preparation": str(preparation),
+            "notes": tuple(notes),
         }.items():
             object.__setattr__(self, name_of, value)
 

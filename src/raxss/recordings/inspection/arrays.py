@@ -13,6 +13,7 @@ import csv
 import io
 import math
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -33,6 +34,7 @@ from raxss.recordings.inspection.fields import (
     quoted,
     rate_problem,
 )
+from raxss.recordings.inspection.time_columns import axis_candidates, time_axis
 from raxss.recordings.problems import Problem
 
 ARRAYS = ("samples", "data", "rate", "channels", "times_s")
@@ -61,7 +63,7 @@ def inspect_array(path: Path, root: Path) -> list[Problem]:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.csv"
-    >>> _ = path.write_text("1,2\\n3\\n")
+    >>> _ = path.write_text("5,2\\n3\\n")
     >>> [problem.code for problem in inspect_array(path, path.parent)]
     ['header-damaged']
     """
@@ -309,30 +311,36 @@ def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) ->
 
 
 def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
-    """Every line: is it a row of as many numbers as the first?"""
+    """Every line: is it a row of as many numbers as the first? And is a column no channel?"""
     n_rows, n_missing, problems = 0, 0, []
+    names: list[str] = []
+    candidates: list[int] = []
+    columns = []  # of the candidates for a time axis alone
     for names, values in table_blocks(file):
         if n_rows == 0:
-            problems = name_problems(names) + _header_problems(names, values)
+            candidates = axis_candidates(names, values.shape[1])
         n_rows += len(values)
         n_missing += int(np.count_nonzero(~np.isfinite(values)))
-    problems += _shape_problems((values.shape[1], n_rows))
+        columns.append(values[:, candidates])
+    found = np.concatenate(columns)
+    axis = time_axis(names, {place: found[:, rank] for rank, place in enumerate(candidates)})
+    n_channels = values.shape[1] - len(axis.columns)
+    if not n_channels:
+        raise Refused("no-data", "the table has times and no channel beside them. Leave it out.")
+    problems += name_problems([name for place, name in enumerate(names) if place not in axis.columns])
+    problems += _shape_problems((n_channels, n_rows))
     if n_missing:
-        told = f"{n_missing:,} of {n_rows * values.shape[1]:,} values are not finite numbers."
-        problems.append(Problem("nan-run", told))
+        message = f"{n_missing:,} of {n_rows * values.shape[1]:,} values are not finite numbers."
+        problems.append(Problem("nan-run", message))
+    if axis.messages:
+        problems.append(Problem("time-column", f"{'; '.join(axis.messages)}."))
     file.seek(-1, os.SEEK_END)
     if file.read(1) != b"\n":
-        told = "the last line of the table does not end, so its last number may be cut off"
-        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
-    return [*problems, _rate_unknown()]
-
-
-def _header_problems(names: list[str], values: NDArray[np.float64]) -> list[Problem]:
-    """pandas writes 0, 1, 2 ... above columns without names, which looks like samples."""
-    if names or values.shape[1] < 2 or not np.array_equal(values[0], np.arange(values.shape[1])):
-        return []
-    told = f"the first line counts from 0 to {values.shape[1] - 1}, as a header of pandas does"
-    return [Problem("header-doubtful", f"{told}; it is read as samples. If it is a header, remove it.")]
+        message = "the last line of the table does not end, so its last number may be cut off"
+        problems.append(
+            Problem("may-be-cut", f"{message}; it is read as it is. Compare it with the original.")
+        )
+    return [*problems, *([] if axis.rate is not None else [_rate_unknown()])]
 
 
 def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64]]]:
@@ -342,14 +350,46 @@ def table_blocks(file: BinaryIO) -> Iterator[tuple[list[str], NDArray[np.float64
     if first is None:
         raise Refused("no-data", "the table has no samples. Leave it out.")
     cells = _cells(first[1])
-    names = [] if any(map(_is_number, cells)) else [cell.strip() for cell in cells]
-    rows = lines if names else chain([first], lines)
+    second = next(lines, None)
+    lines = lines if second is None else chain([second], lines)
+    is_header = not any(map(_is_number, cells)) or _is_indexed_header(cells)
+    if not is_header:
+        _refuse_counting(cells, "" if second is None else second[1])
+    names = [cell.strip() for cell in cells] if is_header else []
+    rows = lines if is_header else chain([first], lines)
     n_rows = 0
     while block := list(islice(rows, LINES_AT_ONCE)):
         n_rows += len(block)
         yield names, _numbers(block, len(cells))
     if n_rows == 0:
         raise Refused("no-data", "the table has no samples, only names. Leave it out.")
+
+
+def _is_indexed_header(cells: list[str]) -> bool:
+    """``,0,1,2``, as pandas writes above an index and columns without names."""
+    return len(cells) > 1 and not cells[0].strip() and _counts(cells[1:])
+
+
+def _counts(cells: list[str]) -> bool:
+    """Whether cells are written as whole numbers that count the columns, from 0 or from 1."""
+    plain = [cell.strip() for cell in cells]
+    return any(plain == [str(place) for place in range(begin, begin + len(cells))] for begin in (0, 1))
+
+
+def _refuse_counting(cells: list[str], second: str) -> None:
+    """pandas and spreadsheets write 0, 1, 2 or 1, 2, 3 above columns without names, which looks like samples.
+
+    Of a single column 0 or 1 may well be a sample, unless those below are written as decimals.
+    """
+    if not _counts(cells) or (len(cells) == 1 and not re.search(r"[.eE]", second)):
+        return
+    shown_cells = ",".join(cell.strip() for cell in cells[:3]) + (",..." if len(cells) > 3 else "")
+    raise Refused(
+        "header-doubtful",
+        f"the first line, {shown_cells}, counts the columns: names of them or samples, it is not certain which. If "
+        "these are names, give names with letters or remove the line; if samples, write them as decimals "
+        f"({cells[0].strip()}.0).",
+    )
 
 
 def _cells(line: str) -> list[str]:

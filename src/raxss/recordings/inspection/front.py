@@ -87,16 +87,26 @@ def iter_paths(paths: Iterable[Path | str], *, signals: bool = False) -> Iterato
 
 
 def _inspection_of(path: Path) -> Inspection:
-    """One recording; inside a dataset, by its name and sidecars too."""
+    """One recording with the sidecars that apply to it; inside a dataset, by its name too."""
     whole = Path(os.path.abspath(header_of(path)))
     root = root_of(whole)
-    in_dataset = (root / DESCRIPTION).exists() and whole.relative_to(root).parts[0].startswith("sub-")
-    if not (in_dataset and whole.parent.name in DATATYPES and whole.suffix.lower() in IN_DATASETS):
+    if whole.suffix.lower() not in IN_DATASETS:
         return inspect_file(path)
-    from raxss.recordings.inspection.bids import inspect_bids_recording
-
+    in_dataset = (root / DESCRIPTION).exists() and whole.relative_to(root).parts[0].startswith("sub-")
     try:
-        return Inspection(str(path), tuple(inspect_bids_recording(whole, root)))
+        if in_dataset and whole.parent.name in DATATYPES:
+            from raxss.recordings.inspection.bids import inspect_bids_recording
+
+            return Inspection(str(path), tuple(inspect_bids_recording(whole, root)))
+        inspection = inspect_file(path)
+        if inspection.verdict == "refused":
+            return inspection
+        from raxss.recordings.inspection.sidecars import facts_of, inspect_sidecars, tree_of
+
+        found = inspect_sidecars(whole, tree_of(whole), facts_of(whole, root))
+        # outside of a dataset nothing asks for sidecars
+        beside = tuple(one for one in found if one.code != "sidecar-missing")
+        return replace(inspection, problems=(*inspection.problems, *beside))
     except Exception as error:
         return Inspection(str(path), (_unexpected(path, error),))
 

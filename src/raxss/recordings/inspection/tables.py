@@ -8,15 +8,15 @@ about people. Next: bids.py holds the content against the recording.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from raxss.errors import RecordingError, shown
 from raxss.recordings import tables
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening
-from raxss.recordings.inspection.fields import Refused, not_downloaded
+from raxss.recordings.inspection.fields import Refused, not_downloaded, quoted
 from raxss.recordings.tables import Table
+from raxss.strict_json import DuplicateKeyError, loads
 
 JSON_BYTES = 2**22
 
@@ -52,7 +52,10 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
     """
     text = _text_of(path, root, JSON_BYTES)
     try:
-        value = json.loads(text)
+        value = loads(text)
+    except DuplicateKeyError as error:  # the name of a field is quoted, never a value
+        found = f"has the field {quoted(error.key)} twice; which value counts is not certain"
+        raise _damaged(path, found) from None
     except (ValueError, RecursionError):  # bad syntax, thousands of digits; nested without end
         raise _damaged(path, "is not JSON") from None
     if not isinstance(value, dict):
