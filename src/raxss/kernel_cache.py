@@ -1,16 +1,16 @@
 """Disk cache for compiled kernels, in a private folder.
 
-numba's own cache unpickles whatever lies in ``__pycache__`` or ``NUMBA_CACHE_DIR``, so whoever can write there can run
-code, and a file that was cut short there is an error for ever. This cache is used instead:
+numba's own cache unpickles whatever lies in ``__pycache__`` or ``NUMBA_CACHE_DIR``, so whoever can write there can
+run code, and a file that was cut short there is an error for ever. This cache is used instead:
 
-- Entries lie in ``compiled`` below the user's cache folder (`kernel_folder`). They are pickles, because numba can keep
-  compiled code in no other form, so the folder is used only if nobody else can write to it (`why_not_private`):
-  it and every folder above it belong to the user or to root, and others cannot write to them. There is no
-  message authentication code: its key could lie nowhere safer than the entries themselves.
-- An entry is named after everything that decides its code: the sources of all kernels, the function, the types of its
-  arguments, raxss, numba, llvmlite, Python and the processor.
-- An entry is unpickled only if its content has the SHA-256 that it begins with. Whatever is wrong with an entry or the
-  folder, the kernel is compiled, as if nothing had been there.
+- Entries lie in ``compiled`` below the user's cache folder (`kernel_folder`). They are pickles, because numba can
+  keep compiled code in no other form, so the folder is used only if nobody else can write to it
+  (`why_not_private`): it and every folder above it belong to the user or to root, and others cannot write to them.
+  There is no message authentication code: its key could lie nowhere safer than the entries themselves.
+- An entry is named after everything that decides its code: the sources of all kernels, the function, the types of
+  its arguments, raxss, numba, llvmlite, Python and the processor.
+- An entry is unpickled only if its content has the SHA-256 that it begins with. Whatever is wrong with an entry or
+  the folder, the kernel is compiled, as if nothing had been there.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def kernel_folder() -> Path | None:
 
 
 def private_folder() -> Path | None:
-    """`kernel_folder`, made if it is not there, if nobody else can write to it; None, with one warning, otherwise."""
+    """`kernel_folder`, made if it is not there; None, with one warning, if others can write to it."""
     folder = kernel_folder()
     if folder is None:
         return None
@@ -258,11 +258,11 @@ def _digest_of(file: str) -> str:
 
 @cache
 def source_digest() -> str:
-    """Of all files of the package that compile anything: a kernel has code and constants of others compiled into it."""
+    """Of all files of the package that compile anything: a kernel may have code and constants of others in it."""
     digest = hashlib.sha256()
     for file in _sources():
         content = file.read_bytes()
-        if b"numba" in content or b"compiled" in content:
+        if b"numba" in content or b"@compiled" in content:
             digest.update(f"{file.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
 
