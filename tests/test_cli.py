@@ -465,8 +465,8 @@ def raises_from_call(number, real):
     return interrupted
 
 
-#: When Ctrl-C comes (once or twice), what is interrupted then, and what there is afterwards: the new model, how many
-#: epochs the checkpoint has.
+#: When Ctrl-C comes (once or twice), what is interrupted then, and what there is afterwards: the new model, and how
+#: many epochs the checkpoint has.
 MOMENTS = {
     "reading": ([("raxss.cli.fit.read_data", 1)], None, None),
     "in the first epoch": ([("raxss.training.train_epoch", 1)], None, None),

@@ -16,6 +16,7 @@ from raxss.backbones import BACKBONES
 from raxss.cli import app
 from raxss.errors import MissingExtraError, OutputInUseError
 from raxss.outputs import output_lock
+from raxss.prepared.folder import FACTS, seal
 from raxss.study import board
 from raxss.study.board import Board
 from raxss.study.result import CellResult
@@ -331,15 +332,11 @@ def snapshot(folder):
 
 @pytest.mark.parametrize("command", ["table", "reweigh", "robustness"])
 @pytest.mark.parametrize("state", ["nothing", "data", "results without data", "stale data"])
-def test_a_dry_run_writes_nothing(study, tmp_path, monkeypatch, command, state):
+def test_a_dry_run_writes_nothing(study, tmp_path, tmp_path_factory, monkeypatch, command, state):
     """Whatever there is already; and it lists what the run then does."""
     text = study.read_text().replace('"all-positive"]', '"all-positive", "sss"]')
-    text = text.replace("seeds = [1, 2, 3]", "seeds = [1]").replace(
-        "extensions", "training = {max_epochs = 1}\nextensions"
-    )
-    study.write_text(text)
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+    study.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
+    scratch = tmp_path_factory.mktemp("scratch")
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     out = tmp_path / "out"
@@ -348,8 +345,10 @@ def test_a_dry_run_writes_nothing(study, tmp_path, monkeypatch, command, state):
     if "without" in state:
         shutil.rmtree(out / "data")
     if state == "stale data":
-        (facts,) = (out / "data").glob("*/dataset.json")
-        facts.write_text(facts.read_text().replace('"key": "', '"key": "0'))
+        (place,) = (out / "data").glob(f"*/{FACTS}")
+        facts = json.loads(place.read_text()) | {"key": "that of other files"}
+        facts.pop("seal")
+        place.write_text(json.dumps({**facts, "seal": seal(facts)}))
     before = snapshot(tmp_path)
     told = CliRunner().invoke(app, [command, str(study), "--out", str(out), "--device", "cpu", "--dry-run"])
     assert told.exit_code == 0, told.exception
@@ -358,6 +357,7 @@ def test_a_dry_run_writes_nothing(study, tmp_path, monkeypatch, command, state):
         listed = "to do" if state == "nothing" else "done"
         assert f"{listed}  synthetic, all-positive, seed 1" in told.output
     assert snapshot(tmp_path) == before
+    assert not any(scratch.iterdir())
 
 
 def test_splits_are_kept_as_the_audit_reads_them(finished):
