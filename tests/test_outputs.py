@@ -529,3 +529,38 @@ def test_a_checkpoint_is_held_while_training(fitted, tmp_path, in_a_thread):
     with pytest.raises(OutputInUseError, match=r"'c\.checkpoint'"):
         clone(model).fit(series, checkpoint=tmp_path / "c.checkpoint")
     assert names(tmp_path) == [".c.checkpoint.lock"]
+
+
+# Commands that only look --------------------------------------------------------------------------------------
+
+
+def test_commands_that_only_look_write_nothing(fitted, tmp_path, monkeypatch):
+    from raxss.cli import app
+    from raxss.evidence import report_of
+    from raxss.evidence.findings import told_of_model
+    from raxss.model_folder import describe_model
+
+    model, series = fitted
+    rows = ["path,label,group"]
+    for one in series:
+        np.savez(tmp_path / f"{one.name}.npz", samples=one.samples, rate=one.rate)
+        rows.append(f"{one.name}.npz,{one.label},{one.name}")
+    (tmp_path / "manifest.csv").write_text("\n".join(rows) + "\n")
+    model.save_pretrained(tmp_path / "model")
+    name = series[0].name
+    about = told_of_model(describe_model(model))
+    report_of([model.explain(series[0])], name=name, model=about).save(tmp_path / "report.html")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAXSS_DATA", str(tmp_path))
+    before = tree(tmp_path)
+    for command in (
+        ["datasets"],
+        ["datasets", "--json"],
+        ["datasets", "summary", "sample"],
+        ["check", ".", f"{name}.npz"],
+        ["audit-split", "manifest.csv", "--model", "model"],
+        ["verify", "report.html", "model", f"{name}.npz", "--device", "cpu"],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert done.output, (command, done.exception)
+        assert tree(tmp_path) == before, command
