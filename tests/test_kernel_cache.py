@@ -23,7 +23,15 @@ from numba.core.dispatcher import Dispatcher
 
 import raxss
 from raxss import kernel_cache
-from raxss.kernel_cache import SUFFIX, KernelCache, cached, kernel_folder, private_folder, why_not_private
+from raxss.kernel_cache import (
+    SUFFIX,
+    KernelCache,
+    cached,
+    kernel_folder,
+    private_folder,
+    source_folders,
+    why_not_private,
+)
 
 X = np.linspace(-1.0, 1.0, 101)
 needs_modes = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are POSIX")
@@ -120,7 +128,7 @@ def test_an_entry_of_another_version_processor_source_or_option_is_not_used(fold
         codegen = type(fresh().targetctx.codegen())
         monkeypatch.setattr(codegen, "magic_tuple", lambda self: ("x86_64", "another", "+avx1024"))
     elif what == "sources":
-        monkeypatch.setattr(kernel_cache, "source_digest", lambda: "another")
+        monkeypatch.setattr(kernel_cache, "source_digest", lambda function: "another")
     elif what == "options":
         kernel = cached(numba.njit(fastmath={"contract", "reassoc"})(plain))
         kernel(X)
@@ -163,7 +171,34 @@ def test_every_kernel_of_the_package_uses_this_cache_or_none():
             if isinstance(value, Dispatcher) and value.py_func.__module__.startswith("raxss."):
                 found += isinstance(value._cache, KernelCache)
                 assert isinstance(value._cache, KernelCache | NullCache), value
+                assert (
+                    os.path.dirname(file) in source_folders(value.py_func)
+                    or value.py_func.__module__ != module.name
+                )
     assert found > 30
+
+
+def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
+    from raxss.study.baselines import rocket_loops
+
+    kernels = [
+        one for one in vars(rocket_loops).values() if isinstance(getattr(one, "_cache", None), KernelCache)
+    ]
+    own = [one.py_func for one in kernels if one.py_func.__module__ == rocket_loops.__name__]
+    assert own
+    package = Path(raxss.__file__).parent
+    for function in own:
+        assert source_folders(function) == [str(package / "backbones"), str(package / "study" / "baselines")]
+
+
+def test_any_kernel_of_a_folder_may_change_all_of_its_kernels(tmp_path):
+    (tmp_path / "a.py").write_text("import numba\nCONSTANT = 1\n")
+    (tmp_path / "b.py").write_text("nothing of the kind\n")
+    before = kernel_cache._digest_of_kernels.__wrapped__(str(tmp_path))
+    (tmp_path / "b.py").write_text("still nothing\n")
+    assert kernel_cache._digest_of_kernels.__wrapped__(str(tmp_path)) == before
+    (tmp_path / "a.py").write_text("import numba\nCONSTANT = 2\n")
+    assert kernel_cache._digest_of_kernels.__wrapped__(str(tmp_path)) != before
 
 
 def test_old_entries_make_room(folder, monkeypatch):

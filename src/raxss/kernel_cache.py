@@ -23,7 +23,7 @@ import platform
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -221,8 +221,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
         closure = tuple(cell.cell_contents for cell in self._function.__closure__ or ())
         decides = (
             *_versions(),
-            source_digest(),
-            _digest_of(code.co_filename),
+            source_digest(self._function),
             self._options,
             self._function.__module__,
             self._function.__qualname__,
@@ -256,21 +255,34 @@ def _digest_of(file: str) -> str:
         return ""
 
 
+def source_digest(function: Callable[..., Any]) -> str:
+    """Of all files that a kernel may have code or constants from.
+
+    These are its own file and, in the package, all kernels in its folder and in the folders of kernels it can call.
+    """
+    parts = [_digest_of(function.__code__.co_filename), *map(_digest_of_kernels, source_folders(function))]
+    return " ".join(parts)
+
+
+def source_folders(function: Callable[..., Any]) -> list[str]:
+    """Folders of the package that a kernel, and those it can call, lie in."""
+    called = (
+        getattr(one, "py_func", None) or getattr(one, "_defn", None) for one in function.__globals__.values()
+    )
+    codes = [getattr(one, "__code__", None) for one in (function, *called)]
+    files = [code.co_filename for code in codes if code is not None]
+    package = str(Path(__file__).parent)
+    return sorted({os.path.dirname(file) for file in files if file.startswith(package + os.sep)})
+
+
 @cache
-def source_digest() -> str:
-    """Of all files of the package that compile anything: a kernel may have code and constants of others in it."""
+def _digest_of_kernels(folder: str) -> str:
     digest = hashlib.sha256()
-    for file in _sources():
+    for file in sorted(Path(folder).glob("*.py")):
         content = file.read_bytes()
         if b"numba" in content or b"@compiled" in content:
             digest.update(f"{file.name} {len(content)}\n".encode() + content)
     return digest.hexdigest()
-
-
-def _sources() -> Iterator[Path]:
-    for folder, folders, names in os.walk(Path(__file__).parent):
-        folders.sort()
-        yield from (Path(folder) / name for name in sorted(names) if name.endswith(".py"))
 
 
 def _read(path: Path) -> bytes | None:
