@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from raxss.kernel_cache import kernel_folder
+
 settings.register_profile("raxss", derandomize=True, deadline=None)
 settings.load_profile("raxss")
 
@@ -23,8 +25,12 @@ def rng():
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_its_own(tmp_path_factory):
-    """Retrieval results never land in, or come from, the cache folder of whoever runs the tests."""
+    """Retrieval results never land in, or come from, the cache folder of whoever runs the tests.
+
+    Compiled kernels do: they are named after all that decides them, and take minutes to compile.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAXSS_COMPILED", str(kernel_folder() or "off"))
         patch.setenv("RAXSS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -1,11 +1,14 @@
 """The command line, run as a user runs it."""
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -418,7 +421,12 @@ def test_resume_goes_on_after_ctrl_c(manifest, tmp_path):
     arguments = ["fit", manifest, *FAST[:4], "--max-epochs", "40", "--device", "cpu"]
     assert raxss_process(*arguments, "--out", tmp_path / "whole").returncode == 0
     message = interrupt_after("epoch 3/", [*arguments, "--out", tmp_path / "m"])
-    assert "is kept; the same command with --resume goes on" in message
+    last = message.splitlines()[-1]
+    assert re.fullmatch(
+        r"Stopped\. The best model so far \(epoch \d+\) is kept in .*/m; the checkpoint m\.checkpoint is kept "
+        r"\(epoch 3\), and the same command with --resume goes on from there\.",
+        last,
+    ), last
     assert RAxSSClassifier.from_pretrained(tmp_path / "m").interrupted_
     assert raxss_process(*arguments, "--out", tmp_path / "m", "--resume").returncode == 0
     assert (tmp_path / "m" / "model.safetensors").read_bytes() == (
@@ -444,6 +452,88 @@ def test_ctrl_c_does_not_replace_an_older_model(manifest, model, tmp_path):
     assert "older model was left as it is" in message
     assert {file.name: file.read_bytes() for file in model.iterdir()} == before
     assert (tmp_path / "model.checkpoint").exists()
+
+
+def raises_from_call(number, real):
+    """A function that is interrupted the n-th time it is called, and after that."""
+    calls = iter(range(1, 100))
+
+    def interrupted(*arguments, **options):
+        if next(calls) >= number:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    return interrupted
+
+
+#: When Ctrl-C comes (once or twice), what is interrupted then, and what there is afterwards: the new model, and how
+#: many epochs the checkpoint has.
+MOMENTS = {
+    "reading": ([("raxss.cli.fit.read_data", 1)], None, None),
+    "in the first epoch": ([("raxss.training.train_epoch", 1)], None, None),
+    "in the second epoch": ([("raxss.training.train_epoch", 2)], "best", 1),
+    "and again while fitting what follows": (
+        [("raxss.training.train_epoch", 2), ("raxss.estimator.feature_scaling", 1)], None, 1,
+    ),
+    "and again before saving": (
+        [("raxss.training.train_epoch", 3), ("raxss.estimator.save_model", 1)], None, 2,
+    ),
+    "and again while saving": (
+        [("raxss.training.train_epoch", 2), ("raxss.model_folder._card", 1)], None, 1,
+    ),
+    "after training, while saving": ([("raxss.model_folder._card", 1)], None, 2),
+    "when the model is there": ([("pathlib.Path.unlink", 1)], "whole", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_after_ctrl_c_the_last_line_says_what_is_kept(manifest, tmp_path, monkeypatch, moment, older):
+    interrupted, model, epoch = MOMENTS[moment]
+    arguments = ["fit", manifest, *FAST, "--out", tmp_path / "m"]
+    if older:
+        raxss(*arguments)
+        model = None if model == "best" else model  # which does not take the place of an older one
+    before = {one.name: one.read_bytes() for one in tmp_path.glob("m/*")}
+    with monkeypatch.context() as patch:
+        for name, number in interrupted:
+            place, attribute = name.rsplit(".", 1)
+            home = Path if place == "pathlib.Path" else importlib.import_module(place)
+            if home is Path:  # of the checkpoint alone
+                real = Path.unlink
+
+                def unlink(path, *given, real=real, **options):
+                    if path.name.endswith(".checkpoint"):
+                        raise KeyboardInterrupt
+                    return real(path, *given, **options)
+
+                patch.setattr(Path, "unlink", unlink)
+            else:
+                patch.setattr(home, attribute, raises_from_call(number, getattr(home, attribute)))
+        result = CliRunner().invoke(app, [str(one) for one in [*arguments, "--overwrite"]])
+    assert result.exit_code == 130
+    last = result.stderr.splitlines()[-1]
+    after = {one.name: one.read_bytes() for one in tmp_path.glob("m/*")}
+    if model is None:
+        assert after == before
+        assert ("The older model was left as it is" in last) == older
+        assert ("No model was written" in last) == (not older)
+    elif model == "best":
+        assert json.loads(after["config.json"])["interrupted"]
+        assert f"The best model so far (epoch 1) is kept in {tmp_path / 'm'}" in last
+    else:
+        assert not json.loads(after["config.json"])["interrupted"]
+        assert after != before
+        assert last == f"Stopped. Training was over: the model in {tmp_path / 'm'} is complete."
+    assert (tmp_path / "m.checkpoint").exists() == (epoch is not None)
+    if model != "whole":
+        resumes = f"the checkpoint m.checkpoint is kept (epoch {epoch}), and the same command with --resume"
+        assert (resumes in last) == (epoch is not None)
+        assert ("there is no checkpoint, so the same command begins anew" in last) == (epoch is None)
+    assert not list(tmp_path.glob(".*"))
+    if epoch is not None:
+        raxss(*arguments, "--resume", "--overwrite")
+        assert not json.loads((tmp_path / "m" / "config.json").read_text())["interrupted"]
 
 
 def test_overwriting_never_deletes_a_folder_of_someone_else(model, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +21,14 @@ from make_bids import BAD, CANARIES, CHANNELS, OTHER_TYPE, make_bids
 from raxss import RAxSSClassifier
 from raxss.archive import FromPlan
 from raxss.cli import app
-from raxss.errors import ConfigError, OutputError, RAxSSError, RAxSSWarning, RecordingError
+from raxss.errors import ConfigError, OutputError, OutputInUseError, RAxSSError, RAxSSWarning, RecordingError
 from raxss.evidence import Report
 from raxss.evidence import derivatives as module
 from raxss.evidence.derivative_tables import about_channels, channel_rows, class_columns, doubt_cells
 from raxss.evidence.derivatives import find_source, open_derivatives, write_derivatives
 from raxss.evidence.findings import watched
 from raxss.model_folder import describe_model
+from raxss.outputs import output_lock
 from raxss.recordings.bids import plan_bids, read_bids
 from test_findings import channels_of, explained
 from test_phi import text_of_pdf
@@ -409,10 +411,29 @@ def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, t
     assert "--bids-derivatives ROOT" in " ".join(told.output.replace("│", " ").split())
 
 
+def test_two_runs_write_different_recordings_at_once_but_never_the_same(truth, model, tmp_path):
+    first, second = sorted(truth.root.rglob("*run-01_ieeg.vhdr"))[:2]
+    root = tmp_path / "dv"
+    name = first.name.removesuffix("_ieeg.vhdr")
+    with ThreadPoolExecutor(1) as another, output_lock(root / f"{name}_desc-raxss"):
+        options = ["--bids-derivatives", root, "--device", "cpu"]
+        told = another.submit(raxss, "explain", model, first, *options).result()
+        assert isinstance(told, OutputInUseError)
+        assert f"'{name}_desc-raxss' is being written by another thread" in str(told)
+        assert (
+            "The derivatives of 1 recording are in"
+            in another.submit(raxss, "explain", model, second, *options).result()
+        )
+    raxss("explain", model, first, *options)
+    assert len(list(root.rglob("*_channels.tsv"))) == 2
+    assert not list(root.rglob("*.lock"))
+
+
 def test_a_run_killed_at_its_first_recording_is_no_foreign_folder(truth, model, tmp_path):
     left = tmp_path / "dv" / ".sub-x_desc-raxss.elsewhere-1-0a1b2c3d.partial"
     left.mkdir(parents=True)
     (left / "README.md").write_text("half of it")
+    (tmp_path / "dv" / ".sub-x_desc-raxss.lock").write_text("1\telsewhere\t2026-01-01 00:00\n")
     file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
     raxss("explain", model, file, "--bids-derivatives", tmp_path / "dv", "--device", "cpu")
     assert errors_of(tmp_path / "dv") == []

@@ -727,7 +727,7 @@ def test_two_downloads_into_one_folder_do_not_meet(server, tmp_path):
     thread = threading.Thread(target=first)
     thread.start()
     wait_until(lambda: server.requests)
-    with pytest.raises(OutputError, match=r"another download is writing into"):
+    with pytest.raises(OutputError, match=f"{tmp_path.name!r} is being written by another thread"):
         download(wanted, tmp_path, base=server.base, **FAST)
     server.release.set()
     thread.join()

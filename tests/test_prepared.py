@@ -28,6 +28,7 @@ from raxss.errors import (
     EmptyDataError,
     LabelError,
     OutputError,
+    OutputInUseError,
     RAxSSWarning,
     RecordingError,
 )
@@ -467,14 +468,14 @@ def test_an_input_that_changes_while_it_is_read_is_refused(manifest, tmp_path, m
 
 
 def test_a_second_run_at_once_is_refused_and_a_dead_ones_lock_is_not(manifest, tmp_path):
-    work = tmp_path / "out.preparing"
-    work.mkdir()
-    with open(work / "lock", "ab") as lock:
+    with open(tmp_path / ".out.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OutputError, match="another run is preparing 'out'"):
+        with pytest.raises(OutputInUseError, match="'out' is being written by another raxss process"):
             prepare(plan_manifest(manifest), tmp_path / "out", PAPER)
+    assert not (tmp_path / "out.preparing").exists()
     assert is_prepared(prepare(plan_manifest(manifest), tmp_path / "out", PAPER))
-    assert not work.exists()
+    assert not (tmp_path / "out.preparing").exists()
+    assert not (tmp_path / ".out.lock").exists()
 
 
 KILLER = """

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raxss import storage
+from raxss import outputs, storage
 from raxss.errors import OutputError
 
 
@@ -40,7 +40,7 @@ def write_and_fail(place, error):
 FILL = """
 import os, signal, sys
 from pathlib import Path
-from raxss import storage
+from raxss import outputs, storage
 calls = int(sys.argv[2])
 def dying(function):
     def counted(*arguments, **options):
@@ -331,20 +331,22 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_and_a_living_one_is_let_b
     )
     arguments = [str(tmp_path / "result"), str(tmp_path / "table.csv")]
     subprocess.run([sys.executable, "-c", script, *arguments], check=False)
-    assert len(list(tmp_path.iterdir())) == 2
-    with storage.whole_folder(tmp_path / "result"):
-        with storage.whole_folder(tmp_path / "result"):  # another writer, alive
-            assert sum(one.name.startswith(".result") for one in tmp_path.iterdir()) == 2
+    assert len(list(tmp_path.iterdir())) == 3  # with the lock file of the folder
+    living = storage._place_beside(tmp_path / "result")  # another writer's, alive
+    living.mkdir()
+    with storage.whole_folder(tmp_path / "result") as place:
+        partial = {one.name for one in tmp_path.iterdir() if one.name.startswith(".result")}
+        assert partial == {living.name, place.name, ".result.lock"}
         storage.write_text(tmp_path / "table.csv", "whole")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["result", "table.csv"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [living.name, "result", "table.csv"]
 
 
 def test_a_file_is_held_by_one_at_a_time_until_it_is_closed(tmp_path):
     with open(tmp_path / "lock", "ab") as first, open(tmp_path / "lock", "ab") as second:
-        assert storage.lock(first)
-        assert not storage.lock(second)
+        assert outputs.lock(first)
+        assert not outputs.lock(second)
         first.close()
-        assert storage.lock(second)
+        assert outputs.lock(second)
 
 
 # Tables -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ import csv
 import json
 import shutil
 import sys
+import tempfile
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,15 @@ from typer.testing import CliRunner
 
 from raxss.backbones import BACKBONES
 from raxss.cli import app
-from raxss.errors import MissingExtraError, OutputError
+from raxss.errors import MissingExtraError, OutputInUseError
+from raxss.outputs import output_lock
+from raxss.prepared.folder import FACTS, seal
 from raxss.study import board
 from raxss.study.board import Board
 from raxss.study.result import CellResult
 from raxss.study.study import Study
 from raxss.study.systems import SYSTEMS
-from raxss.study.table import Work, _alone, best_of, run_table
+from raxss.study.table import Work, best_of, run_table
 
 SMOKE = Path(__file__).parents[1] / "studies" / "smoke.toml"
 
@@ -310,12 +314,50 @@ def test_a_dry_run_lists_the_fits_and_runs_none(study, finished, tmp_path):
 
 def test_a_second_run_at_the_same_place_is_refused(study, tmp_path):
     out = tmp_path / "out"
-    with _alone(out):
-        told = run(study, "--out", out)
-    assert isinstance(told.exception, OutputError)
-    assert "another run is writing to 'out'" in str(told.exception)
-    with _alone(out):
+    with ThreadPoolExecutor(1) as another, output_lock(out):
+        told = another.submit(run, study, "--out", out).result()
+    assert isinstance(told.exception, OutputInUseError)
+    assert "'out' is being written by another thread" in str(told.exception)
+    with output_lock(out):
         pass  # the first has let go of it
+
+
+def snapshot(folder):
+    """Every file and folder with its content and time of change."""
+    return {
+        one.relative_to(folder): (one.read_bytes() if one.is_file() else None, one.lstat().st_mtime_ns)
+        for one in sorted(folder.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize("command", ["table", "reweigh", "robustness"])
+@pytest.mark.parametrize("state", ["nothing", "data", "results without data", "stale data"])
+def test_a_dry_run_writes_nothing(study, tmp_path, tmp_path_factory, monkeypatch, command, state):
+    """Whatever there is already; and it lists what the run then does."""
+    text = study.read_text().replace('"all-positive"]', '"all-positive", "sss"]')
+    study.write_text(text.replace("seeds = [1, 2, 3]", "seeds = [1]"))
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    out = tmp_path / "out"
+    if state != "nothing":
+        assert run(study, "--out", out, "--only", "all-positive").exit_code == 0
+    if "without" in state:
+        shutil.rmtree(out / "data")
+    if state == "stale data":
+        (place,) = (out / "data").glob(f"*/{FACTS}")
+        facts = json.loads(place.read_text()) | {"key": "that of other files"}
+        facts.pop("seal")
+        place.write_text(json.dumps({**facts, "seal": seal(facts)}))
+    before = snapshot(tmp_path)
+    told = CliRunner().invoke(app, [command, str(study), "--out", str(out), "--device", "cpu", "--dry-run"])
+    assert told.exit_code == 0, told.exception
+    assert "to do  synthetic, sss, seed 1" in told.output
+    if command == "table":
+        listed = "to do" if state == "nothing" else "done"
+        assert f"{listed}  synthetic, all-positive, seed 1" in told.output
+    assert snapshot(tmp_path) == before
+    assert not any(scratch.iterdir())
 
 
 def test_splits_are_kept_as_the_audit_reads_them(finished):

@@ -15,6 +15,8 @@ from typing import Any, TypeVar, cast
 import numba
 import torch
 
+from raxss.kernel_cache import cached
+
 TELL_EVERY = 0.1  # seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,12 +26,12 @@ Answer = TypeVar("Answer")
 
 def compiled(function: Function) -> Function:
     """Compile a kernel once and keep it on disk. Products and sums may fuse; nothing is reordered."""
-    return cast(Function, numba.njit(cache=True, nogil=True, fastmath={"contract"})(function))
+    return cast(Function, cached(numba.njit(nogil=True, fastmath={"contract"})(function)))
 
 
 def compiled_sum(function: Function) -> Function:
     """Like `compiled`, for plain sums: their terms may be added in another, fixed order to vectorise."""
-    return cast(Function, numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"})(function))
+    return cast(Function, cached(numba.njit(nogil=True, fastmath={"contract", "reassoc"})(function)))
 
 
 def run_on_threads(

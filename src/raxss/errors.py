@@ -13,6 +13,7 @@
     ├── TrainingError (ArithmeticError) training that went astray
     ├── ModelError (ValueError)         a model folder or checkpoint that is corrupt or foreign
     ├── OutputError (OSError)           a place that cannot be written
+    │   └── OutputInUseError            another process or thread is writing it
     └── MissingExtraError (ImportError) an optional dependency that is not installed
 
     RAxSSWarning (UserWarning)
@@ -79,6 +80,10 @@ class ModelError(RAxSSError, ValueError):
 
 class OutputError(RAxSSError, OSError):
     """A file or folder cannot be written."""
+
+
+class OutputInUseError(OutputError):
+    """Another process or thread is writing this output."""
 
 
 class MissingExtraError(RAxSSError, ImportError):

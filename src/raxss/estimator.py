@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -66,6 +67,7 @@ from raxss.predicting import Prediction
 from raxss.prediction import pick_device
 from raxss.preparation import Scaling, check_series
 from raxss.progress import ProgressBar
+from raxss.storage import output_lock
 from raxss.training import Callback, train
 
 logger = logging.getLogger("raxss")
@@ -402,20 +404,21 @@ class RAxSSClassifier(Answering):
             logger.info(
                 "%d validation series are too few to choose an epoch by; the last is kept", len(unseen)
             )
-        trained = train(
-            learner,
-            pool,
-            validation,
-            config=plan,
-            seed=self.seed_,
-            fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            resume=resume,
-            augmentation=config.augmentation,
-            batch_support=support_in_batch(config, self.window_length_, n_series=pool.n_series),
-            refresh=epoch_refresh(config, self.window_length_, seed=self.seed_),
-            callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
-        )
+        with nullcontext() if checkpoint is None else output_lock(checkpoint):
+            trained = train(
+                learner,
+                pool,
+                validation,
+                config=plan,
+                seed=self.seed_,
+                fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
+                checkpoint=None if checkpoint is None else Path(checkpoint),
+                resume=resume,
+                augmentation=config.augmentation,
+                batch_support=support_in_batch(config, self.window_length_, n_series=pool.n_series),
+                refresh=epoch_refresh(config, self.window_length_, seed=self.seed_),
+                callbacks=[*(self.callbacks or ()), *([ProgressBar()] if self.verbose else [])],
+            )
         self.history_ = pd.DataFrame(trained.history)
         self.best_epoch_ = trained.best_epoch
         self.interrupted_ = trained.interrupted

@@ -155,9 +155,9 @@ class Split:
         listed = {part: [names[index] for index in getattr(self, part)] for part in (*PARTS, "dropped")}
         return {"format": FORMAT, **facts, "fractions": list(self.fractions), **listed}
 
-    def save(self, path: Path | str, names: Sequence[str]) -> None:
-        """Write `to_json`, whole or not at all."""
-        write_json(path, self.to_json(names))
+    def save(self, path: Path | str, names: Sequence[str], *, overwrite: bool | None = True) -> None:
+        """Write `to_json`, whole or not at all; ``overwrite`` as in `raxss.storage.whole_file`."""
+        write_json(path, self.to_json(names), overwrite=overwrite)
 
     @classmethod
     def from_json(cls, value: Any, names: Sequence[str]) -> Split:

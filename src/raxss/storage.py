@@ -1,8 +1,11 @@
-"""Files that appear whole or not at all.
+"""Atomic files and folders, and locks on outputs.
 
 A file is written beside its place, flushed to the disk and renamed over it; a folder likewise. A run that
 dies in between leaves the old content as it was. Nothing here, and nothing that reads what this wrote,
 uses pickle.
+
+Of two writers of one output the first wins, and the other is told who that is (`output_lock`). What is not to be
+overwritten is put into place by a rename that replaces nothing, which also holds where there are no locks.
 """
 
 from __future__ import annotations
@@ -16,14 +19,18 @@ import os
 import platform
 import re
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from raxss.errors import OutputError
+from raxss.errors import OutputError, OutputInUseError
+from raxss.outputs import absolute
+from raxss.outputs import make_folder as make_folder  # here too: who writes files needs these
+from raxss.outputs import named_output as named_output
+from raxss.outputs import output_lock as output_lock
+from raxss.outputs import remove as remove
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,23 +38,24 @@ if TYPE_CHECKING:
 MARK = ".raxss"  # in every folder that was written whole
 PARTIAL = ".partial"  # ends the name of what is being written
 READY = ".raxss-ready"  # ends the name of a folder whose files only need to be moved into place
-ADVICE = "Nothing was left half-written. Choose a folder that can be written and has room"
+NEITHER = "choose another place, or overwrite it (--overwrite on the command line, overwrite=True in Python)"
 
 
-def write_bytes(path: Path | str, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part of it."""
-    with whole_file(path) as temporary:
+def write_bytes(path: Path | str, content: bytes, *, overwrite: bool | None = None) -> None:
+    """Write a file so that a reader sees the old content or the new; ``overwrite`` as in `whole_file`."""
+    with whole_file(path, overwrite=overwrite) as temporary:
         temporary.write_bytes(content)
 
 
-def write_text(path: Path | str, text: str) -> None:
+def write_text(path: Path | str, text: str, *, overwrite: bool | None = None) -> None:
     """`write_bytes` for text, as UTF-8."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), overwrite=overwrite)
 
 
-def write_json(path: Path | str, value: Any) -> None:
+def write_json(path: Path | str, value: Any, *, overwrite: bool | None = None) -> None:
     """`write_bytes` for JSON; NaN becomes null, because JSON has none."""
-    write_text(path, json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n", overwrite=overwrite)
 
 
 def read_parquet(path: Path | str) -> pd.DataFrame:
@@ -74,8 +82,15 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 
 
 @contextmanager
-def whole_file(path: Path | str) -> Iterator[Path]:
+def whole_file(path: Path | str, *, overwrite: bool | None = None) -> Iterator[Path]:
     """Give a temporary path to write to, and move it into place if the block succeeds.
+
+    Parameters
+    ----------
+    overwrite
+        Whether this output may replace a file that is there; it is locked meanwhile. None: it is no output but a
+        part of one, or an entry of a cache, whose writers all write the same or hold a lock on the whole; it
+        replaces what is there, and is not locked.
 
     Examples
     --------
@@ -86,17 +101,24 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['a.txt']
     """
-    path = _absolute(path)
+    path = absolute(path)
     make_folder(path.parent)
-    temporary = _place_beside(path)
-    try:
-        with named_output(path):
-            yield temporary
-            flush(temporary)
-            os.replace(temporary, path)
-            flush(path.parent)
-    finally:
-        remove(temporary)
+    with ExitStack() as held:
+        if overwrite is not None:
+            held.enter_context(output_lock(path))
+            refuse_existing(path, overwrite=overwrite)
+        temporary = _place_beside(path)
+        try:
+            with named_output(path):
+                yield temporary
+                flush(temporary)
+                if overwrite is False:
+                    _rename_new(temporary, path)
+                else:
+                    os.replace(temporary, path)
+                flush(path.parent)
+        finally:
+            remove(temporary)
 
 
 @contextmanager
@@ -104,32 +126,36 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
     """Give a temporary folder to fill, and move it into place if the block succeeds.
 
     An existing folder is replaced in one step where the system can exchange two names (Linux), only with
-    ``overwrite``, and only if an earlier call of this made it: that is what the file ``.raxss`` in it says.
+    ``overwrite``, and only if an earlier call of this made it: that is what the file ``.raxss`` in it says. The
+    folder is locked meanwhile.
     """
-    path = _absolute(path)
+    path = absolute(path)
     refuse_existing(path, overwrite=overwrite)
     make_folder(path.parent)
-    temporary = _place_beside(path)
-    try:
-        with named_output(path):
-            temporary.mkdir()
-            (temporary / MARK).write_text(
-                "Written by raxss, which may replace this folder if told to overwrite it.\n"
-            )
-            yield temporary
-            for file in temporary.rglob("*"):
-                flush(file)
-            flush(temporary)
-            if path.exists():
-                _exchange(temporary, path)
-            else:
-                os.rename(temporary, path)
-            flush(path.parent)
-    except OutputError as error:  # of a file inside: name the place that was asked for
-        told = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
-        raise OutputError(error.errno, told) from error
-    finally:
-        remove(temporary)
+    with output_lock(path):
+        refuse_existing(path, overwrite=overwrite)  # another writer may have ended just now
+        temporary = _place_beside(path)
+        try:
+            with named_output(path):
+                temporary.mkdir()
+                (temporary / MARK).write_text(
+                    "Written by raxss, which may replace this folder if told to overwrite it.\n"
+                )
+                yield temporary
+                for file in temporary.rglob("*"):
+                    flush(file)
+                flush(temporary)
+                if overwrite and path.exists():
+                    refuse_existing(path, overwrite=True)
+                    _exchange(temporary, path)
+                else:
+                    _rename_new(temporary, path)
+                flush(path.parent)
+        except OutputError as error:  # of a file inside: name the place that was asked for
+            told = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
+            raise OutputError(error.errno, told) from error
+        finally:
+            remove(temporary)
 
 
 @contextmanager
@@ -142,7 +168,8 @@ def whole_files(root: Path | str, name: str) -> Iterator[Path]:
     Parameters
     ----------
     name
-        Of what belongs together; the same again replaces it.
+        Of what belongs together; the same again replaces it. Others may write other names at the same time; this
+        one is locked meanwhile.
 
     Examples
     --------
@@ -155,30 +182,33 @@ def whole_files(root: Path | str, name: str) -> Iterator[Path]:
     >>> sorted(file.name for file in root.rglob("*"))
     ['run-1.json', 'run-1.tsv', 'sub-01']
     """
-    root = make_folder(_absolute(root))
-    finish_files(root)
-    temporary = _place_beside(root / name)
-    try:
-        with named_output(root / name):
-            temporary.mkdir()
-            yield temporary
-            for file in temporary.rglob("*"):
-                flush(file)
-            flush(temporary)
-            ready = root / f".{name}{READY}"
-            os.rename(temporary, ready)
-            flush(root)
-            _empty_into(ready, root)
-    finally:
-        remove(temporary)
+    root = make_folder(absolute(root))
+    with output_lock(root / name):
+        finish_files(root)
+        temporary = _place_beside(root / name)
+        try:
+            with named_output(root / name):
+                temporary.mkdir()
+                yield temporary
+                for file in temporary.rglob("*"):
+                    flush(file)
+                flush(temporary)
+                ready = root / f".{name}{READY}"
+                os.rename(temporary, ready)
+                flush(root)
+                _empty_into(ready, root)
+        finally:
+            remove(temporary)
 
 
 def finish_files(root: Path | str) -> None:
-    """Do what a process that died in `whole_files` left to do."""
+    """Do what a process that died in `whole_files` left to do; one that lives does so itself."""
     for ready in sorted(Path(root).glob(f".*{READY}")):
-        if ready.is_dir():
-            with named_output(ready):
-                _empty_into(ready, Path(root))
+        name = ready.name.removeprefix(".").removesuffix(READY)
+        with suppress(OutputInUseError), output_lock(Path(root) / name):
+            if ready.is_dir():
+                with named_output(ready):
+                    _empty_into(ready, Path(root))
 
 
 def _empty_into(ready: Path, root: Path) -> None:
@@ -197,7 +227,7 @@ def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
 
     With ``overwrite`` a file may be replaced, and a folder that raxss made; any other folder never.
     """
-    path = _absolute(path)
+    path = absolute(path)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if overwrite and path.is_dir() and not (path / MARK).exists():
@@ -209,33 +239,26 @@ def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
     if not overwrite:
         raise OutputError(
             errno.EEXIST,
-            f"{path.name!r} exists already and was left as it is; choose another place, or overwrite "
-            "it (--overwrite on the command line, overwrite=True in Python)",
+            f"{path.name!r} exists already and was left as it is; {NEITHER}",
         )
-
-
-def _absolute(path: Path | str) -> Path:
-    """With a name even for ``.``, and with ``..`` resolved as text."""
-    return Path(os.path.abspath(path))
-
-
-def make_folder(path: Path | str) -> Path:
-    """Create a folder and its parents, or say why that cannot be."""
-    path = Path(path)
-    with named_output(path):
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise NotADirectoryError(errno.ENOTDIR, "there is a file of that name, not a folder") from error
-    return path
 
 
 def check_writable(path: Path | str) -> None:
     """Fail now rather than after an hour of work if nothing can be written at ``path``."""
-    path = _absolute(path)
+    path = absolute(path)
     folder = make_folder(path.parent)
     with named_output(path), tempfile.TemporaryFile(dir=folder):
         pass
+
+
+@contextmanager
+def reserved_output(path: Path | str, *, overwrite: bool) -> Iterator[None]:
+    """`output_lock` of something that is to be written, after looking whether it can and may be."""
+    refuse_existing(path, overwrite=overwrite)
+    check_writable(path)
+    with output_lock(path):
+        refuse_existing(path, overwrite=overwrite)  # another writer may have ended just now
+        yield
 
 
 def sha256_of(path: Path | str) -> str:
@@ -252,27 +275,6 @@ def canonical_hash(value: Any) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@contextmanager
-def named_output(place: Path | str, advice: str = ADVICE) -> Iterator[None]:
-    """Turn an OSError about writing into one that says what to do.
-
-    Parameters
-    ----------
-    place
-        A path is told with its folder, a string as it is.
-    """
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        told = (
-            repr(place) if isinstance(place, str) else f"{place.name!r} in the folder {str(place.parent)!r}"
-        )
-        reason = error.strerror or type(error).__name__
-        raise OutputError(error.errno or errno.EIO, f"cannot write {told}: {reason}. {advice}") from error
 
 
 def _place_beside(path: Path) -> Path:
@@ -298,22 +300,6 @@ def _runs(process: int) -> bool:
     return True
 
 
-def lock(file: IO[Any]) -> bool:
-    """Hold an open file for this process until it is closed; False where another process holds it.
-
-    The system lets go of it when the process ends, however it ends. Windows has no such locks: there it is True.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def flush(path: Path) -> None:
     """Ask the system to put a file or folder on the disk."""
     if path.is_dir() and os.name == "nt":
@@ -325,23 +311,55 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove(path: Path) -> None:
-    """Clear up what is left, whatever it is; a failure to do so must not hide the error before it."""
-    with suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+def _rename_new(source: Path, target: Path) -> None:
+    """Rename, and fail if there is something of that name, even if it appeared just now."""
+    try:
+        if source.is_dir():
+            if os.name == "nt" and target.is_dir():
+                target.rmdir()
+            os.rename(source, target)  # of a folder: replaces an empty folder and nothing else
+            return
+        failed = _renamed_at(source, target, RENAME_NOREPLACE)
+        if failed in (None, errno.EEXIST):
+            if failed:
+                raise FileExistsError(failed, os.strerror(failed))
+            return
+        try:
+            os.link(source, target)  # fails if there is something; the other name is removed afterwards
+        except FileExistsError:
+            raise
+        except OSError:  # a disk without hard links
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            os.rename(source, target)  # Windows replaces nothing either; elsewhere the lock has to do
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
+            raise
+        raise OutputError(
+            errno.EEXIST,
+            f"{target.name!r} was written by somebody else meanwhile and was left as it is; what this run made is "
+            f"lost: {NEITHER}",
+        ) from error
+
+
+RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
+
+
+def _renamed_at(source: Path, target: Path, flag: int) -> int | None:
+    """Linux' renameat2: None, or the number of its error; ENOSYS where there is none."""
+    at_fdcwd = -100
+    library = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+    if library is None or not hasattr(library, "renameat2"):
+        return errno.ENOSYS
+    if library.renameat2(at_fdcwd, os.fsencode(source), at_fdcwd, os.fsencode(target), flag) == 0:
+        return None
+    return ctypes.get_errno()
 
 
 def _exchange(first: Path, second: Path) -> None:
     """Swap two folders by name, at once on Linux, by two renames elsewhere."""
-    at_fdcwd, rename_exchange = -100, 2
-    library = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
-    if library is not None and hasattr(library, "renameat2"):
-        names = os.fsencode(first), os.fsencode(second)
-        if library.renameat2(at_fdcwd, names[0], at_fdcwd, names[1], rename_exchange) == 0:
-            return
+    if _renamed_at(first, second, RENAME_EXCHANGE) is None:
+        return
     aside = second.with_name(f".{second.name}.{os.getpid()}.previous")
     os.rename(second, aside)
     os.rename(first, second)

@@ -253,7 +253,11 @@ def train(
         if not progress.best:
             raise
         interrupted = True
-        logger.warning("interrupted after epoch %d; the best model so far is kept", progress.epoch)
+        logger.warning(
+            "interrupted after epoch %d; ending with the best epoch so far, %d",
+            progress.epoch,
+            progress.best_epoch,
+        )
     finally:
         for callback in callbacks:
             callback.on_train_end()

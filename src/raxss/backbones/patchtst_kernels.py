@@ -27,6 +27,8 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 from numpy.typing import NDArray
 
+from raxss.kernel_cache import cached
+
 
 def _features() -> set[str]:
     """What the processor can do that is compiled for: this one, unless numba was told of another."""
@@ -52,7 +54,7 @@ SAFE = 64.0  # scores within +-SAFE need no maximum taken off before 2^score
 
 def compiled(function: Function) -> Function:
     """Compile a kernel once and keep it on disk. Products and sums may fuse; nothing is reordered."""
-    return cast(Function, numba.njit(cache=True, **_OPTIONS)(function))
+    return cast(Function, cached(numba.njit(**_OPTIONS)(function)))
 
 
 def inner(function: Function) -> Function:

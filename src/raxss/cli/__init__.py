@@ -81,7 +81,7 @@ def main() -> None:
     except RAxSSError as error:
         sys.exit(f"raxss: {printable(error)}")
     except KeyboardInterrupt:
-        print("raxss: interrupted; nothing half-written was left behind", file=sys.stderr)
+        print("raxss: interrupted; every output is whole or not there", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         if os.environ.get("RAXSS_DEBUG"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from contextlib import ExitStack
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -116,18 +117,47 @@ def explain(
     """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, PDF, BIDS."""
     alone = out is not None and out.suffix.lower() == ".html"
     refuse_contradictions(out, formats, alone, one_table, pdf, bids_derivatives)
+    from raxss.storage import reserved_output
+
+    pages = out.with_suffix(".pdf") if out is not None and alone and pdf else None
+    with ExitStack() as held:
+        for place in (out, pages):
+            if place is not None:
+                held.enter_context(reserved_output(place, overwrite=overwrite))
+        _explain(
+            model, inputs, out, pages, device, top, formats, positive, one_table, pdf, bids_derivatives,
+            faithfulness, bank, bank_size, rate, resample, overwrite, held,
+        )  # fmt: skip
+
+
+def _explain(
+    model: Path,
+    inputs: list[Path],
+    out: Path | None,
+    pages: Path | None,
+    device: str,
+    top: int,
+    formats: list[Format] | None,
+    positive: str | None,
+    one_table: bool,
+    pdf: bool,
+    bids_derivatives: Path | None,
+    faithfulness: Path | None,
+    bank: str | None,
+    bank_size: int | None,
+    rate: float | None,
+    resample: bool,
+    overwrite: bool,
+    held: ExitStack,
+) -> None:
+    """`explain`, with its outputs locked; ``held`` takes the locks of derivatives, once they are known."""
     from raxss.archive import refuse_unused_rate
     from raxss.evidence import write_tables
     from raxss.evidence.findings import class_of, told_of_model
     from raxss.evidence.writing import told, write_recordings, write_report
     from raxss.model_folder import describe_model
-    from raxss.storage import check_writable, refuse_existing
 
-    pages = out.with_suffix(".pdf") if out is not None and alone and pdf else None
-    for place in (out, pages):
-        if place is not None:
-            refuse_existing(place, overwrite=overwrite)
-            check_writable(place)
+    alone = out is not None and out.suffix.lower() == ".html"
     classifier = opened_model(model, device, bank, bank_size)
     about = told_of_model(describe_model(classifier))
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
@@ -141,6 +171,7 @@ def explain(
             say(f"Nothing to do: {bids_derivatives} has {count(derivatives.runs)} already, by this model.")
             return
         refuse_unused_rate(rate, [])
+        held.enter_context(derivatives.locked(wanted))
         batches = batches_of_tree(classifier, derivatives.tree.root, wanted, resample=resample)
 
     if faithfulness is not None and out is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,10 +86,12 @@ def faithfulness(
     """
     from raxss.cli.table import names_from
     from raxss.faithfulness import PROBES, Plan
+    from raxss.storage import output_lock
 
     plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
     if what is None:
-        tell_controls(out, plan, device)
+        with output_lock(os.path.realpath(out)):
+            tell_controls(out, plan, device)
     elif what.suffix.lower() == ".toml":
         from raxss.study.faithfulness import run_study
         from raxss.study.study import Study
@@ -108,10 +111,11 @@ def faithfulness(
             raise typer.BadParameter("--systems and --fold go with a study")
         if not data:
             raise typer.BadParameter("say which recordings the model is asked about")
-        probe_model(
-            what, data, out, plan, marks, event_class, other, split, control, device, root,
-            rate=rate, resample=resample,
-        )  # fmt: skip
+        with output_lock(os.path.realpath(out)):
+            probe_model(
+                what, data, out, plan, marks, event_class, other, split, control, device, root,
+                rate=rate, resample=resample,
+            )  # fmt: skip
 
 
 def probe_model(

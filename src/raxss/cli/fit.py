@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -84,10 +84,9 @@ def fit(
 
     A checkpoint lies beside the model while training goes on (MODEL.checkpoint). After a kill or Ctrl-C,
     the same command with --resume goes on from there. Ctrl-C keeps the best model so far, unless an older
-    model is there.
+    model is there; a second Ctrl-C while that is written keeps the checkpoint alone. The last line says which.
     """
-    from raxss.estimator import RAxSSClassifier
-    from raxss.storage import check_writable, refuse_existing
+    from raxss.storage import check_writable, output_lock, refuse_existing
 
     settings = settings_from(
         preset,
@@ -101,12 +100,45 @@ def fit(
         conformal_alpha=conformal_alpha,
     )
     shown, out = out, out.absolute()  # "." has no name to put a checkpoint beside
-    unfinished = resume and was_interrupted(out)
-    refuse_existing(out, overwrite=overwrite or unfinished)
-    check_writable(out)
-    had_model = (out / "config.json").exists() and not unfinished
-    series, validation, told = training_parts(read_data(data, root), split)
     checkpoint = out.with_name(out.name + ".checkpoint")
+    with output_lock(out):
+        unfinished = resume and was_interrupted(out)
+        refuse_existing(out, overwrite=overwrite or unfinished)
+        check_writable(out)
+        before = identity(out)
+        try:
+            _fit_and_save(
+                settings, data, out, checkpoint, seed=seed, device=device, root=root, split=split, resume=resume,
+                overwrite=overwrite or unfinished, keep_older=not unfinished,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            told = what_is_kept(out, before, checkpoint, shown)
+            print(f"Stopped. {told}", file=sys.stderr)
+            raise typer.Exit(130) from None
+    print(
+        f"The model is in {shown}. Read {shown / 'README.md'}; next: raxss predict {shown} INPUT --out FILE"
+    )
+
+
+def _fit_and_save(
+    settings: Config,
+    data: str,
+    out: Path,
+    checkpoint: Path,
+    *,
+    seed: int,
+    device: str,
+    root: Path | None,
+    split: Path | None,
+    resume: bool,
+    overwrite: bool,
+    keep_older: bool,
+) -> None:
+    """Train and write the model folder; KeyboardInterrupt after whatever an interrupted run leaves is written."""
+    from raxss.estimator import RAxSSClassifier
+
+    had_model = keep_older and (out / "config.json").exists()
+    series, validation, told = training_parts(read_data(data, root), split)
     if checkpoint.exists() and not resume:
         checkpoint.unlink()
     logging.getLogger("raxss").setLevel(logging.INFO)
@@ -114,29 +146,71 @@ def fit(
     model.fit(series, validation=validation, checkpoint=checkpoint, resume=resume)
     model.training_data_["split"] = told
     if not (model.interrupted_ and had_model):
-        model.save_pretrained(out, overwrite=overwrite or unfinished)
+        model.save_pretrained(out, overwrite=overwrite)
     if model.interrupted_:
-        kept = (
-            "The older model was left as it is"
-            if had_model
-            else f"The best so far (epoch {model.best_epoch_}) is kept"
-        )
-        print(f"Stopped. {kept}; the same command with --resume goes on.", file=sys.stderr)
-        raise typer.Exit(130)
+        raise KeyboardInterrupt
     checkpoint.unlink(missing_ok=True)
-    print(
-        f"The model is in {shown}. Read {shown / 'README.md'}; next: raxss predict {shown} INPUT --out FILE"
+
+
+def identity(folder: Path) -> tuple[int, int] | None:
+    """Tells one folder from another that took its place; None where there is none."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def what_is_kept(out: Path, before: tuple[int, int] | None, checkpoint: Path, shown: Path) -> str:
+    """What an interrupted run left, by what is on the disk: Ctrl-C may come at any moment, and twice.
+
+    ``before``: the `identity` of the model folder when the run began.
+    """
+    facts = model_facts(out)
+    if identity(out) != before and not facts.get("interrupted"):
+        return f"Training was over: the model in {shown} is complete."
+    if identity(out) != before:
+        model = f"The best model so far (epoch {facts.get('best_epoch')}) is kept in {shown}"
+    elif facts:
+        model = f"The older model was left as it is in {shown}, and no new one was written"
+    else:
+        model = "No model was written"
+    epoch = checkpoint_epoch(checkpoint)
+    if epoch is None:
+        return f"{model}; there is no checkpoint, so the same command begins anew."
+    return (
+        f"{model}; the checkpoint {checkpoint.name} is kept (epoch {epoch}), and the same command with --resume "
+        "goes on from there."
     )
+
+
+def checkpoint_epoch(checkpoint: Path) -> int | None:
+    """How many epochs a checkpoint has behind it; None where there is none that can be read."""
+    import json
+
+    import safetensors
+
+    try:
+        with safetensors.safe_open(checkpoint, framework="numpy") as file:
+            return int(json.loads((file.metadata() or {})["progress"])["epoch"])
+    except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError):
+        return None
 
 
 def was_interrupted(folder: Path) -> bool:
     """Whether a model folder holds the best of a run that was stopped."""
+    return bool(model_facts(folder).get("interrupted"))
+
+
+def model_facts(folder: Path) -> dict[str, Any]:
+    """What config.json of a model folder says; empty where there is none that can be read."""
     import json
 
     try:
-        return bool(json.loads((folder / "config.json").read_text("utf-8")).get("interrupted"))
-    except (OSError, ValueError, AttributeError):
-        return False
+        found = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def settings_from(

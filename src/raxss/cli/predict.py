@@ -102,48 +102,48 @@ def predict(
     (empty where no rate is known), warnings (how a recording is unlike those learned from, or was resampled).
     """
     from raxss.errors import OutputError
-    from raxss.storage import check_writable, refuse_existing
+    from raxss.storage import reserved_output
 
     if engine is None and any(one is not None for one in (workers, threads, address)):
         raise typer.BadParameter("--workers, --threads and --address need --engine")
     if out.suffix not in (".csv", ".parquet"):
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
-    refuse_existing(out, overwrite=overwrite)
-    check_writable(out)
-    classifier = opened_model(model, device, bank, bank_size)
-    if engine is None:
-        write_table(prediction_table(classifier, inputs, split, rate=rate, resample=resample), out)
-        return
-    from raxss.archive import predict_archive
+    with reserved_output(out, overwrite=overwrite):
+        classifier = opened_model(model, device, bank, bank_size)
+        if engine is None:
+            table = prediction_table(classifier, inputs, split, rate=rate, resample=resample)
+            write_table(table, out, overwrite=overwrite)
+            return
+        from raxss.archive import predict_archive
 
-    parts = out.with_name(f"{out.name}.parts")
-    table, failures = predict_archive(
-        model,
-        inputs,
-        parts,
-        engine=engine,
-        n_workers=workers,
-        n_threads=threads,
-        address=address,
-        device=device,
-        bank=bank,
-        bank_size=bank_size,
-        only=None if split is None else names_of_test(classifier, inputs, split),
-        rate=rate,
-        resample=resample,
-    )
-    if len(table):
-        write_table(table, out)
+        parts = out.with_name(f"{out.name}.parts")
+        table, failures = predict_archive(
+            model,
+            inputs,
+            parts,
+            engine=engine,
+            n_workers=workers,
+            n_threads=threads,
+            address=address,
+            device=device,
+            bank=bank,
+            bank_size=bank_size,
+            only=None if split is None else names_of_test(classifier, inputs, split),
+            rate=rate,
+            resample=resample,
+        )
+        if len(table):
+            write_table(table, out, overwrite=overwrite)
     if failures:
         tell_failures(failures, out, n_rows=len(table))
 
 
-def write_table(table: pd.DataFrame, out: Path) -> None:
+def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
     """Whole or not at all."""
     from raxss.cli import printable
     from raxss.storage import whole_file, without_formula
 
-    with whole_file(out) as temporary:
+    with whole_file(out, overwrite=overwrite) as temporary:
         if out.suffix == ".csv":
             table.map(without_formula).to_csv(temporary, index=False)
         else:

@@ -61,23 +61,26 @@ def prepare(
     after a kill, Ctrl-C or a full disk the same command goes on from there and ends with the same bytes.
     """
     from raxss.prepared.preparing import prepare as carry_out
-    from raxss.storage import check_writable
+    from raxss.storage import check_writable, output_lock
 
     preparation = preparation_from(pool, rate, scaling)
     check_writable(out)
     logging.getLogger("raxss").setLevel(logging.INFO)
-    plan = plan_source(source, root=root, labels=labels, classes=classes, crop=crop, unlabelled=unlabelled)
-    plan = replace(plan, settings={"crop": crop, "classes": classes, "unlabelled": unlabelled})
-    carry_out(
-        plan,
-        out,
-        preparation,
-        workers=workers,
-        unlabelled=unlabelled,
-        strict=strict,
-        overwrite=overwrite,
-        progress=True,
-    )
+    with output_lock(out):
+        plan = plan_source(
+            source, root=root, labels=labels, classes=classes, crop=crop, unlabelled=unlabelled
+        )
+        plan = replace(plan, settings={"crop": crop, "classes": classes, "unlabelled": unlabelled})
+        carry_out(
+            plan,
+            out,
+            preparation,
+            workers=workers,
+            unlabelled=unlabelled,
+            strict=strict,
+            overwrite=overwrite,
+            progress=True,
+        )
     print_summary(out)
 
 

@@ -53,18 +53,17 @@ def split(
     """Set validation and test series aside, whole groups at a time, and keep the split by name."""
     from raxss.cli.fit import read_data
     from raxss.splits import weak_parts
-    from raxss.storage import check_writable, refuse_existing, whole_folder
+    from raxss.storage import reserved_output, whole_folder
 
-    refuse_existing(out, overwrite=overwrite)
-    check_writable(out)
-    series = read_data(data, root)
-    splits = make_splits(series, by, seed, fractions, folds, leave_out, balance)
-    if folds is None and leave_out is None:
-        splits[0].save(out, series.names)
-    else:
-        with whole_folder(out, overwrite=overwrite) as folder:
-            for number, one in enumerate(splits):
-                one.save(folder / file_name(number, one), series.names)
+    with reserved_output(out, overwrite=overwrite):
+        series = read_data(data, root)
+        splits = make_splits(series, by, seed, fractions, folds, leave_out, balance)
+        if folds is None and leave_out is None:
+            splits[0].save(out, series.names, overwrite=overwrite)
+        else:
+            with whole_folder(out, overwrite=overwrite) as folder:
+                for number, one in enumerate(splits):
+                    one.save(folder / file_name(number, one), series.names, overwrite=None)
     for one in splits:
         print(line_of(one, series))
         for told in weak_parts(series, one).values():

@@ -22,7 +22,7 @@ Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; without it 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Only = Annotated[str | None, typer.Option(help="Some of the study's systems: sss,gru.")]
 Seeds = Annotated[str | None, typer.Option(help="Some of the study's seeds: 69421,69422.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and which are done.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and which are done; write nothing.")]
 
 
 def table(

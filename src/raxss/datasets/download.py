@@ -21,7 +21,6 @@ import shutil
 import socket
 import ssl
 import stat
-import sys
 import threading
 import time
 import urllib.error
@@ -39,7 +38,7 @@ from raxss import __version__
 from raxss.datasets.listing import ListedFile, local_path, safe_path
 from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
 from raxss.recordings.inspection.confinement import leads_outside
-from raxss.storage import flush, make_folder, named_output
+from raxss.storage import flush, make_folder, named_output, output_lock
 
 BASE_VARIABLE = "RAXSS_DATA_URL"
 RECORD = ".raxss-downloaded.tsv"  # which files were found right, with their time of change
@@ -142,7 +141,7 @@ def download(
     if twice:
         raise RecordingError(f"the list of files names {twice[0]!r} twice; one line a file is needed.")
     folder = make_folder(folder)
-    with _locked_record(folder) as record:
+    with output_lock(os.path.realpath(folder)), _opened_record(folder) as record:
         work = _Download(folder, base, record, attempts, timeout, backoff, verify, on_bytes)
         work.check_room(listed)
         for one in listed:
@@ -556,8 +555,8 @@ def _size(path: Path) -> int | None:
 
 
 @contextmanager
-def _locked_record(folder: Path) -> Iterator[IO[str]]:
-    """The list of files found right, for one download at a time; the system frees it if the process dies."""
+def _opened_record(folder: Path) -> Iterator[IO[str]]:
+    """The list of files found right."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
     try:
         descriptor = os.open(folder / RECORD, flags, 0o666)
@@ -567,16 +566,6 @@ def _locked_record(folder: Path) -> Iterator[IO[str]]:
             f"cannot write into {shown(folder)}: {error.strerror}. Choose another --root",
         ) from error
     with open(descriptor, "a+", encoding="utf-8", errors="replace") as record:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(record, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise OutputError(
-                    errno.EAGAIN,
-                    f"another download is writing into {shown(folder)}; wait for it, or stop it first",
-                ) from error
         yield record
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +33,7 @@ from raxss.evidence.derivative_tables import (
 )
 from raxss.evidence.findings import RecordingFindings, class_of, watched
 from raxss.evidence.series_evidence import NOTE, SeriesEvidence
+from raxss.outputs import LOCK, output_lock
 from raxss.recordings.bids_tree import Run, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.recordings.opening import files_of
 from raxss.storage import PARTIAL, finish_files, json_ready, sha256_of, whole_files
@@ -155,6 +157,20 @@ class Derivatives:
         """Names of the recordings that are still to be made."""
         return [name for name in self.runs if not (self.is_there(name) and self.is_same(name))]
 
+    @contextmanager
+    def locked(self, names: Iterable[str]) -> Iterator[None]:
+        """Hold the files of these recordings; other processes may write those of others at the same time."""
+        is_new = not self.root.exists()
+        try:
+            with ExitStack() as held:
+                for name in names:
+                    held.enter_context(output_lock(self.root / self._bundle(name)))
+                yield
+        finally:
+            if is_new:
+                with suppress(OSError):
+                    self.root.rmdir()  # made for the locks alone, if it is empty
+
     def write(self, findings: RecordingFindings) -> None:
         """The four files of one recording, and those of the dataset where they are not there yet."""
         run = self.runs[findings.name]
@@ -178,12 +194,16 @@ class Derivatives:
             tsv_text(event_rows(findings)),
             json_text(about | about_events(findings)),
         ]
-        with whole_files(self.root, f"{run.name}_desc-raxss") as place:
+        with whole_files(self.root, self._bundle(run.name)) as place:
             for name, text in zip(self._places(run.name), contents, strict=True):
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 (place / name).write_text(text, encoding="utf-8")
             for name, text in self._dataset_files().items():
                 (place / name).write_text(text, encoding="utf-8")
+
+    def _bundle(self, name: str) -> str:
+        """What the files of a recording are called together."""
+        return f"{name}_desc-raxss"
 
     def _places(self, name: str) -> list[str]:
         """channels.tsv, its sidecar, events.tsv, its sidecar; relative to the root."""
@@ -372,7 +392,7 @@ def _refuse_foreign(root: Path, link: str) -> None:
     """Only a folder that is empty, or that raxss made from this source, may be written into."""
     if root.exists() and not root.is_dir():
         raise OutputError(20, f"{shown(root)} is a file; a folder is needed for a derivative dataset")
-    if not root.is_dir() or all(one.name.endswith(PARTIAL) for one in root.iterdir()):
+    if not root.is_dir() or all(one.name.endswith((PARTIAL, LOCK)) for one in root.iterdir()):
         return  # nothing, or what a run left that was killed at its first recording
     found = _read_description(root)
     generated = [] if found is None else found.get("GeneratedBy", [])

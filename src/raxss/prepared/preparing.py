@@ -24,7 +24,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, shown
 from raxss.preparation import Preparation
@@ -36,8 +36,8 @@ from raxss.recordings.plan import CollectionPlan, RecordingPlan
 from raxss.storage import (
     canonical_hash,
     check_writable,
-    lock,
     named_output,
+    output_lock,
     refuse_existing,
     remove,
     sha256_of,
@@ -98,12 +98,8 @@ def prepare(
         refuse_existing(folder, overwrite=overwrite)
     check_writable(folder)
     work = folder.with_name(folder.name + ".preparing")
-    with _alone(work):
-        inputs = _hash_inputs(recordings, plan.root, workers)
-        units = [Unit(one, preparation, tuple(inputs[file] for file in one.files)) for one in recordings]
-        keys = [[unit.slug, unit.key] for unit in units]
-        said = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
-        key = canonical_hash([FORMAT, str(preparation), said, keys])
+    with output_lock(folder), _work_folder(work):
+        units, key = _units_and_key(plan, recordings, preparation, workers)
         if not overwrite and _is_there(folder, key):
             log.info("%r holds just this already; nothing to do.", folder.name)
         else:
@@ -117,6 +113,27 @@ def prepare(
             assemble(plan, folder, preparation, units, results, work, key, overwrite=overwrite)
         _clear(work)
     return folder
+
+
+def is_prepared_from(plan: CollectionPlan, folder: Path | str, preparation: Preparation) -> bool:
+    """Whether a folder holds just what `prepare` would make of a plan. Nothing is written."""
+    if not is_prepared(Path(folder)):
+        return False
+    recordings = _wanted(plan, unlabelled=False)
+    return (
+        read_prepared(folder).facts.get("key") == _units_and_key(plan, recordings, preparation, workers=1)[1]
+    )
+
+
+def _units_and_key(
+    plan: CollectionPlan, recordings: list[RecordingPlan], preparation: Preparation, workers: int
+) -> tuple[list[Unit], str]:
+    """One unit a recording, and a hash of all that the folder depends on."""
+    inputs = _hash_inputs(recordings, plan.root, workers)
+    units = [Unit(one, preparation, tuple(inputs[file] for file in one.files)) for one in recordings]
+    keys = [[unit.slug, unit.key] for unit in units]
+    said = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
+    return units, canonical_hash([FORMAT, str(preparation), said, keys])
 
 
 # What is asked for --------------------------------------------------------------------------------------------
@@ -241,41 +258,21 @@ def _refuse_left_out(results: dict[str, Result]) -> None:
 
 
 @contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """Hold the work folder for this process; the system lets go of it when the process ends, however it ends."""
-    while True:
-        with named_output(work.name, KEPT):
-            work.mkdir(parents=True, exist_ok=True)
-            try:
-                file = open(work / "lock", "ab")  # noqa: SIM115 (closed below, outside of what names outputs)
-            except FileNotFoundError:  # another run ended just now and took its folder away
-                continue
-        with file:
-            if not lock(file):
-                raise OutputError(
-                    errno.EBUSY,
-                    f"another run is preparing {work.stem!r}; wait for its end, or choose another place",
-                )
-            if _is_at(file, work / "lock"):
-                try:
-                    yield
-                finally:
-                    if [left.name for left in work.glob("*")] == ["lock"]:
-                        _clear(work)
-                return
-
-
-def _is_at(file: BinaryIO, path: Path) -> bool:
+def _work_folder(work: Path) -> Iterator[None]:
+    """Make the work folder; it goes again where nothing was put into it."""
+    with named_output(work.name, KEPT):
+        work.mkdir(parents=True, exist_ok=True)
     try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
+        yield
+    finally:
+        with suppress(OSError):
+            work.rmdir()  # if it is empty
 
 
 def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
     """What earlier runs have left that is whole and still wanted; the rest is thrown away."""
     results = {unit.slug: result for unit in units if (result := read_unit(unit, work)) is not None}
-    kept = {f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")} | {"lock"}
+    kept = {f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")}
     for left in work.iterdir():
         if left.name not in kept:
             remove(left)
@@ -283,13 +280,9 @@ def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
 
 
 def _clear(work: Path) -> None:
-    """Remove the work folder, the lock last."""
+    """Remove what is in the work folder."""
     for left in work.iterdir():
-        if left.name != "lock":
-            remove(left)
-    remove(work / "lock")
-    with suppress(OSError):
-        work.rmdir()
+        remove(left)
 
 
 # Work ---------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from safetensors.numpy import save_file
 
 from raxss import storage
 from raxss.errors import ConfigError, OutputError
+from raxss.kernel_cache import user_cache_folder
 from raxss.recordings.series import Series
 from raxss.retrieval.front import retrieve
 from raxss.retrieval.many import retrieve_many
@@ -195,10 +196,7 @@ def _folder() -> Path | None:
     chosen = os.environ.get("RAXSS_CACHE")
     if chosen is not None and chosen.lower() == "off":
         return None
-    if chosen:
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path(os.path.expanduser("~")) / ".cache") / "raxss"
+    return Path(chosen) if chosen else user_cache_folder()
 
 
 def _disk_bytes() -> int:

@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raxss.storage import write_bytes
+from raxss.storage import output_lock, write_bytes
 from raxss.study.gathering import Block, Folder, Quote, gather
 from raxss.study.markdown import TITLES, Markdown, difference, number, p_text, plain, render, table
 from raxss.study.page import TOO_RARE
@@ -61,9 +61,10 @@ def write_overview(results: Path | str) -> list[Path]:
     ['systems.png', 'README.md']
     """
     results = Path(os.path.abspath(results))  # its name is in the commands that the page gives
-    contents = overview(results)
-    for name, content in contents.items():
-        write_bytes(results / name, content)
+    with output_lock(os.path.realpath(results)):
+        contents = overview(results)
+        for name, content in contents.items():
+            write_bytes(results / name, content)
     return [results / name for name in contents]
 
 

@@ -23,7 +23,7 @@ from raxss.study.cells import Cell, answered
 from raxss.study.probe import Probe, Probed
 from raxss.study.reweighting import Reweighting
 from raxss.study.study import Study, load_extensions
-from raxss.study.table import Outcome, Table, Work, opened, read_facts, state_of, tell_sources
+from raxss.study.table import Outcome, Table, Work, listed, opened, read_facts, state_of, tell_sources
 from raxss.study.views import View
 
 
@@ -113,9 +113,9 @@ def list_probe(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
-    """Every fit that `run_probe` would do, and whether it is done; the data is prepared to know that."""
+    """Every fit that `run_probe` would do, and whether it is done; as `raxss.study.table.list_table`."""
     study = of_windows(study, only)
-    with opened(study, out, work or Work(), root) as table:
+    with listed(study, out, work or Work(), root) as table:
         cells = _cells(question, table, *study.narrowed(only=only, seeds=seeds))
         return [(f"{cell}, {len(cell.split.train)} training series", state_of(cell)) for cell in cells]
 

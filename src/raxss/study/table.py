@@ -14,11 +14,11 @@ from the results alone.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import math
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -29,10 +29,9 @@ from typing import Any
 import numpy as np
 
 from raxss.engines import Failure, check_engine, each_result
-from raxss.errors import OutputError
 from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
-from raxss.storage import lock, make_folder, named_output, write_json, write_text
+from raxss.storage import output_lock, write_json, write_text
 from raxss.study.board import Board
 from raxss.study.cells import Cell, cell_of, done, is_done, run_cell
 from raxss.study.probe import Probe
@@ -147,13 +146,16 @@ def list_table(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
-    """Every fit that `run_table` would do, and whether it is done; the data is prepared to know that."""
-    with opened(study, out, work or Work(), root) as table:
+    """Every fit that `run_table` would do, and whether it is done; nothing is written to ``out``.
+
+    Data that is not prepared there is prepared in a temporary folder, because which fits there are depends on it.
+    """
+    with listed(study, out, work or Work(), root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
-        listed = [(str(cell), state_of(cell)) for cell in table.trials(names)]
-        listed += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
+        fits = [(str(cell), state_of(cell)) for cell in table.trials(names)]
+        fits += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
         waiting = [one for one in table.rows(names) if table.choice_of(*one) is None]
-        return listed + [
+        return fits + [
             (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
             for view, system in waiting
             for seed in chosen
@@ -394,10 +396,20 @@ def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
-    with _alone(out):
+    with output_lock(os.path.realpath(out)):
         views = views_of(study, out / "data", root=root)
         _write_splits(views, out / "splits")
         yield Table(study, out, work, views)
+
+
+@contextmanager
+def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[Table]:
+    """The study with its data, to look at: its folder is neither locked nor written to."""
+    load_extensions(study.extensions)
+    study.compared()
+    out = Path(os.path.abspath(out))
+    with tempfile.TemporaryDirectory(prefix="raxss-") as scratch:  # closed to other users
+        yield Table(study, out, work, views_of(study, out / "data", root=root, scratch=Path(scratch)))
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:
@@ -407,23 +419,5 @@ def _write_splits(views: Iterable[View], folder: Path) -> None:
         for seed, split in view.splits.items():
             used = np.concatenate([split.train, split.validation, split.test])
             others = np.setdiff1d(np.arange(len(names)), used)
-            replace(split, dropped=others).save(folder / slug(view.name) / f"{seed}.json", names)
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold the folder for this process; the system lets go of it when the process ends, however it ends."""
-    place = make_folder(out / "data") / ".lock"  # which nobody commits
-    with named_output(place):
-        file = open(place, "ab")  # noqa: SIM115 (closed below, outside of what names outputs)
-    with file:
-        try:
-            held = lock(file)
-        except OSError:
-            held = True  # no locks here: two runs do the same work, and each file is written whole by either
-        if not held:
-            raise OutputError(
-                errno.EBUSY,
-                f"another run is writing to {out.name!r}; wait for its end, or choose another place",
-            )
-        yield
+            place = folder / slug(view.name) / f"{seed}.json"
+            replace(split, dropped=others).save(place, names, overwrite=None)

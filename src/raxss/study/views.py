@@ -26,7 +26,7 @@ from raxss.datasets import DATASETS, plan_dataset
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
 from raxss.preparation import Preparation
 from raxss.prepared.folder import PreparedCollection, is_prepared, read_prepared
-from raxss.prepared.preparing import prepare
+from raxss.prepared.preparing import is_prepared_from, prepare
 from raxss.recordings.manifest_plan import plan_manifest
 from raxss.recordings.plan import CollectionPlan
 from raxss.recordings.series import SeriesCollection
@@ -74,21 +74,28 @@ class View:
     headline: str = "auc"
 
 
-def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> list[View]:
+def views_of(
+    study: Study, folder: Path, *, root: Path | str | None = None, scratch: Path | None = None
+) -> list[View]:
     """Prepare the data of a study below a folder, check it, and split it for every seed.
 
     Parameters
     ----------
     root
         Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+    scratch
+        Where to prepare what ``folder`` does not have; ``folder`` is then only read.
     """
-    make_folder(folder)
-    write_text(folder / ".gitignore", "*\n")  # patients' signals; they can be made again
+    if scratch is None:
+        make_folder(folder)
+        write_text(folder / ".gitignore", "*\n")  # patients' signals; they can be made again
     systems = study.compared().values()
     views: list[View] = []
     for dataset in study.datasets:
         try:
-            collection = open_dataset(dataset, study.folder, folder, root=root, seed=study.seeds[0])
+            collection = open_dataset(
+                dataset, study.folder, folder, root=root, seed=study.seeds[0], scratch=scratch
+            )
             views += _views(dataset, collection, study.seeds, systems)
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
@@ -102,7 +109,13 @@ def views_of(study: Study, folder: Path, *, root: Path | str | None = None) -> l
 
 
 def open_dataset(
-    dataset: StudyDataset, beside: Path, folder: Path, *, seed: int, root: Path | str | None = None
+    dataset: StudyDataset,
+    beside: Path,
+    folder: Path,
+    *,
+    seed: int,
+    root: Path | str | None = None,
+    scratch: Path | None = None,
 ) -> PreparedCollection:
     """The prepared series of a dataset; below ``folder`` where they were not prepared before.
 
@@ -112,10 +125,13 @@ def open_dataset(
         What paths count from.
     seed
         Of random lengths and shuffled labels.
+    scratch
+        As in `views_of`.
     """
     asked = dataset.sources or (dataset,)
     collections = [
-        _open_data(one.data, one.classes, dataset.preparation, beside, folder, root=root) for one in asked
+        _open_data(one.data, one.classes, dataset.preparation, beside, folder, root=root, scratch=scratch)
+        for one in asked
     ]
     if not is_changed(dataset):
         return collections[0]
@@ -123,9 +139,8 @@ def open_dataset(
     stem = "-".join(Path(one.data).stem for one in asked)
     facts = [[one.data, list(one.classes)] for one in asked]
     wanted = [facts, list(dataset.classes), told_changes(dataset, seed), dataset.split.by]
-    return _prepared(
-        plan, folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)]), preparation
-    )
+    home = folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)])
+    return _prepared(plan, home, preparation, scratch)
 
 
 def _open_data(
@@ -136,6 +151,7 @@ def _open_data(
     folder: Path,
     *,
     root: Path | str | None,
+    scratch: Path | None,
 ) -> PreparedCollection:
     place = beside / data
     if is_prepared(place):
@@ -155,12 +171,17 @@ def _open_data(
             f"there is no dataset {data!r}{nearest(data, DATASETS)} Data of your own is a folder "
             "that raxss prepare made, or a CSV manifest; its path counts from the study's folder."
         )
-    return _prepared(
-        plan, folder / _home(Path(data).stem, [data, list(classes), str(preparation)]), preparation
-    )
+    home = folder / _home(Path(data).stem, [data, list(classes), str(preparation)])
+    return _prepared(plan, home, preparation, scratch)
 
 
-def _prepared(plan: CollectionPlan, home: Path, preparation: Preparation) -> PreparedCollection:
+def _prepared(
+    plan: CollectionPlan, home: Path, preparation: Preparation, scratch: Path | None
+) -> PreparedCollection:
+    if scratch is not None:
+        if is_prepared_from(plan, home, preparation):
+            return read_prepared(home)
+        home = scratch / home.name
     try:
         prepare(plan, home, preparation, progress=True)
     except OutputError as error:

@@ -74,7 +74,7 @@ class Report:
     def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the page; it appears whole or not at all."""
         refuse_existing(path, overwrite=overwrite)
-        write_bytes(path, page_of(self.contents))
+        write_bytes(path, page_of(self.contents), overwrite=overwrite)
         return Path(path)
 
     @classmethod

@@ -1,0 +1,561 @@
+"""Compiled kernels on disk: private, checked before use, and compiled again whenever anything is wrong."""
+
+import grp
+import hashlib
+import importlib
+import importlib.util
+import logging
+import os
+import pickle
+import pkgutil
+import pwd
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
+
+import raxss
+from raxss import kernel_cache
+from raxss.kernel_cache import (
+    SUFFIX,
+    KernelCache,
+    cached,
+    kernel_folder,
+    private_folder,
+    source_folders,
+    why_not_private,
+)
+
+X = np.linspace(-1.0, 1.0, 101)
+needs_modes = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are POSIX")
+
+
+def plain(x):
+    total = 0.0
+    for value in x:
+        total += value * value
+    return total
+
+
+def fresh(function=plain):
+    """A dispatcher that has compiled nothing, as in a new process."""
+    return cached(numba.njit(function))
+
+
+def run_fresh(function=plain):
+    """The kernel's result, and whether its code came from the cache."""
+    kernel = fresh(function)
+    result = kernel(X)
+    return result, sum(kernel.stats.cache_hits.values()) == 1
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    place = tmp_path / "cache" / "compiled"
+    monkeypatch.setenv("RAXSS_COMPILED", str(place))
+    monkeypatch.setattr(kernel_cache, "_warned", set())
+    return place
+
+
+def entries(folder):
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+class Command:
+    """An object whose unpickling runs a command."""
+
+    def __init__(self, canary):
+        self.canary = canary
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.canary}'",)
+
+
+def plant(folder, canary):
+    """Replace every entry by one that has the right name and the right digest, and runs a command."""
+    payload = pickle.dumps(Command(canary))
+    for entry in entries(folder):
+        entry.write_bytes(hashlib.sha256(payload).digest() + payload)
+
+
+# Keeping ------------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_is_compiled_once_and_loaded_with_the_same_bits(folder):
+    first, was_there = run_fresh()
+    assert not was_there
+    second, was_there = run_fresh()
+    assert was_there
+    assert first.hex() == second.hex() == plain(X).hex()
+    assert len(entries(folder)) == 1
+
+
+@needs_modes
+def test_the_folder_and_its_entries_are_closed_to_others(folder):
+    run_fresh()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert folder.parent.stat().st_mode & 0o777 == 0o700  # made by the way
+    assert [entry.stat().st_mode & 0o777 for entry in entries(folder)] == [0o600]
+
+
+def test_nothing_is_kept_where_that_is_turned_off(folder, monkeypatch):
+    monkeypatch.setenv("RAXSS_COMPILED", "off")
+    assert run_fresh() == (plain(X), False)
+    assert run_fresh() == (plain(X), False)
+    assert not folder.exists()
+
+
+def test_the_folder_is_in_the_caches_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("RAXSS_COMPILED", raising=False)
+    monkeypatch.setenv("RAXSS_CACHE", str(tmp_path / "mine"))
+    assert kernel_folder() == tmp_path / "mine" / "compiled"
+    monkeypatch.setenv("RAXSS_CACHE", "off")  # which is about retrievals
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert kernel_folder() == tmp_path / "xdg" / "raxss" / "compiled"
+
+
+@pytest.mark.parametrize("what", ["__version__", "numba", "llvmlite", "processor", "sources", "options"])
+def test_an_entry_of_another_version_processor_source_or_option_is_not_used(folder, monkeypatch, what):
+    run_fresh()
+    if what == "processor":
+        codegen = type(fresh().targetctx.codegen())
+        monkeypatch.setattr(codegen, "magic_tuple", lambda self: ("x86_64", "another", "+avx1024"))
+    elif what == "sources":
+        monkeypatch.setattr(kernel_cache, "source_digest", lambda function: "another")
+    elif what == "options":
+        kernel = cached(numba.njit(fastmath={"contract", "reassoc"})(plain))
+        kernel(X)
+        assert not kernel.stats.cache_hits
+    elif what == "__version__":
+        monkeypatch.setattr(kernel_cache, "__version__", "9.9")
+    else:
+        monkeypatch.setattr(getattr(kernel_cache, what), "__version__", "9.9")
+    kernel_cache._versions.cache_clear()
+    if what != "options":
+        assert run_fresh() == (plain(X), False)
+    assert len(entries(folder)) == 2
+    monkeypatch.undo()
+    kernel_cache._versions.cache_clear()
+
+
+def test_a_changed_file_is_compiled_again(folder, tmp_path):
+    file = tmp_path / "kernels.py"
+    for factor in (2.0, 3.0):  # a constant of the module, which is no part of the function's own code
+        file.write_text(f"FACTOR = {factor}\n\ndef scaled(x):\n    return FACTOR * x.sum()\n")
+        spec = importlib.util.spec_from_file_location("kernels", file)
+        module = importlib.util.module_from_spec(spec)
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        spec.loader.exec_module(module)
+        sys.dont_write_bytecode = before
+        kernel_cache._digest_of.cache_clear()
+        assert fresh(module.scaled)(np.ones(4)) == 4 * factor
+
+
+def test_every_kernel_of_the_package_uses_this_cache_or_none():
+    found = 0
+    for module in pkgutil.walk_packages(raxss.__path__, "raxss."):
+        parts = module.name.split(".")
+        if "triton" in module.name or parts[-1] == "__main__":
+            continue
+        file = importlib.util.find_spec(module.name).origin
+        if "compiled" not in Path(file).read_text("utf-8"):
+            continue
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Dispatcher) and value.py_func.__module__.startswith("raxss."):
+                found += isinstance(value._cache, KernelCache)
+                assert isinstance(value._cache, KernelCache | NullCache), value
+                assert (
+                    os.path.dirname(file) in source_folders(value.py_func)
+                    or value.py_func.__module__ != module.name
+                )
+    assert found > 30
+
+
+def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
+    from raxss.study.baselines import rocket_loops
+
+    kernels = [
+        one for one in vars(rocket_loops).values() if isinstance(getattr(one, "_cache", None), KernelCache)
+    ]
+    own = [one.py_func for one in kernels if one.py_func.__module__ == rocket_loops.__name__]
+    assert own
+    package = Path(raxss.__file__).parent
+    for function in own:
+        assert source_folders(function) == [str(package / "backbones"), str(package / "study" / "baselines")]
+
+
+def test_any_kernel_of_a_folder_may_change_all_of_its_kernels(tmp_path):
+    (tmp_path / "a.py").write_text("import numba\nCONSTANT = 1\n")
+    (tmp_path / "b.py").write_text("nothing of the kind\n")
+    before = kernel_cache._digest_of_kernels.__wrapped__(str(tmp_path))
+    (tmp_path / "b.py").write_text("still nothing\n")
+    assert kernel_cache._digest_of_kernels.__wrapped__(str(tmp_path)) == before
+    (tmp_path / "a.py").write_text("import numba\nCONSTANT = 2\n")
+    assert kernel_cache._digest_of_kernels.__wrapped__(str(tmp_path)) != before
+
+
+def test_old_entries_make_room(folder, monkeypatch):
+    run_fresh()
+    old = entries(folder)[0]
+    os.utime(old, (0, 0))
+    monkeypatch.setattr(kernel_cache, "MAX_BYTES", int(1.5 * old.stat().st_size))
+    fresh()(X.astype(np.float32))
+    assert old not in entries(folder)
+    assert len(entries(folder)) == 1
+
+
+# Damage -------------------------------------------------------------------------------------------------------
+
+
+def emptied(entry):
+    entry.write_bytes(b"")
+
+
+def cut(entry):
+    entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
+
+
+def cut_in_the_digest(entry):
+    entry.write_bytes(entry.read_bytes()[:10])
+
+
+def lengthened(entry):
+    entry.write_bytes(entry.read_bytes() + b"\0")
+
+
+def zeros(entry):
+    entry.write_bytes(bytes(entry.stat().st_size))
+
+
+def flipped(entry):
+    content = bytearray(entry.read_bytes())
+    for place in np.random.default_rng(69421).integers(0, len(content), 20):
+        content[place] ^= 0x10
+    entry.write_bytes(content)
+
+
+def not_a_pickle(entry):
+    payload = b"no pickle"
+    entry.write_bytes(hashlib.sha256(payload).digest() + payload)
+
+
+def another_object(entry):
+    payload = pickle.dumps({"not": "a kernel"})
+    entry.write_bytes(hashlib.sha256(payload).digest() + payload)
+
+
+def a_folder(entry):
+    entry.unlink()
+    entry.mkdir()
+
+
+def removed(entry):
+    entry.unlink()
+
+
+def a_dangling_link(entry):
+    entry.unlink()
+    entry.symlink_to("nowhere")
+
+
+DAMAGES = [
+    emptied, cut, cut_in_the_digest, lengthened, zeros, flipped, not_a_pickle, another_object, a_folder, removed,
+    a_dangling_link,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_compiled_again_with_the_same_bits(folder, damage):
+    expected, _ = run_fresh()
+    damage(entries(folder)[0])
+    result, was_there = run_fresh()
+    assert not was_there
+    assert result.hex() == expected.hex()
+    if damage is not a_folder:  # nothing of ours; it stays in the way, and costs time alone
+        assert run_fresh() == (expected, True)
+
+
+def test_a_folder_that_is_emptied_or_a_file_is_no_error(folder, caplog):
+    run_fresh()
+    for entry in entries(folder):
+        entry.unlink()
+    folder.rmdir()
+    assert run_fresh() == (plain(X), False)
+    for entry in entries(folder):
+        entry.unlink()
+    folder.rmdir()
+    folder.write_text("in the way")
+    assert run_fresh() == (plain(X), False)
+    assert "is not a folder" in caplog.text
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write")
+def test_a_folder_that_cannot_be_made_is_told_once(monkeypatch, caplog):
+    monkeypatch.setenv("RAXSS_COMPILED", "/proc/nothing/compiled")
+    monkeypatch.setattr(kernel_cache, "_warned", set())
+    assert run_fresh() == run_fresh() == (plain(X), False)
+    told = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert len(told) == 1
+    assert "'/proc/nothing/compiled'" in caplog.text
+    assert "RAXSS_COMPILED" in caplog.text
+
+
+def test_a_full_disk_while_keeping_is_no_error(folder, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kernel_cache.os, "replace", full)
+    assert run_fresh() == (plain(X), False)
+    assert list(folder.iterdir()) == []
+
+
+# Planted code -------------------------------------------------------------------------------------------------
+
+
+def test_a_planted_entry_would_run_where_it_is_trusted(folder, tmp_path):
+    """Without this the tests below could pass because the planted entries are of no use."""
+    run_fresh()
+    plant(folder, tmp_path / "canary")
+    assert run_fresh() == (plain(X), False)
+    assert (tmp_path / "canary").exists()
+
+
+def open_to_all(folder):
+    folder.chmod(0o777)
+
+
+def open_to_a_group(folder):
+    folder.chmod(0o770)
+
+
+def below_an_open_folder(folder):
+    folder.parent.chmod(0o777)
+
+
+def behind_a_link(folder):
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+def of_somebody_else(folder):
+    os.chown(folder, 12345, 12345)
+
+
+def below_a_folder_of_somebody_else(folder):
+    os.chown(folder.parent, 12345, 12345)
+
+
+def entries_of_somebody_else(folder):
+    for entry in entries(folder):
+        os.chown(entry, 12345, 12345)
+
+
+def entries_open_to_all(folder):
+    for entry in entries(folder):
+        entry.chmod(0o666)
+
+
+def entries_that_are_links(folder):
+    for entry in entries(folder):
+        entry.rename(folder.parent / entry.name)
+        entry.symlink_to(folder.parent / entry.name)
+
+
+OPEN_PLACES = {
+    open_to_all: r"can be written by others \(mode 777; 700 is needed\)",
+    open_to_a_group: r"can be written by others \(mode 770",
+    below_an_open_folder: r"lies in '.*/cache', which others can write to \(mode 777\)",
+    behind_a_link: "is a link",
+    of_somebody_else: "belongs to another user",
+    below_a_folder_of_somebody_else: "lies in '.*/cache', which belongs to another user",
+    entries_of_somebody_else: None,
+    entries_open_to_all: None,
+    entries_that_are_links: None,
+}
+
+
+@needs_modes
+@pytest.mark.parametrize("opened", OPEN_PLACES)
+def test_what_others_could_have_planted_is_never_run(folder, tmp_path, opened, caplog):
+    if "somebody" in opened.__name__ and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    run_fresh()
+    plant(folder, tmp_path / "canary")
+    opened(folder)
+    assert run_fresh() == (plain(X), False)
+    assert not (tmp_path / "canary").exists()
+    if OPEN_PLACES[opened] is not None:
+        assert why_not_private(folder) is not None
+        told = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        assert len(told) == 1
+        assert re.search(OPEN_PLACES[opened], told[0])
+        assert str(folder) in told[0]
+
+
+@needs_modes
+def test_a_sticky_folder_above_is_no_obstacle_and_links_above_are_followed(tmp_path, monkeypatch):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)
+    (tmp_path / "link").symlink_to(tmp_path / "shared")
+    monkeypatch.setenv("RAXSS_COMPILED", str(tmp_path / "link" / "me" / "compiled"))
+    assert private_folder() == tmp_path / "shared" / "me" / "compiled"
+
+
+@needs_modes
+def test_the_group_of_the_user_alone_may_write_above_and_other_groups_may_not(tmp_path, monkeypatch):
+    (tmp_path / "cache" / "compiled").mkdir(parents=True, mode=0o700)
+    (tmp_path / "cache").chmod(0o775)
+    user = pwd.getpwuid(os.geteuid())
+    about = os.lstat(tmp_path / "cache")
+
+    def group(name, members):
+        found = grp.struct_group((name, "x", 4321, members))
+        own = pwd.struct_passwd((user.pw_name, "x", os.geteuid(), 4321, "", "", ""))
+        monkeypatch.setattr(grp, "getgrgid", lambda number: found)
+        monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
+        kernel_cache._is_own_group.cache_clear()
+
+    real = os.lstat
+
+    def of_group(path, **options):
+        found = real(path, **options)
+        if os.path.samestat(found, about):
+            return os.stat_result((*found[:5], 4321, *found[6:]))
+        return found
+
+    monkeypatch.setattr(os, "lstat", of_group)
+    for name, members, is_private in [
+        (user.pw_name, [], True),
+        (user.pw_name, [user.pw_name], True),
+        (user.pw_name, ["mallory"], False),
+        ("staff", [], False),
+    ]:
+        group(name, members)
+        assert (why_not_private(tmp_path / "cache" / "compiled") is None) == is_private, (name, members)
+    kernel_cache._is_own_group.cache_clear()
+
+
+OLD_PLACES = """
+    import os, pickle, sys
+    from pathlib import Path
+    import numba, numpy as np
+    from raxss.kernel_cache import cached
+
+    class Command:
+        def __reduce__(self):
+            return os.system, (f"touch '{sys.argv[2]}'",)
+
+    import kernels
+    planted = pickle.dumps(numba.__version__) + pickle.dumps(Command())
+    numba.njit(cache=True)(kernels.summed)(np.ones(3))  # numba says where it would look
+    places = [*Path("__pycache__").glob("*.nb?"), *Path(os.environ.get("NUMBA_CACHE_DIR", "no")).rglob("*.nb?")]
+    assert len(places) == 2, places
+    for place in places:
+        place.write_bytes(planted if place.suffix == ".nbi" else pickle.dumps(Command()))
+    kernel = numba.njit(kernels.summed)
+    if sys.argv[1] == "ours":
+        kernel = cached(kernel)
+    else:
+        kernel.enable_caching()
+    try:
+        print(kernel(np.ones(3)))
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("variable", [False, True])
+@pytest.mark.parametrize("whose", ["numbas", "ours"])
+def test_what_is_planted_where_numba_looks_is_not_read(tmp_path, whose, variable):
+    """numba itself runs it, which shows that it was planted well."""
+    (tmp_path / "kernels.py").write_text("def summed(x):\n    return x.sum()\n")
+    environment = os.environ | {"RAXSS_COMPILED": str(tmp_path / "compiled")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    environment.pop("NUMBA_CACHE_DIR", None)
+    if variable:
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "numba")
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OLD_PLACES), whose, tmp_path / "canary"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (tmp_path / "canary").exists() == (whose == "numbas")
+    if whose == "ours":
+        assert told.stdout == "3.0\n"
+
+
+# Several processes --------------------------------------------------------------------------------------------
+
+SIDE_BY_SIDE = """
+    import sys, time
+    import numba, numpy as np
+    from raxss.kernel_cache import cached
+
+    def plain(x, k):
+        total = 0.0
+        for value in x:
+            total += value * value
+        return total + k
+
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for kind in (np.float64, np.float32, np.int64, np.int32):
+        assert cached(numba.njit(plain))(np.ones(5, dtype=kind), 1) == 6
+"""
+
+
+def test_processes_that_compile_at_once_leave_whole_entries(folder):
+    command = [sys.executable, "-c", textwrap.dedent(SIDE_BY_SIDE)]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    assert sorted(folder.iterdir()) == entries(folder)  # nothing half-written beside
+    assert len(entries(folder)) == 4
+    for entry in entries(folder):
+        assert kernel_cache._read(entry) is not None
+
+
+PREDICT = """
+    import hashlib, sys
+    from raxss import RAxSSClassifier
+    from raxss.datasets import load_synthetic
+    model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
+    print(model.predict_proba(load_synthetic(8)).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_predictions_are_the_same_whatever_happens_to_the_entries(folder, tmp_path):
+    """With the real kernels: all entries damaged in each way, in turn."""
+    from raxss import RAxSSClassifier
+    from raxss.datasets import load_synthetic
+
+    model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
+    model.fit(load_synthetic(8)).save_pretrained(tmp_path / "model")
+
+    def predicted():
+        command = [sys.executable, "-c", textwrap.dedent(PREDICT), tmp_path / "model"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    expected = predicted()
+    assert len(entries(folder)) > 3
+    assert predicted() == expected
+    for damage in (emptied, cut, flipped, zeros):
+        for entry in entries(folder):
+            damage(entry)
+        assert predicted() == expected
+        assert all(kernel_cache._read(entry) is not None for entry in entries(folder))
