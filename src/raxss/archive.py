@@ -31,7 +31,7 @@ from raxss.doubt import Answer
 from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
 from raxss.estimator import RAxSSClassifier
-from raxss.model_folder import FACTS, WEIGHTS, versions
+from raxss.model_folder import versions
 from raxss.prediction import pick_device
 from raxss.preparation import Preparation
 from raxss.prepared import is_prepared, read_prepared
@@ -42,6 +42,7 @@ from raxss.recordings.files import Line, distinct_names, lines_of_inputs, read_l
 from raxss.recordings.opening import files_of
 from raxss.recordings.plan import RecordingPlan, read_planned
 from raxss.recordings.series import Series
+from raxss.sealing import FACTS, MOST_BYTES, WEIGHTS, digest_of, open_plain
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
 
 FORMAT = "raxss part 2"
@@ -183,7 +184,12 @@ def open_model(
 
 def model_digest(folder: Path) -> str:
     """Of the files that decide what a model says."""
-    found = {name: sha256_of(folder / name) for name in (FACTS, WEIGHTS) if (folder / name).is_file()}
+    found = {}
+    for name in (FACTS, WEIGHTS):
+        if (folder / name).is_file():
+            label = f"{name} in model {folder.name!r}"
+            with open_plain(folder / name, label, most=MOST_BYTES[name]) as file:
+                found[name] = digest_of(file)
     return canonical_hash(found)
 
 

@@ -15,7 +15,8 @@
     └── MissingExtraError (ImportError) an optional dependency that is not installed
 
     RAxSSWarning (UserWarning)
-    └── SignalWarning                   work goes on, but a reader should know
+    ├── SignalWarning                   work goes on, but a reader should know
+    └── ModelWarning                    a model folder that could not be checked in full
 
 Each message names the thing, what was found, what was needed and what to do.
 """
@@ -85,6 +86,10 @@ class RAxSSWarning(UserWarning):
 
 class SignalWarning(RAxSSWarning):
     """Work goes on, but the signal has a property that a reader should know."""
+
+
+class ModelWarning(RAxSSWarning):
+    """A model folder is used, but could not be checked in full."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -131,11 +131,12 @@ def fit(
 
 def was_interrupted(folder: Path) -> bool:
     """Whether a model folder holds the best of a run that was stopped."""
-    import json
+    from raxss.errors import ModelError
+    from raxss.sealing import read_facts
 
     try:
-        return bool(json.loads((folder / "config.json").read_text("utf-8")).get("interrupted"))
-    except (OSError, ValueError, AttributeError):
+        return read_facts(folder).get("interrupted") is True
+    except ModelError:
         return False
 
 
