@@ -14,6 +14,7 @@ import hashlib
 import io
 import math
 import platform
+import sys
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -63,6 +64,7 @@ _PARTS = ("backbone/", "scaling/", "calibration/", "trial/", "familiar/", "heads
 _CLASS_KINDS = "biufUO"  # of dtypes: truth values, numbers, texts
 MOST_CLASS_BYTES = 2**24  # of all class names together: NumPy gives each the room of the longest
 MOST_COLUMNS = 1000  # of the history
+MOST_LETTERS = 500  # of the reason in a message, which may quote options of any length
 
 Model = TypeVar("Model", bound="RAxSSClassifier")
 
@@ -194,8 +196,9 @@ def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -
             ConfigError,
             BackboneError,
         ) as error:
+            reason = str(error)[:MOST_LETTERS].rstrip(".")
             raise ModelError(
-                f"the model {folder.name!r} cannot be read: {type(error).__name__}: {error}. A folder written by "
+                f"the model {folder.name!r} cannot be read: {type(error).__name__}: {reason}. A folder written by "
                 "save_pretrained is needed, with all its files as they were. Copy it again or refit."
             ) from error
 
@@ -217,6 +220,7 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     _read_plain_facts(model, facts)
     model.classes_ = _read_classes(facts)
     model.training_data_ = _read_training_data(facts)
+    _refuse_other_window(model, stated)
     model.history_ = _read_history(files.history)
     _refuse_foreign_tensors(header.dtypes)
     network = build_for_weights(
@@ -292,7 +296,7 @@ def _read_plain_facts(model: RAxSSClassifier, facts: dict[str, Any]) -> None:
             raise ValueError(f"it has {len(names)} names of features, but n_features_in is not that number")
         model.feature_names_in_ = np.array(names, dtype=object)
     temperature = facts["temperature"]
-    if type(temperature) not in (int, float) or not 0 < temperature < math.inf:
+    if type(temperature) not in (int, float) or not 0 < temperature <= sys.float_info.max:
         raise ValueError(f"its temperature is {str(temperature)[:40]}, needed is a number above 0")
     model.temperature_ = float(temperature)
     model.seed_ = model.random_state = _whole_number(facts, "seed", 0)
@@ -334,6 +338,10 @@ def _read_classes(facts: dict[str, Any]) -> NDArray[Any]:
         )
     if len(set(names)) != len(names):
         raise ValueError("two of its classes have the same name")
+    if not (classes[1:] > classes[:-1]).all():
+        raise ValueError(
+            "its classes are not in ascending order, as fit leaves them; its answers would be mixed up"
+        )
     return classes
 
 
@@ -346,6 +354,23 @@ def _read_training_data(facts: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(digests, list) or not all(isinstance(digest, str) for digest in digests):
         raise ValueError("the digests of its training series are no texts")
     return data
+
+
+def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
+    """Refuse windows of another length than `fit` takes: what is set, or the longest series if that is shorter."""
+    needed, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
+    if lengths is not None:
+        if not isinstance(lengths, list) or len(lengths) != 2 or not all(type(one) is int for one in lengths):
+            raise ValueError("the lengths of its training series are not two whole numbers")
+        needed = min(needed, lengths[1])
+        n_features_in = getattr(model, "n_features_in_", lengths[0])
+        if not lengths[0] <= n_features_in <= lengths[1]:
+            raise ValueError("its n_features_in is not the length of any of its training series")
+    if model.window_length_ > needed or (lengths is not None and model.window_length_ != needed):
+        raise ValueError(
+            f"its windows have {str(model.window_length_)[:40]} samples, but its settings and training series ask "
+            f"for {needed}"
+        )
 
 
 def _read_history(content: bytes) -> pd.DataFrame:

@@ -47,6 +47,7 @@ FACTS, WEIGHTS, CARD, SETTINGS, HISTORY = (
 SEALED = (WEIGHTS, SETTINGS, HISTORY, CARD)  # the files that config.json has hashes of
 SEAL = "config_sha256"  # of the text of config.json without this entry
 FILES, TENSORS = "files", "tensors"
+_END = b"\n}\n"  # of the text of config.json
 
 MIB = 2**20
 MOST_TENSORS = (
@@ -241,16 +242,18 @@ def read_tensor_header(
             f"its header has {gigabytes(n_header)}; at most {gigabytes(MOST_HEADER_BYTES)} are read, because "
             "larger ones would fill the memory"
         )
-    header = bounded_json(file.read(n_header), f"the header of {label}", advice=advice)
+    text = file.read(n_header)
+    n_tensors = text.count(b'"data_offsets"')  # before they are parsed, which takes long
+    if n_tensors > most_tensors:
+        raise refuse(
+            f"it has {n_tensors:,} tensors; at most {most_tensors:,} are read, because no network has more"
+        )
+    header = bounded_json(text, f"the header of {label}", advice=advice)
     if not isinstance(header, dict):
         raise refuse(f"its header is {type(header).__name__}, needed is an object")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         raise refuse("the metadata in its header are no texts")
-    if len(header) > most_tensors:
-        raise refuse(
-            f"it has {len(header):,} tensors; at most {most_tensors:,} are read, because no network has so many"
-        )
     found = TensorHeader(8 + n_header, {}, {}, {}, metadata)
     for number, (name, entry) in enumerate(header.items()):
         dtype, shape, place = _checked_entry(entry)
@@ -319,12 +322,21 @@ def sealed_text(facts: Mapping[str, Any], contents: Mapping[str, bytes], tensors
         for name, content in contents.items()
     }
     entries = json_ready({**facts, FILES: files, TENSORS: tensors})
-    return _spelled(entries | {SEAL: hashlib.sha256(_spelled(entries).encode()).hexdigest()})
+    text = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text.removesuffix(_END.decode()) + f',\n  "{SEAL}": "{digest}"' + _END.decode()
 
 
-def _spelled(entries: Any) -> str:
-    """The one spelling of config.json that is accepted, so that its hash covers every byte."""
-    return json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def _has_whole_seal(content: bytes) -> bool:
+    """Whether the last entry of config.json is the hash of all the text before it."""
+    mark = f',\n  "{SEAL}": "'.encode()
+    place = len(content) - len(_END) - 1 - 64 - len(mark)
+    if place < 0 or not content.endswith(b'"' + _END) or not content.startswith(mark, place):
+        return False
+    found = content[place + len(mark) : -len(_END) - 1]
+    digest = hashlib.sha256(memoryview(content)[:place])
+    digest.update(_END)
+    return digest.hexdigest().encode() == found
 
 
 @dataclass
@@ -419,13 +431,7 @@ def _read_sealed_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | N
                 f"parts of one. {COPY_AGAIN}"
             )
         return facts, None
-    entries = {key: value for key, value in facts.items() if key != SEAL}
-    try:
-        text = _spelled(entries)
-        whole = _spelled(entries | {SEAL: hashlib.sha256(text.encode()).hexdigest()}).encode() == content
-    except ValueError:  # NaN or a lone surrogate, which save_pretrained never writes
-        whole = False
-    if not whole:
+    if not _has_whole_seal(content):
         raise ModelError(
             f"{label} was changed after the model was saved: its text does not match the SHA-256 in it. Settings "
             f"of a model are changed in Python (set_params, then save_pretrained), not in the file. {COPY_AGAIN}"
@@ -435,7 +441,7 @@ def _read_sealed_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | N
         raise ModelError(f"{label} does not say size and SHA-256 of {', '.join(SEALED)}. {COPY_AGAIN}")
     if not isinstance(facts.get(TENSORS), dict) or "weights_sha256" not in facts:
         raise ModelError(f"{label} does not say what its tensors are. {COPY_AGAIN}")
-    return entries, seal
+    return {key: value for key, value in facts.items() if key != SEAL}, seal
 
 
 def _refuse_partial(folder: Path) -> None:
