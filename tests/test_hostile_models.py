@@ -16,9 +16,11 @@ from safetensors.torch import load_file
 
 from memory import PEAK
 from raxss import RAxSSClassifier
+from raxss.archive import model_digest
 from raxss.audit import read_fitted
+from raxss.cli.fit import was_interrupted
 from raxss.errors import ModelError, ModelWarning
-from raxss.sealing import CARD, FACTS, FORMAT, HISTORY, SEAL, SEALED, SETTINGS, WEIGHTS
+from raxss.sealing import CARD, FACTS, FORMAT, HISTORY, MOST_BYTES, SEAL, SEALED, SETTINGS, WEIGHTS
 from resealed import facts_of, reseal, unseal
 from toys import SMALL, waves
 
@@ -566,3 +568,37 @@ def load_unsealed(folder):
 def test_facts_without_a_seal_are_those_with_it(original):
     assert "weights_sha256" in facts_of(original)
     assert SEAL not in facts_of(original)
+
+
+# Others who look into a folder ------------------------------------------------------------------------------------
+
+
+def test_a_model_that_could_not_be_read_back_is_not_saved(fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(MOST_BYTES, CARD, 100)
+    with pytest.raises(ModelError, match=r"cannot be saved: its README\.md would have .* at most"):
+        fitted.save_pretrained(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_edited_folder_does_not_count_as_one_of_an_unfinished_run(copy_of):
+    """With --resume such a folder is replaced; one edit must not make a finished model replaceable."""
+    folder = copy_of()
+    text = (folder / FACTS).read_text("utf-8")
+    (folder / FACTS).write_text(text.replace('"interrupted": false', '"interrupted": true'), "utf-8")
+    assert not was_interrupted(folder)
+    assert was_interrupted(reseal(copy_of(), lambda facts: facts.update(interrupted=True)))
+    assert was_interrupted(unseal(folder))
+
+
+@pytest.mark.parametrize("name", [FACTS, WEIGHTS])
+def test_an_archive_is_not_predicted_with_a_model_of_links_or_holes(copy_of, tmp_path, name):
+    folder = copy_of()
+    assert len(model_digest(folder)) == 64
+    shutil.move(folder / name, tmp_path / "outside")
+    (folder / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(ModelError, match=f"{name} in model 'model' is a link"):
+        model_digest(folder)
+    (folder / name).unlink()
+    zeros_of(10**11)(folder / name)
+    with pytest.raises(ModelError, match=f"{name} in model 'model' has 100.0 GB"):
+        model_digest(folder)
