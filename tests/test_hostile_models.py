@@ -37,6 +37,7 @@ def series():
 def fitted(series):
     """A small model with everything that a folder can hold: gate, projection, calibration, trial, summaries."""
     model = RAxSSClassifier(
+        "convnet",
         **SMALL,
         backbone_options={"width": 1},
         validation_fraction=0.4,

@@ -78,7 +78,7 @@ def test_windows_that_no_folder_may_hold_are_not_trained_on(monkeypatch, rng):
     with pytest.raises(
         ConfigError, match="windows of 2 variates x 32 samples are too large: at most 63 numbers"
     ):
-        RAxSSClassifier(**SMALL).fit(series, [0, 1] * 3)
+        RAxSSClassifier("convnet", **SMALL).fit(series, [0, 1] * 3)
 
 
 def test_networks_that_no_folder_may_hold_are_not_trained(monkeypatch, rng):
@@ -86,7 +86,7 @@ def test_networks_that_no_folder_may_hold_are_not_trained(monkeypatch, rng):
     with pytest.raises(ConfigError, match=r"has 2 tensors of 0\.0 MB; .* at most 10,000 tensors"):
         check_network(nn.Linear(20, 20))
     with pytest.raises(ConfigError, match="Choose a smaller one in backbone_options"):
-        RAxSSClassifier(**SMALL).fit([rng.normal(size=100) for _ in range(6)], [0, 1] * 3)
+        RAxSSClassifier("convnet", **SMALL).fit([rng.normal(size=100) for _ in range(6)], [0, 1] * 3)
 
 
 def test_a_committee_of_ones_own_networks_still_works():

@@ -33,7 +33,7 @@ from raxss.backbones import describe, n_outputs_for
 from raxss.backbones.protocol import build_for_weights, n_features
 from raxss.calibration import LEVELS, Calibration, calibration_named
 from raxss.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
-from raxss.config import Config
+from raxss.config import ADDED_LATER, Config
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.familiarity import Familiar
 from raxss.feature_heads import FeatureHeads, heads_in_use
@@ -268,11 +268,16 @@ def _whole_number(facts: dict[str, Any], name: str, least: int) -> int:
 def _refuse_other_settings(facts: dict[str, Any], stated: Config) -> None:
     """Refuse settings that do not have their own hash: in a folder without a seal nothing else would tell.
 
-    A folder that is older than one of the settings has another hash and is not asked.
+    A folder that is older than a setting which changed all hashes (bank_size) is not asked.
     """
-    known = {stage: set(table) for stage, table in stated.tables().items()}
-    given = {stage: set(table) for stage, table in facts["settings"].items()}
-    if given == known and facts["config_hash"] != stated.hash:
+    given = facts["settings"]
+    absent = {
+        name
+        for stage, table in stated.tables().items()
+        if stage in given or stage not in ("calibration", "augmentation")
+        for name in set(table) - set(given.get(stage, ()))
+    }
+    if absent <= set(ADDED_LATER) and facts["config_hash"] != stated.hash:
         raise ValueError(
             f"its settings have the hash {stated.hash!r}, but config_hash is {str(facts['config_hash'])[:40]!r}; "
             "they were changed after the model was saved"
