@@ -14,6 +14,7 @@ from raxss.archive import predict_archive, sources_of
 from raxss.cli import app, main
 from raxss.errors import ConfigError, RAxSSError, RAxSSWarning, RecordingError
 from raxss.recordings.files import read_inputs
+from resealed import reseal
 from toys import SMALL, waves
 
 LOCAL = ("--engine", "local", "--workers", "1", "--device", "cpu")
@@ -188,8 +189,7 @@ def test_another_model_has_parts_of_its_own(model, recordings, computed, tmp_pat
     predict_archive(model, *arguments, n_workers=1, device="cpu", quiet=True)
     predict_archive(other, *arguments, n_workers=1, device="cpu", quiet=True)
     assert len(computed) == 2  # a copy is the same model
-    facts = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(facts | {"temperature": 7.0}))
+    reseal(other, lambda facts: facts.update(temperature=7.0))
     predict_archive(other, *arguments, n_workers=1, device="cpu", quiet=True)
     assert len(computed) == 4
 

@@ -1,14 +1,20 @@
 """A checkpoint brings back every bit, and nothing else is taken for one."""
 
+import hashlib
+import json
+import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from memory import PEAK
 from raxss.checkpoints import FORMAT, Progress, load_checkpoint, save_checkpoint, state_of
 from raxss.errors import ModelError
 
@@ -190,3 +196,185 @@ def test_a_flipped_bit_in_a_tensor_is_noticed(tmp_path):
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"'run\.checkpoint' is damaged"):
         load_checkpoint(path, module, optimizer, fingerprint="f")
+
+
+# Hostile checkpoints ----------------------------------------------------------------------------------------------
+
+
+def header_of(content):
+    """The header of a safetensors file, and where its numbers begin."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:start]), start
+
+
+def with_header(content, change):
+    """The content after its header was changed in place; its SHA-256 is as it was."""
+    header, start = header_of(content)
+    change(header)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return len(text).to_bytes(8, "little") + text + content[start:]
+
+
+def with_its_digest(content):
+    """The content with the SHA-256 that goes with it: what somebody writes who does this on purpose."""
+    header, _ = header_of(content)
+    kept = f'"sha256":"{header["__metadata__"]["sha256"]}"'.encode()
+    blank = content.replace(kept, b'"sha256":"' + b"0" * 64 + b'"', 1)
+    digest = hashlib.sha256(blank).hexdigest()
+    return content.replace(kept, f'"sha256":"{digest}"'.encode(), 1)
+
+
+def test_the_digest_of_a_checkpoint_can_be_computed_by_others(saved):
+    content = saved[0].read_bytes()
+    assert with_its_digest(content) == content
+
+
+def test_a_changed_byte_anywhere_is_noticed(saved):
+    """Every byte of the header, where names, dtypes, shapes and progress are, and some of the numbers."""
+    path, rng = saved[0], np.random.default_rng(17)
+    content = path.read_bytes()
+    start = header_of(content)[1]
+    for place in (*range(start), *rng.integers(start, len(content), size=200)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        with pytest.raises(ModelError, match=r"'checkpoint\.safetensors'"):
+            load_checkpoint(path, *fresh(5), fingerprint="abc")
+    for changed in (content + b"\0", content + content, content[:-1], b"", content[1:], b"\0" * len(content)):
+        path.write_bytes(changed)
+        refused(path, r"'checkpoint\.safetensors'")
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_every_tensor_of_another_dtype_or_shape_is_refused(saved, forged):
+    """One letter, F32 to I32, resumed into another network before."""
+    path = saved[0]
+    content = path.read_bytes()
+    header, _ = header_of(content)
+    swaps = {"F32": "I32", "I64": "F64"}
+
+    def other_dtype(entry):
+        entry["dtype"] = swaps[entry["dtype"]]
+
+    def other_shape(entry):
+        entry["shape"] = [1, *entry["shape"]]
+
+    names = [name for name in header if name != "__metadata__"]
+    assert len(names) > 20
+    for name in names:
+        for change in (other_dtype, other_shape):
+            changed = with_header(content, lambda header, name=name, change=change: change(header[name]))
+            path.write_bytes(with_its_digest(changed) if forged else changed)
+            refused(path, "does not fit this run" if forged else "is damaged")
+
+
+def changed_progress(**changes):
+    def change(header):
+        facts = json.loads(header["__metadata__"]["progress"])
+        header["__metadata__"]["progress"] = json.dumps(facts | changes)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed_progress(epoch=-1), "counts of epochs and steps"),
+        (changed_progress(epoch=1.5), "counts of epochs and steps"),
+        (changed_progress(step="many"), "counts of epochs and steps"),
+        (changed_progress(best_epoch=9), "counts of epochs and steps"),
+        (changed_progress(best_epoch=-1), "that are there are not of it"),
+        (changed_progress(best_loss=float("nan")), "its best_loss is not a number"),
+        (changed_progress(best_accuracy=None), "its best_accuracy is not a number"),
+        (changed_progress(history={}), "its history is not one row an epoch"),
+        (changed_progress(history=[1]), "its history is not one row an epoch"),
+        (changed_progress(other=1), "its progress needs the entries epoch, step"),
+        (lambda header: header["__metadata__"].pop("progress"), "not valid JSON"),
+        (lambda header: header["__metadata__"].update(progress="[" * 10_000), "not valid JSON"),
+        (lambda header: header["__metadata__"].update(progress="[]"), "its progress needs the entries"),
+        (lambda header: header["__metadata__"].update(format="raxss-checkpoint-1"), "'raxss-checkpoint-1'"),
+        (lambda header: header.update({"module/x": header.pop("module/0.weight")}), r"missing .* 0\.weight"),
+        (lambda header: header.update({"best/x": header.pop("best/0.weight")}), r"missing .* 0\.weight"),
+        (lambda header: header.update({"x": header.pop("optimizer/0/step")}), "neither of the network nor"),
+        (
+            lambda header: header.update({"optimizer/99/step": header.pop("optimizer/0/step")}),
+            "neither of the network nor",
+        ),
+        (
+            lambda header: header.update({"optimizer/-1/step": header.pop("optimizer/0/step")}),
+            "neither of the network nor",
+        ),
+    ],
+)
+def test_a_forged_checkpoint_that_does_not_fit_the_run_is_refused(saved, change, message):
+    path = saved[0]
+    path.write_bytes(with_its_digest(with_header(path.read_bytes(), change)))
+    refused(path, message)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("part", ["module/0.weight", "best/3.bias", "optimizer/1/exp_avg"])
+def test_numbers_that_are_not_finite_are_refused(saved, part, value):
+    path = saved[0]
+    content = bytearray(path.read_bytes())
+    header, start = header_of(content)
+    place = start + header[part]["data_offsets"][0]
+    content[place : place + 4] = np.float32(value).tobytes()
+    path.write_bytes(with_its_digest(bytes(content)))
+    if part.startswith("optimizer") and np.isinf(value):
+        load_checkpoint(
+            path, *fresh(5), fingerprint="abc"
+        )  # a square may overflow, which stops that weight alone
+    else:
+        refused(path, f"{part!r} has numbers that are not finite")
+
+
+def test_links_and_special_files_are_not_opened(saved, tmp_path):
+    path = saved[0].rename(tmp_path / "outside")
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    refused(link, "'link' is a link")
+    os.mkfifo(tmp_path / "pipe")
+    refused(tmp_path / "pipe", "'pipe' cannot be read: it is a pipe")
+
+
+BOMBS = """
+import sys, time
+from pathlib import Path
+import torch
+from raxss.checkpoints import load_checkpoint
+from raxss.errors import ModelError
+module = torch.nn.Linear(100, 100)
+optimizer = torch.optim.Adam(module.parameters())
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    Path("/proc/self/clear_refs").write_text("5")
+    before, began = peak(), time.process_time()
+    try:
+        load_checkpoint(path, module, optimizer, fingerprint="abc")
+        told = "LOADED"
+    except ModelError as error:
+        told = str(error)
+    print(path.name, (peak() - before) // 1024, f"{time.process_time() - began:.2f}", told, sep="|", flush=True)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of memory")
+def test_bombs_are_refused_before_memory_is_taken(tmp_path):
+    entry = '"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'
+    for n_tensors in (99_999, 200_000, 1_000_000):
+        text = ("{" + ",".join(entry.format(number) for number in range(n_tensors)) + "}").encode()
+        (tmp_path / f"{n_tensors} tensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    for name, size in (("sparse", 10**11), ("header", 10**7)):
+        with open(tmp_path / name, "wb") as file:
+            file.write((10**9).to_bytes(8, "little"))
+            file.truncate(size)
+    lists = b'{"a":[' + b"[]," * 4_000_000 + b"0]}"
+    (tmp_path / "lists").write_bytes(len(lists).to_bytes(8, "little") + lists)
+    script = [sys.executable, "-c", PEAK + BOMBS, tmp_path]
+    done = subprocess.run(script, check=True, capture_output=True, text=True)
+    rows = [line.split("|", maxsplit=3) for line in done.stdout.splitlines()]
+    assert len(rows) == 6
+    for name, megabytes, seconds, told in rows:
+        assert f"'{name}'" in told, (name, told)
+        assert int(megabytes) < 500, (name, megabytes)
+        assert float(seconds) < 5, (name, seconds)

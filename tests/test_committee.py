@@ -27,6 +27,7 @@ from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.pool import WindowPool
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, take_step
+from resealed import reseal
 from toys import SMALL, Tiny, waves
 
 OF_TWO = {"of": "convnet", "members": 2, "options": {"width": 4}}
@@ -227,8 +228,7 @@ def test_a_clone_fits_to_the_same_bits(fitted):
 
 def test_a_model_with_another_number_of_members_is_refused(fitted, tmp_path):
     folder = fitted[0].save_pretrained(tmp_path / "m")
-    text = (folder / "config.json").read_text()
-    (folder / "config.json").write_text(text.replace('"members": [', '"members": [{}, '))
+    reseal(folder, lambda facts: facts["settings"]["backbone"]["backbone_options"]["members"].insert(0, {}))
     with pytest.raises(ModelError, match=r"(?s)'m' cannot be read: .*members\.2"):
         RAxSSClassifier.from_pretrained(folder, device="cpu")
 

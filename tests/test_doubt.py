@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from safetensors.numpy import load_file, save_file
 
 from raxss import RAxSSClassifier
 from raxss.calibration import TemperatureCalibration
 from raxss.conformal import conformal_threshold, fewest_series, nonconformity, prediction_sets
-from raxss.errors import ConfigError, ModelError, SignalWarning
+from raxss.errors import ConfigError, ModelError, ModelWarning, SignalWarning
 from raxss.evidence import SeriesEvidence
 from raxss.intervals import N_DRAWS, SEED, bootstrap_interval
 from raxss.reliability import calibration_figures, reliability_table
-from raxss.storage import sha256_of
 from raxss.study.reweighting import weighed
 from raxss.trial import Trial, cross_fitted, folds_of
+from resealed import reseal, unseal
 from test_calibration import overconfident
 from toys import SMALL, waves
 
@@ -407,14 +407,12 @@ def test_figures_are_those_of_scikit_learn(rng):
 
 def changed_folder(model, folder, facts=None, arrays=None):
     """A model folder with other facts or arrays, its hash put right."""
-    model.save_pretrained(folder)
-    weights = load_file(folder / "model.safetensors")
-    save_file(weights | (arrays or {}), folder / "model.safetensors", {"format": "raxss-model-1"})
-    told = json.loads((folder / "config.json").read_text())
-    told |= facts or {}
-    told["weights_sha256"] = sha256_of(folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(told))
-    return folder
+    given = {name: torch.from_numpy(one) for name, one in (arrays or {}).items()}
+    return reseal(
+        model.save_pretrained(folder),
+        lambda found: found.update(facts or {}),
+        tensors=lambda tensors: tensors.update(given),
+    )
 
 
 @pytest.mark.parametrize(
@@ -435,20 +433,22 @@ def test_a_folder_whose_trial_does_not_fit_together_is_refused(plain, tmp_path, 
 
 def test_a_folder_from_before_there_were_trials_works_as_before(plain, series, tmp_path):
     folder = changed_folder(plain, tmp_path / "model")
-    told = json.loads((folder / "config.json").read_text())
-    for name in ("trial", "calibration_level"):
-        del told[name]
-    for name in ("calibration_level", "conformal_alpha"):
-        del told["settings"]["calibration"][name]
-    weights = {
-        name: one for name, one in load_file(folder / "model.safetensors").items() if "trial" not in name
-    }
-    save_file(weights, folder / "model.safetensors", {"format": "raxss-model-1"})
-    told["weights_sha256"] = sha256_of(folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(told))
+
+    def as_before(told):
+        for name in ("trial", "calibration_level"):
+            del told[name]
+        for name in ("calibration_level", "conformal_alpha"):
+            del told["settings"]["calibration"][name]
+
+    def without_trial(tensors):
+        for name in [name for name in tensors if "trial" in name]:
+            del tensors[name]
+
+    unseal(reseal(folder, as_before, tensors=without_trial, keep_hash=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        old = RAxSSClassifier.from_pretrained(folder, device="cpu")
+        with pytest.warns(ModelWarning, match="'model' was written by raxss 0.1 and is not sealed"):
+            old = RAxSSClassifier.from_pretrained(folder, device="cpu")
         assert_array_equal(old.predict_proba(series), plain.predict_proba(series))
         evidence = old.explain(series[0])
     assert (old.trial_, evidence.prediction_set) == (None, None)

@@ -32,7 +32,7 @@ from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, shown
 from raxss.estimator import RAxSSClassifier
 from raxss.inputs import ModelPreparation
-from raxss.model_folder import FACTS, WEIGHTS, versions
+from raxss.model_folder import versions
 from raxss.prediction import pick_device
 from raxss.preparation import is_rate_known
 from raxss.prepared import is_prepared, read_prepared
@@ -44,6 +44,7 @@ from raxss.recordings.opening import files_of
 from raxss.recordings.plan import RecordingPlan, read_planned
 from raxss.recordings.selection import sidecar_files
 from raxss.recordings.series import Series
+from raxss.sealing import FACTS, MOST_BYTES, WEIGHTS, digest_of, open_plain
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
 from raxss.strict_json import loads
 
@@ -196,7 +197,12 @@ def open_model(
 
 def model_digest(folder: Path) -> str:
     """Of the files that decide what a model says."""
-    found = {name: sha256_of(folder / name) for name in (FACTS, WEIGHTS) if (folder / name).is_file()}
+    found = {}
+    for name in (FACTS, WEIGHTS):
+        if (folder / name).is_file():
+            label = f"{name} in model {folder.name!r}"
+            with open_plain(folder / name, label, most=MOST_BYTES[name]) as file:
+                found[name] = digest_of(file)
     return canonical_hash(found)
 
 

@@ -9,7 +9,6 @@ Next: cli/audit_split.py prints it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -22,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.copies import Copy, find_copies
-from raxss.errors import DataError, ModelError, VariateMismatchError, listed
+from raxss.errors import DataError, ModelError, VariateMismatchError, listed, one_of
 from raxss.preparation import Scaling
 from raxss.recordings.series import Series, SeriesCollection
+from raxss.sealing import open_model
 from raxss.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of, weak_parts
 
 MOST_NAMED = 10  # in one message; then a count
@@ -547,24 +547,22 @@ def _distance(scaling: Scaling, moments: Sequence[Moments]) -> float:
 
 def read_fitted(folder: Path | str) -> tuple[Scaling, list[str]]:
     """Scaling of a model folder, and digests of what it was fitted on; no network is built for that."""
-    from safetensors import SafetensorError, safe_open
-
     folder = Path(folder)
     try:
-        facts = json.loads((folder / "config.json").read_text("utf-8"))
-        mode = next(table["scaling"] for table in facts["settings"].values() if "scaling" in table)
-        digests = [str(one) for one in facts["training_data"]["series"]]
-        with safe_open(folder / "model.safetensors", framework="numpy") as tensors:
-            mean, deviation = (tensors.get_tensor(f"scaling/{name}") for name in ("mean", "deviation"))
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-        StopIteration,
-        SafetensorError,
-    ) as error:
+        with open_model(folder) as files:
+            mode = next(table["scaling"] for table in files.facts["settings"].values() if "scaling" in table)
+            one_of("preparation.scaling", mode, ("train", "series", "none"))
+            digests = [str(one) for one in files.facts["training_data"]["series"]]
+            content = files.weights()
+            mean, deviation = (
+                files.header.array(content, f"scaling/{name}") for name in ("mean", "deviation")
+            )
+        sound = mean.ndim == 1 and mean.shape == deviation.shape and bool((deviation > 0).all())
+        if not sound or not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
+            raise ValueError("its scaling is not one finite mean and deviation a variate")
+    except ModelError as error:
+        raise ModelError(f"the model {folder.name!r} cannot be audited: {error}") from error
+    except (ValueError, LookupError, AttributeError, TypeError, StopIteration) as error:
         raise ModelError(
             f"the model {folder.name!r} cannot be audited: its config.json or model.safetensors is missing or "
             f"damaged ({type(error).__name__}). Give the folder that `raxss fit` wrote."

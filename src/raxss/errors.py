@@ -18,7 +18,8 @@
 
     RAxSSWarning (UserWarning)
     ├── SignalWarning                   work goes on, but a reader should know
-    └── NotLearnedWarning               a fitted model that does not fit its own training series
+    ├── NotLearnedWarning               a fitted model that does not fit its own training series
+    └── ModelWarning                    a model folder that could not be checked in full
 
 Each message names the thing, what was found, what was needed and what to do.
 """
@@ -100,6 +101,10 @@ class SignalWarning(RAxSSWarning):
 
 class NotLearnedWarning(RAxSSWarning):
     """A fitted model predicts its own training series no better, or hardly better, than chance."""
+
+
+class ModelWarning(RAxSSWarning):
+    """A model folder is used, but could not be checked in full."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

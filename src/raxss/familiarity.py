@@ -126,7 +126,7 @@ class Likeness:
         shapes |= dict.fromkeys(("middle", "spread", "low", "high"), (d,))
         found = {name: one.shape for name, one in arrays.items()}
         sound = all(one.dtype == np.float64 and np.isfinite(one).all() for one in arrays.values())
-        if found != shapes or not sound or (arrays["spread"] <= 0).any():
+        if found != shapes or not sound or (arrays["spread"] <= 0).any() or arrays["limit"][0] < 0:
             raise ValueError(f"what it knows of its training data has arrays {found}, needed are {shapes}")
         parts = {name: one for name, one in arrays.items() if name != "limit"}
         return cls(**parts, limit=float(arrays["limit"][0]))
@@ -207,7 +207,8 @@ class Familiar:
         """Read back what `arrays` gave; whatever else is refused with a ValueError."""
         known = {"n_samples"} | {name for name in arrays if name.startswith(("spectrum/", "support/"))}
         lengths = arrays["n_samples"] if "n_samples" in arrays else np.zeros(0)
-        if set(arrays) != known or lengths.shape != (2,) or not 1 <= lengths[0] <= lengths[1] < np.inf:
+        whole = lengths.shape == (2,) and lengths.dtype == np.float64 and (lengths == np.trunc(lengths)).all()
+        if set(arrays) != known or not whole or not 1 <= lengths[0] <= lengths[1] < np.inf:
             raise ValueError(f"what it knows of its training data is not whole: {sorted(arrays)}")
         parts = {}
         for name, d in (("spectrum", N_BANDS), ("support", 1)):

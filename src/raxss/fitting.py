@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from raxss.aggregation import Weighting, influence, smooth_posteriors
 from raxss.backbones import build_backbone, features_of, n_outputs_for, n_parameters
+from raxss.backbones.sizes import check_network, check_window
 from raxss.calibration import Calibration, calibration_named
 from raxss.config import Config, TrainingPlan, without_additions
 from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
@@ -71,6 +72,7 @@ def fresh_learner(
     config: Config, n_variates: int, window_length: int, n_classes: int, *, seed: int
 ) -> Learner:
     """The network with its initial weights, which the seed alone decides, and the temperature to begin with."""
+    check_window(n_variates, window_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone = build_backbone(
@@ -80,6 +82,7 @@ def fresh_learner(
             n_outputs=n_outputs_for(n_classes),
             options=config.backbone.backbone_options,
         )
+        check_network(backbone)
         heads = _fresh_heads(config, backbone, n_variates, window_length)
     if n_parameters(backbone) == 0:
         raise BackboneError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -124,6 +125,12 @@ class Trial:
                 for name, one in value["figures"].items()
             },
         )
+        rows = [*trial.figures.values(), *chain.from_iterable(trial.reliability.values())]
+        finite = np.isfinite([number for row in rows for number in row.values()]).all()
+        if trial.n_series < 1 or trial.n_groups < 1 or not finite:
+            raise ValueError(
+                "the counts and figures of its trial are not finite numbers, of one series at least"
+            )
         for one in scores.values():
             within = (
                 one.dtype == np.float64 and one.shape == (trial.n_series,) and ((one >= 0) & (one <= 1)).all()

@@ -20,7 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.backbones.protocol import build_backbone, features_of, has_head, n_parameters, register_backbone
+from raxss.backbones.protocol import (
+    build_backbone,
+    features_of,
+    has_head,
+    n_features,
+    n_parameters,
+    register_backbone,
+)
 from raxss.backbones.sizes import check_at_most
 from raxss.errors import BackboneError, ConfigError
 
@@ -90,10 +97,7 @@ class Committee(nn.Module):
                     f"{len(tables)} members of some {n_parameters(member):,} parameters are more than a committee "
                     f"may have, {MOST_PARAMETERS:,} in all. Ask for fewer members, or smaller ones."
                 )
-        few = torch.zeros(2, n_variates, window_length)
-        with torch.no_grad():  # in eval mode no running mean moves
-            self.widths = [features_of(member.eval(), few).shape[1] for member in self.members]
-        self.train()
+        self.widths = [n_features(member, n_variates, window_length) for member in self.members]
         self.capturable = all(getattr(member, "capturable", False) for member in self.members)
 
     def forward(self, windows: Tensor) -> Tensor:

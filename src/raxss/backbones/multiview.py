@@ -23,7 +23,7 @@ from raxss.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, o
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
 from raxss.backbones.shares import N_KERNELS, fitted_cuts, shares, spread_dilations
-from raxss.backbones.sizes import check_at_most
+from raxss.backbones.sizes import check_allocation, check_at_most
 from raxss.errors import ConfigError, one_of
 
 VIEWS = ("shapes", "rhythms", "textures")
@@ -245,6 +245,7 @@ class Textures(nn.Module):
         self.mixes = n_channels > n_rows
         rows = [row + n_rows * k * self.mixes for k in range(len(dilations)) for row in range(n_rows)]
         steps = [dilation for dilation in dilations for _ in range(n_rows)]
+        check_allocation(len(rows) * n_channels if self.mixes else 0)  # of the mixture
         self.register_buffer("rows", torch.tensor(rows, dtype=torch.int32), persistent=False)
         self.register_buffer("dilations", torch.tensor(steps, dtype=torch.int32), persistent=False)
         self.register_buffer("mixture", some_of(n_channels, len(rows) if self.mixes else 0))

@@ -17,7 +17,7 @@ from torch.nn import functional
 from raxss.backbones import patchtst_numba, patchtst_triton
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
-from raxss.backbones.sizes import check_at_most
+from raxss.backbones.sizes import check_allocation, check_at_most
 from raxss.errors import ConfigError
 
 MOST_AT_ONCE = 65_535  # sequences in one attention call; CUDA kernels take no more
@@ -91,6 +91,7 @@ class PatchTST(nn.Module):
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         self.n_padded = max(patch_length - window_length, 0) + patch_stride
         n_patches = (window_length + self.n_padded - patch_length) // patch_stride + 1
+        check_allocation(n_patches * d_model)  # of the positions
         self.projection = nn.Linear(patch_length, d_model)
         self.positions = nn.Parameter(torch.empty(n_patches, d_model).uniform_(-0.02, 0.02))
         self.encoder = nn.Sequential(

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from raxss.backbones.sizes import at_most_parameters, built_for_weights, check_window
 from raxss.errors import BackboneError, ConfigError, RAxSSError, nearest
 
 N_PROBES = 2  # windows in the batch that a new network is tried on
@@ -104,6 +106,84 @@ def build_backbone(
     >>> network(torch.zeros(5, 1, 1024)).shape
     torch.Size([5, 1])
     """
+    network, label = _built(backbone, n_variates, window_length, n_outputs, options)
+    if not (built_for_weights() and known_n_features(network)):  # within a committee that is read from a file
+        _probe(network, label, (n_variates, window_length), n_outputs)
+    return network
+
+
+def build_for_weights(
+    backbone: str | BackboneMaker,
+    *,
+    n_variates: int,
+    window_length: int,
+    n_outputs: int,
+    options: Mapping[str, Any] | None = None,
+    n_numbers: int,
+) -> nn.Module:
+    """Build the network that weights in a file belong to, if it is no larger than they are.
+
+    A network of this package is not tried on windows: it was before the weights were made, and a window can be as
+    large as whoever wrote the file wanted. Others are tried, as by `build_backbone`.
+
+    Parameters
+    ----------
+    n_numbers
+        How many numbers the weights are.
+
+    Examples
+    --------
+    >>> network = build_for_weights("convnet", n_variates=1, window_length=64, n_outputs=1, n_numbers=400_000)
+    >>> describe(network)
+    'ConvNet, 334,929 parameters'
+    """
+    check_window(n_variates, window_length)
+    named = isinstance(backbone, str)  # a callable is the caller's, and may build what it likes
+    with at_most_parameters(n_numbers) if named else nullcontext():
+        network, label = _built(backbone, n_variates, window_length, n_outputs, options)
+    if known_n_features(network) is None:
+        _probe(network, label, (n_variates, window_length), n_outputs)
+    return network
+
+
+def known_n_features(network: nn.Module) -> int | None:
+    """How many features a network of this package has; None of others, which must be tried.
+
+    >>> known_n_features(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1))
+    256
+    """
+    if not type(network).__module__.startswith(f"{__package__}.") or not has_head(network):
+        return None
+    widths = getattr(network, "widths", None)  # of a committee, for each member
+    if isinstance(widths, list):
+        return sum(widths)
+    head = getattr(network, "head", None)
+    return head.in_features if isinstance(head, nn.Linear) else None
+
+
+def n_features(network: nn.Module, n_variates: int, window_length: int) -> int:
+    """How many features a network has; one that is not of this package is tried on two windows."""
+    known = known_n_features(network)
+    if known is not None:
+        return known
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()  # in which no running mean moves
+    try:
+        with torch.no_grad():
+            return features_of(network, torch.zeros(N_PROBES, n_variates, window_length)).shape[1]
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _built(
+    backbone: str | BackboneMaker,
+    n_variates: int,
+    window_length: int,
+    n_outputs: int,
+    options: Mapping[str, Any] | None,
+) -> tuple[nn.Module, str]:
+    """A new network, and how errors call it."""
     maker, label = _resolve(backbone)
     options = dict(options or {})
     _check_options(maker, label, options)
@@ -121,8 +201,7 @@ def build_backbone(
             f"backbone {label} returned {type(network).__name__}; a torch.nn.Module is needed. "
             "Let the callable return the network it builds."
         )
-    _probe(network, label, (n_variates, window_length), n_outputs)
-    return network
+    return network, label
 
 
 def n_outputs_for(n_classes: int) -> int:

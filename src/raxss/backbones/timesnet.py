@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from raxss.backbones.protocol import register_backbone
 from raxss.backbones.revin import RevIN
-from raxss.backbones.sizes import check_at_most
+from raxss.backbones.sizes import check_allocation, check_at_most
 from raxss.errors import ConfigError
 
 LEAST_SHARE = 2.0**-24  # a period with less of the weight than float32 can add to the rest is left out
@@ -95,6 +95,7 @@ class TimesNet(nn.Module):
                 f"d_model={d_model}, d_ff={d_ff}, n_layers={n_layers}, top_k={top_k}, n_kernels={n_kernels}."
             )
         check_at_most(d_model=d_model, d_ff=d_ff, n_layers=n_layers, top_k=top_k, n_kernels=n_kernels)
+        check_allocation(window_length * d_model)  # of the positions; the head has as many for each output
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         self.embedding = nn.Conv1d(
             n_variates, d_model, kernel_size=3, padding=1, padding_mode="circular", bias=False

@@ -199,18 +199,18 @@ def checkpoint_epoch(checkpoint: Path) -> int | None:
 
 def was_interrupted(folder: Path) -> bool:
     """Whether a model folder holds the best of a run that was stopped."""
-    return bool(model_facts(folder).get("interrupted"))
+    return model_facts(folder).get("interrupted") is True
 
 
 def model_facts(folder: Path) -> dict[str, Any]:
     """What config.json of a model folder says; empty where there is none that can be read."""
-    import json
+    from raxss.errors import ModelError
+    from raxss.sealing import read_facts
 
     try:
-        found = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_facts(folder)
+    except ModelError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def settings_from(
