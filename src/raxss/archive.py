@@ -10,7 +10,6 @@ Next: engines/ does the jobs; cli/predict.py writes the table.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import Counter
@@ -27,6 +26,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from raxss.bounded import read_json
 from raxss.doubt import Answer
 from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
@@ -295,7 +295,7 @@ def _is_done(place: Path, key: str) -> bool:
 
 def _read_part(place: Path) -> dict[str, Any]:
     try:
-        content = json.loads(place.read_text("utf-8"))
+        content = read_json(place)
         if content.pop("seal") != canonical_hash(content):
             raise ValueError("its content does not fit its seal")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

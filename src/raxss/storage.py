@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from raxss.bounded_parquet import read_parquet_table
 from raxss.errors import OutputError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 MARK = ".raxss"  # in every folder that was written whole
 PARTIAL = ".partial"  # ends the name of what is being written
 READY = ".raxss-ready"  # ends the name of a folder whose files only need to be moved into place
+LARGE_TABLE = 100_000_000  # bytes in memory
 ADVICE = "Nothing was left half-written. Choose a folder that can be written and has room"
 
 
@@ -55,7 +57,7 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 
     Arrow's own threads, which `pandas.read_parquet` starts, now and then abort a process that ends soon after
     (apache/arrow issue 34314): everything was done, and the exit code says that it was not. A file that is in
-    memory, read without threads, starts none.
+    memory, read without threads, starts none. What would unpack to far more than its size is refused.
 
     Examples
     --------
@@ -66,11 +68,11 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
     >>> read_parquet(place)["rate"].tolist()
     [1.0, 2.0]
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(pa.BufferReader(Path(path).read_bytes())) as file:
-        return file.read(use_threads=False).to_pandas(use_threads=False)
+    table = read_parquet_table(path)
+    if table.nbytes < LARGE_TABLE:
+        return table.to_pandas(use_threads=False)
+    # column by column, each let go when it is converted, so that a large table is not held twice
+    return table.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
 
 
 @contextmanager

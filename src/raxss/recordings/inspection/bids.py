@@ -27,7 +27,7 @@ from raxss.recordings.inspection.front import inspect_file
 from raxss.recordings.inspection.tables import read_json, read_table
 from raxss.recordings.names import canonical, match_channels
 from raxss.recordings.problems import Inspection, Problem, refusals
-from raxss.recordings.tables import Table
+from raxss.recordings.tables import MAX_KEPT_ROWS, Table
 
 DATATYPES = ("ieeg", "eeg")
 SIGNAL_SUFFIXES = (".edf", ".bdf", ".vhdr", ".set", ".nwb", ".mefd")
@@ -213,7 +213,7 @@ def _participants_problems(root: Path, subjects: Sequence[str]) -> list[Problem]
             Problem("sidecar-missing", "there is no participants.tsv; nothing is known about the subjects.")
         ]
     try:
-        listed = read_table(path, root).values("participant_id")
+        listed = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("participant_id")
     except Refused as refused:
         return [refused.problem]
     if listed is None:
@@ -386,7 +386,7 @@ def _alike(told: float, real: float) -> bool:
 
 
 def _channels_problems(path: Path, root: Path, names: Sequence[str], rates: Sequence[float]) -> list[Problem]:
-    table = read_table(path, root)
+    table = read_table(path, root, most_rows=MAX_KEPT_ROWS)
     listed = table.values("name")
     if listed is None or not listed:
         lacks = "has no column 'name'" if listed is None else "has no row"
