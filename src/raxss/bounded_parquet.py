@@ -28,6 +28,8 @@ MAX_END_BYTES = (
 WIDTHS = {"BOOLEAN": 1, "INT32": 8, "INT64": 8, "FLOAT": 8, "DOUBLE": 8, "BYTE_ARRAY": 16}  # in memory
 ENCODINGS = {0, 2, 3, 4, 8}  # PLAIN, dictionaries and run lengths; others repeat beginnings of texts
 MAX_PAGES = 1_000_000
+MAX_TEXTS = 2_500_000
+DICTIONARY = {2, 8}
 
 
 def read_parquet_table(path: Path | str) -> pa.Table:
@@ -70,7 +72,7 @@ def read_parquet_table(path: Path | str) -> pa.Table:
 
 
 def _refuse_large(facts: Any, content: bytes, most: int, what: str) -> list[str]:
-    """An error unless what the file states fits; the names of the columns of texts."""
+    """An error unless what the file states fits; the names of the columns of texts that are stored once."""
     columns = [facts.schema.column(k) for k in range(facts.num_columns)]
     for column in columns:
         if (
@@ -83,18 +85,26 @@ def _refuse_large(facts: Any, content: bytes, most: int, what: str) -> list[str]
     if in_memory > most:
         raise _too_large(what, in_memory, most)
     unpacked = n_pages = 0
+    in_dictionary: set[str] = set()
     for row_group in map(facts.row_group, range(facts.num_row_groups)):
-        for piece in map(row_group.column, range(facts.num_columns)):
+        for column, piece in zip(columns, map(row_group.column, range(facts.num_columns)), strict=True):
             if piece.num_values != row_group.num_rows:
                 raise DataError(f"{what} has columns of different lengths; it is damaged.")
             offsets = [piece.data_page_offset]
             if piece.has_dictionary_page and piece.dictionary_page_offset:
                 offsets.append(piece.dictionary_page_offset)
-            for place in _pages(content, min(offsets), piece.total_compressed_size, what):
-                unpacked, n_pages = unpacked + place, n_pages + 1
+            for size, has_dictionary in _pages(content, min(offsets), piece.total_compressed_size, what):
+                unpacked, n_pages = unpacked + size, n_pages + 1
+                if has_dictionary and column.physical_type == "BYTE_ARRAY":
+                    in_dictionary.add(column.name)
                 if unpacked > most or n_pages > MAX_PAGES:
                     raise _too_large(what, unpacked, most)
-    return [column.name for column in columns if column.physical_type == "BYTE_ARRAY"]
+    if len(in_dictionary) * facts.num_rows > MAX_TEXTS:
+        raise DataError(
+            f"{what} has {facts.num_rows:,} rows in {len(in_dictionary)} columns of texts; at most {MAX_TEXTS:,} texts "
+            "are read, because each must be looked up. Make it anew."
+        )
+    return sorted(in_dictionary)
 
 
 def _letters(column: pa.ChunkedArray) -> int:
@@ -116,8 +126,8 @@ def _too_large(what: str, n_bytes: int, most: int) -> DataError:
 # --- pages, as Thrift's compact protocol writes their headers
 
 
-def _pages(content: bytes, start: int, length: int, what: str) -> list[int]:
-    """How many bytes each page of one piece of a column unpacks to, by the header before the page."""
+def _pages(content: bytes, start: int, length: int, what: str) -> list[tuple[int, bool]]:
+    """How many bytes each page of one piece of a column unpacks to, by its header; and whether it has a dictionary."""
     sizes, place, end = [], start, start + length
     try:
         while place < end:
@@ -125,7 +135,7 @@ def _pages(content: bytes, start: int, length: int, what: str) -> list[int]:
             encodings = [header[k].get(field, 0) for k, field in ((5, 2), (7, 2), (8, 4)) if k in header]
             if header[2] < 0 or header[3] < 0 or not set(encodings) <= ENCODINGS:
                 raise ValueError
-            sizes.append(header[2])
+            sizes.append((header[2], 7 in header or bool(DICTIONARY & set(encodings))))
             place += header[3]
     except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{what} has pages that cannot be read, or are packed in a way of others.") from error

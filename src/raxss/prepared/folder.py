@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.bounded import read_json
-from raxss.errors import RecordingError, shown
+from raxss.errors import RAxSSError, RecordingError, shown
 from raxss.preparation import Preparation
 from raxss.recordings.series import ORIGINS, Series, SeriesCollection
 from raxss.storage import MARK, canonical_hash, read_parquet, sha256_of
@@ -54,7 +54,7 @@ COLUMNS: Final = {
     "sha256": "str",
 }
 SAMPLE_BYTES: Final = 4  # float32
-MAX_SERIES: Final = 200_000
+MAX_SERIES: Final = 150_000
 ROWS_AT_ONCE: Final = 4_096
 N_OPEN: Final = 32  # files mapped at once; each map holds a descriptor
 
@@ -205,7 +205,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
             "Make one with: raxss prepare SOURCE --out FOLDER."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(folder, f"{FACTS} cannot be read") from error
+        raise _damaged(folder, f"{FACTS} cannot be read{_reason(error)}") from error
     found = facts.get("format") if isinstance(facts, dict) else None
     if found != FORMAT:
         raise RecordingError(
@@ -251,7 +251,7 @@ def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
     try:
         table = read_parquet(folder / TABLE)
     except Exception as error:  # pyarrow raises whatever its parser stumbles over
-        raise _damaged(folder, f"{TABLE} cannot be read") from error
+        raise _damaged(folder, f"{TABLE} cannot be read{_reason(error)}") from error
     if len(table) > MAX_SERIES:
         raise RecordingError(
             f"the prepared folder {shown(folder)} lists {len(table):,} series; at most {MAX_SERIES:,} are read, "
@@ -276,6 +276,11 @@ def _rows(table: pd.DataFrame) -> Iterator[dict[Any, Any]]:
     """The rows of a table, some at a time: all of them as dictionaries would take far more than the table."""
     for first in range(0, len(table), ROWS_AT_ONCE):
         yield from table.iloc[first : first + ROWS_AT_ONCE].to_dict("records")
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a file, where that is told in words of raxss."""
+    return f" ({str(error).removesuffix('.')})" if isinstance(error, RAxSSError) else ""
 
 
 def _damaged(folder: Path, what: str) -> RecordingError:

@@ -32,13 +32,14 @@ CHUNK = 2**16
 MAX_TAGS = {
     "workbook": 5_000,
     "styles": 50_000,
-    "shared texts": 400_000,
+    "shared texts": 200_000,
     "worksheets": 2_000_000,
     "worksheets' formats and links": 50_000,
 }
 CONTENT_TYPES = "[Content_Types].xml"
 _PART = re.compile(rb"<[^<>]*/xl/worksheets/[^<>]*>", re.IGNORECASE)
 _OF_CELLS = re.compile(rb"</?(?:[\w.-]+:)?(?:row|c|v|f|is|t|r|rPr|b|i|u|sz|color|rFont|family|scheme)[\s/>]")
+_FORMULA = re.compile(rb"<(?:[\w.-]+:)?f[\s/>]")
 NOT_READ = (
     "docprops/", "customxml/", "xl/theme/", "xl/drawings/", "xl/charts/", "xl/media/", "xl/embeddings/",
     "xl/externallinks/", "xl/pivot", "xl/calcchain.xml", "xl/comments", "xl/threadedcomments/", "xl/tables/",
@@ -62,12 +63,13 @@ def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for without end
             raise RecordingError(f"{what} is not a regular file; check the path.")
         with open(path, "rb") as file:
-            book = _unpacked(file, what)
+            book, has_formulas = _unpacked(file, what)
         titles, found = _sheets(openpyxl, book, what, data_only=True)
         stored = [_from_header(rows, marks) for rows in found]
-        _, found = _sheets(openpyxl, book, what, data_only=False)
-        written = [_from_header(rows, marks) for rows in found]
-        _refuse_formulas(stored, written, what, needed)
+        if has_formulas:
+            _, found = _sheets(openpyxl, book, what, data_only=False)
+            written = [_from_header(rows, marks) for rows in found]
+            _refuse_formulas(stored, written, what, needed)
         return [
             _table(path, rows, what, needed, title)
             for title, rows in zip(titles, stored, strict=True)
@@ -114,11 +116,11 @@ class _Pieces:
         return content
 
 
-def _unpacked(file: IO[bytes], what: str) -> io.BytesIO:
-    """The parts that are needed, checked, in an archive without compression."""
+def _unpacked(file: IO[bytes], what: str) -> tuple[io.BytesIO, bool]:
+    """The parts that are needed, checked, in an archive without compression; and whether there is a formula."""
     pieces: Any = _Pieces(file, what)
     book = io.BytesIO()
-    counted = dict.fromkeys(MAX_TAGS, 0)
+    counted, has_formulas = dict.fromkeys(MAX_TAGS, 0), False
     with zipfile.ZipFile(pieces) as archive, zipfile.ZipFile(book, "w") as plain:
         members = archive.infolist()
         stated = sum(member.file_size for member in members)
@@ -133,8 +135,9 @@ def _unpacked(file: IO[bytes], what: str) -> io.BytesIO:
             ):
                 content = _member(archive, member, what)
                 _check_part(member.filename, content, counted, what)
+                has_formulas = has_formulas or _FORMULA.search(content) is not None
                 plain.writestr(member.filename, content)
-    return book
+    return book, has_formulas
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> bytes:
