@@ -1,6 +1,6 @@
 """Tables, sheets, JSON and Parquet files of the worst shapes, and what every reader of raxss takes for them.
 
-    python tests/worst_tables.py 50000000 [READER ...]   -> a line of JSON for each reader and shape
+    python tests/worst_tables.py 50000000 [READER[:SHAPE] ...]   -> a line of JSON for each reader and shape
 
 A shape is a function ``(path, n_bytes)`` that writes a file. Each file is read in a process of its own, forked
 after the imports: its peak of memory is compared with what it holds before it reads.
@@ -51,7 +51,7 @@ def counted(row: str, start: str = "", end: str = "", most: int = 10**9) -> Shap
 
 
 def text_shapes(separator: str, columns: list[str], row: str, unique: str, most: int) -> dict[str, Shape]:
-    """Of a table with these columns; ``row``: its shortest line; ``unique``: one with a number; ``most`` are read."""
+    """Of a table with these columns; ``row`` is its shortest line, ``unique`` has a number; ``most`` are read."""
     header = separator.join(columns) + "\n"
     wide = separator.join(f"c{k}" for k in range(4900 - len(columns)))
     return {
@@ -123,7 +123,8 @@ def _within(shape: Shape) -> Shape:
         from raxss.bounded import MAX_JSON_MEMORY, json_memory
 
         shape(path, 1_000_000)
-        shape(path, min(n_bytes, int(MAX_JSON_MEMORY / json_memory(path.read_bytes()) * 990_000)))
+        content = path.read_bytes()
+        shape(path, min(n_bytes, int(0.97 * MAX_JSON_MEMORY * len(content) / json_memory(content))))
 
     return write
 
@@ -615,6 +616,7 @@ def _prepared_facts(folder: Path) -> None:
     (folder / "samples" / "a.npy").write_bytes(b"\0" * 1000)
     outputs["samples/a.npy"] = {"sha256": sha256_of(folder / "samples" / "a.npy"), "n_bytes": 1000}
     facts = {"format": prepared.FORMAT, "preparation": "", "outputs": outputs, "collection_hash": "0"}
+    facts |= {"source": "a", "group_by": None, "n_recordings": 1, "n_series": 1, "labels": {}}
     (folder / prepared.FACTS).write_text(json.dumps({**facts, "seal": prepared.seal(facts)}))
 
 
@@ -660,7 +662,7 @@ MARKS = text_shapes("\t", ["onset", "duration", "channel"], "1\t1\ta\n", "{0}\t0
 CHANNELS = text_shapes("\t", ["name", "type"], "a\tb\n", "A{0}\tECOG\n", KEPT)
 PARTICIPANTS = text_shapes("\t", ["participant_id", "age"], "a\t1\n", "sub-{0}\t{0}\n", KEPT)
 SCANS = text_shapes("\t", ["filename", "acq_time"], "a\t1\n", "ieeg/sub-01_run-{0}_ieeg.edf\t{0}\n", KEPT)
-LABELS = text_shapes(",", ["recording", "channel", "label"], "a,b,c\n", "r{0},C{0},x\n", MOST)
+LABELS = text_shapes(",", ["recording", "channel", "label"], "a,b,c\n", "r{0},C{0},x\n", 399_999)
 CLINICAL = text_shapes(",", ["subject", "soz"], "a,A1\n", "p{0},A1-512\n", 900)
 MANIFEST = text_shapes(",", ["path", "label", "channel"], "a,b,c\n", "a.npy,x,{0}\n", LINES)
 MISSING = text_shapes(",", ["path"], "a\n", "{0}.npy\n", LINES)
@@ -806,6 +808,8 @@ def measured(reader: str, n_bytes: int, shapes: Iterable[str] = ()) -> Iterator[
 
 
 if __name__ == "__main__":
-    for reader in sys.argv[2:] or READERS:
-        for found in measured(reader, int(sys.argv[1])):
+    size, *asked = sys.argv[1:]
+    for name in asked or READERS:
+        reader, _, shape = name.partition(":")
+        for found in measured(reader, int(size), [shape] if shape else []):
             print(json.dumps(found), flush=True)

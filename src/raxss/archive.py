@@ -298,6 +298,9 @@ def _read_part(place: Path) -> dict[str, Any]:
         content = read_json(place)
         if content.pop("seal") != canonical_hash(content):
             raise ValueError("its content does not fit its seal")
+        lists = [content[name] for name in ("rows", "warnings")]
+        if not all(isinstance(one, list) for one in lists) or not isinstance(content["key"], str):
+            raise ValueError("it lacks its rows, warnings or key")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"the part {shown(place)} cannot be read ({error}); it was cut short or changed. Run the command again."

@@ -23,7 +23,7 @@ MAX_JSON_BYTES = 2**26
 MAX_JSON_MEMORY = 300_000_000  # bytes that a JSON text may take while it is decoded, by `json_memory`
 MAX_JSON_DEPTH = 64  # lists and objects inside each other; what raxss writes has fewer than ten
 MAX_JSON_DIGITS = 100  # of a whole number
-MAX_TOML_BYTES = 2**18  # of settings and studies, which people write by hand
+MAX_TOML_BYTES = 2**16  # of settings and studies, which people write by hand
 
 Limited = str | Path
 Kind = type[RAxSSError]
@@ -231,6 +231,8 @@ def toml_of(text: str, what: str) -> dict[str, Any]:
         tables = tomllib.loads(text)
         if _is_deep(tables):
             raise RecursionError
+        if _has_huge(tables):
+            raise ValueError("a whole number is larger than 64 bits hold")
     except RecursionError as error:
         raise ConfigError(
             f"{what} has sections or lists more than {MAX_JSON_DEPTH} deep inside each other; no setting needs "
@@ -239,3 +241,10 @@ def toml_of(text: str, what: str) -> dict[str, Any]:
     except ValueError as error:  # bad syntax; a number of thousands of digits
         raise ConfigError(f"{what} is not valid TOML: {error}.") from error
     return tables
+
+
+def _has_huge(value: Any) -> bool:
+    """Whether any whole number is beyond what TOML allows; no deeper than `MAX_JSON_DEPTH`."""
+    if isinstance(value, dict | list):
+        return any(map(_has_huge, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63

@@ -59,6 +59,7 @@ def read_parquet_table(path: Path | str) -> pa.Table:
     source.seek(0)
     with pq.ParquetFile(source, read_dictionary=plain_texts) as file:
         table = file.read(use_threads=False)
+        table.validate(full=True)  # texts that are not UTF-8 would fail where they are used
     del content, source
     n_letters = sum(map(_letters, (table.column(name) for name in texts)))
     if table.nbytes + n_letters > most:
@@ -101,8 +102,8 @@ def _refuse_large(facts: Any, content: bytes, most: int, what: str) -> list[str]
                     raise _too_large(what, unpacked, most)
     if len(in_dictionary) * facts.num_rows > MAX_TEXTS:
         raise DataError(
-            f"{what} has {facts.num_rows:,} rows in {len(in_dictionary)} columns of texts; at most {MAX_TEXTS:,} texts "
-            "are read, because each must be looked up. Make it anew."
+            f"{what} has {facts.num_rows:,} rows in {len(in_dictionary)} columns of texts; at most {MAX_TEXTS:,} "
+            "texts are read, because each must be looked up. Make it anew."
         )
     return sorted(in_dictionary)
 
@@ -127,7 +128,7 @@ def _too_large(what: str, n_bytes: int, most: int) -> DataError:
 
 
 def _pages(content: bytes, start: int, length: int, what: str) -> list[tuple[int, bool]]:
-    """How many bytes each page of one piece of a column unpacks to, by its header; and whether it has a dictionary."""
+    """How many bytes each page of a piece of a column unpacks to, by its header; and if it has a dictionary."""
     sizes, place, end = [], start, start + length
     try:
         while place < end:

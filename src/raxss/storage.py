@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from raxss.bounded_parquet import read_parquet_table
-from raxss.errors import OutputError
+from raxss.errors import DataError, OutputError, RAxSSError, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +68,18 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
     >>> read_parquet(place)["rate"].tolist()
     [1.0, 2.0]
     """
-    table = read_parquet_table(path)
-    if table.nbytes < LARGE_TABLE:
-        return table.to_pandas(use_threads=False)
-    # column by column, each let go when it is converted, so that a large table is not held twice
-    return table.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
+    try:
+        table = read_parquet_table(path)
+        if table.nbytes < LARGE_TABLE:
+            return table.to_pandas(use_threads=False)
+        # column by column, each let go when it is converted, so that a large table is not held twice
+        return table.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
+    except (RAxSSError, FileNotFoundError):
+        raise
+    except Exception as error:  # Arrow raises whatever its parser stumbles over
+        raise DataError(
+            f"{shown(Path(path))} is not a whole Parquet table ({type(error).__name__})."
+        ) from error
 
 
 @contextmanager

@@ -53,6 +53,14 @@ COLUMNS: Final = {
     "offset": "int",  # in samples from the first of the file
     "sha256": "str",
 }
+KINDS: Final = {  # of the facts that are used besides
+    "source": str,
+    "group_by": str | None,
+    "n_recordings": int,
+    "n_series": int,
+    "labels": dict,
+    "collection_hash": str,
+}
 SAMPLE_BYTES: Final = 4  # float32
 MAX_SERIES: Final = 150_000
 ROWS_AT_ONCE: Final = 4_096
@@ -222,6 +230,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
             for name, told in facts["outputs"].items()
         }
         complete = {TABLE, PROBLEMS} <= set(outputs) and all(map(all, outputs.values()))
+        complete &= all(isinstance(facts[name], kind) for name, kind in KINDS.items())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(folder, f"{FACTS} lacks something") from error
     if not (sealed and complete):

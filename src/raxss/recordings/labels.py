@@ -36,6 +36,7 @@ OTHER = "other"  # the label of a channel that was looked at and not named
 WHOLE_SHAFT = "*"  # "PD*": every contact of PD
 SEPARATORS = ("", *",;:|/\r\n")  # around a shaft alone; beside another word it may be anything
 MAX_CONTACTS = 512  # in one range; no electrode has as many, but a typing error may
+MAX_LABELS = 400_000  # rows of a label table: a hundred channels of 4,000 recordings
 MAX_CELL_LETTERS, MAX_CELL_CONTACTS = 20_000, 20_000
 MAX_SHEET_LETTERS, MAX_SHEET_CONTACTS = 2_000_000, 500_000  # in the contacts of all patients of a sheet
 NOTHING = frozenset({"", "n/a", "na", "nan", "none", "null", "-", "unknown", "not available"})
@@ -600,7 +601,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
     (['soz', 'other', None], [])
     """
     path = Path(path)
-    what, table = f"label table {shown(path)}", read_table(path)
+    what, table = f"label table {shown(path)}", read_table(path, most_rows=MAX_LABELS)
     channel_column = table.column(("channel", "name", "channel_name"))
     label_column = table.column(("label", label))
     if channel_column is None or label_column is None:
