@@ -198,7 +198,7 @@ def _whole(text: str) -> int:
 def _is_deep(value: Any) -> bool:
     """Whether lists and objects are nested deeper than `MAX_JSON_DEPTH`; does not recurse itself."""
     level = [value]  # all that are so deep
-    for _ in range(MAX_JSON_DEPTH + 1):
+    for _ in range(MAX_JSON_DEPTH):
         level = [
             inner
             for outer in level

@@ -91,6 +91,8 @@ def _refuse_large(facts: Any, content: bytes, most: int, what: str) -> list[str]
         for column, piece in zip(columns, map(row_group.column, range(facts.num_columns)), strict=True):
             if piece.num_values != row_group.num_rows:
                 raise DataError(f"{what} has columns of different lengths; it is damaged.")
+            if not row_group.num_rows:  # it may have no page to begin with
+                continue
             offsets = [piece.data_page_offset]
             if piece.has_dictionary_page and piece.dictionary_page_offset:
                 offsets.append(piece.dictionary_page_offset)
