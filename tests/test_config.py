@@ -473,7 +473,7 @@ def test_an_option_that_no_file_can_hold_is_refused_before_training():
     ("content", "message"),
     [
         (None, "settings file 'mine.toml': No such file"),
-        (b"\xff\xfe", "settings file 'mine.toml': it is not text in UTF-8"),
+        (b"\xff\xfe", "settings file 'mine.toml': .*not UTF-8 in line 1"),
         (b"a = = 1", "settings file 'mine.toml': .*not valid TOML"),
         (b"[windows]\nstrid = 3", "settings file 'mine.toml': .*'windows.strid'; did you mean 'stride'"),
     ],

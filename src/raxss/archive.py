@@ -27,6 +27,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from raxss.bounded import read_json
 from raxss.doubt import Answer
 from raxss.engines import Failure, check_engine, each_result
 from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, shown
@@ -46,7 +47,6 @@ from raxss.recordings.selection import sidecar_files
 from raxss.recordings.series import Series
 from raxss.sealing import FACTS, MOST_BYTES, WEIGHTS, digest_of, open_plain
 from raxss.storage import canonical_hash, make_folder, sha256_of, write_json
-from raxss.strict_json import loads
 
 FORMAT = "raxss part 3"
 
@@ -333,9 +333,12 @@ def _is_done(place: Path, key: str) -> bool:
 
 def _read_part(place: Path) -> dict[str, Any]:
     try:
-        content = loads(place.read_text("utf-8"))
+        content = read_json(place)
         if content.pop("seal") != canonical_hash(content):
             raise ValueError("its content does not fit its seal")
+        lists = [content[name] for name in ("rows", "warnings")]
+        if not all(isinstance(one, list) for one in lists) or not isinstance(content["key"], str):
+            raise ValueError("it lacks its rows, warnings or key")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"the part {shown(place)} cannot be read ({error}); it was cut short or changed. Run the command again."

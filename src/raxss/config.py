@@ -16,7 +16,6 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -27,6 +26,7 @@ import numpy as np
 
 from raxss.aggregation import GATED, WEIGHTINGS, Weighting
 from raxss.augmentation import AugmentationConfig
+from raxss.bounded import read_toml_text, toml_of
 from raxss.calibration import LEVELS, METHODS, Level, Method
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.storage import write_text
@@ -480,13 +480,12 @@ class Config:
     def from_file(cls, path: Path | str, *, start: Config | None = None) -> Config:
         """Read a TOML file; see `from_toml`."""
         try:
-            return cls.from_toml(Path(path).read_text("utf-8"), start=start)
+            return cls.from_toml(read_toml_text(path, "the file"), start=start)
         except ConfigError as error:
             raise ConfigError(f"in the settings file {Path(path).name!r}: {error}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        except OSError as error:
             raise ConfigError(
-                f"cannot read the settings file {Path(path).name!r}: {reason}. "
+                f"cannot read the settings file {Path(path).name!r}: {error.strerror}. "
                 f"Give a TOML file, or one of the presets: {', '.join(PRESETS)}."
             ) from error
 
@@ -497,10 +496,7 @@ class Config:
         A line ``preset = "paper"`` at the top starts from that preset, with ``signal = "ecg"`` from its settings
         for such signals. Without either, from the defaults.
         """
-        try:
-            tables = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"the settings are not valid TOML: {error}.") from error
+        tables = toml_of(text, "the file")
         if "preset" in tables:
             start = cls.preset(tables.pop("preset"), signal=tables.pop("signal", None))
         return (start or cls()).updated(tables)

@@ -18,17 +18,20 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raxss.bounded import read_json
 from raxss.errors import ConfigError, DataError, RecordingError, listed, one_of
 from raxss.recordings.series import Series, SeriesCollection
 from raxss.storage import write_json
-from raxss.strict_json import loads
+
+_Kind = TypeVar("_Kind")
 
 FORMAT = "raxss-split-1"
+MAX_SPLIT_BYTES = 2**25  # half a million names
 GROUPS = ("patient", "pair", "recording", "electrode")  # what series may share
 LEVELS = (*GROUPS, "channel", "centre")
 PARTS = ("train", "validation", "test")
@@ -194,14 +197,14 @@ class Split:
                     for part, these in listed
                 },
                 by=one_of("by", value["by"], LEVELS),
-                leaky=bool(value["leaky"]),
-                seed=int(value["seed"]),
+                leaky=_of_kind(value, "leaky", bool),
+                seed=_of_kind(value, "seed", int),
                 fractions=_checked_fractions(value["fractions"]),
                 balance=one_of("balance", value["balance"], get_args(Balance)),
-                fold=None if value["fold"] is None else str(value["fold"]),
-                description=str(value["description"]),
+                fold=None if value["fold"] is None else _of_kind(value, "fold", str),
+                description=_of_kind(value, "description", str),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"the split cannot be understood: {type(error).__name__}: {error}") from error
 
     @classmethod
@@ -209,14 +212,23 @@ class Split:
         """Read what `save` wrote, for a collection with these names."""
         name = Path(path).name
         try:
-            value = loads(Path(path).read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            told = (error.strerror or "cannot be read") if isinstance(error, OSError) else str(error)
-            raise RecordingError(f"the split file {name!r} cannot be read: {told}.") from error
+            value = read_json(
+                path, what=f"the split file {name!r}", most=MAX_SPLIT_BYTES, error=RecordingError
+            )
+        except OSError as error:
+            raise RecordingError(f"the split file {name!r} cannot be read: {error.strerror}.") from error
         try:
             return cls.from_json(value, names)
         except DataError as error:
             raise RecordingError(f"the split file {name!r}: {error}") from error
+
+
+def _of_kind(value: dict[str, Any], name: str, kind: type[_Kind]) -> _Kind:
+    """A text, whole number or truth value, and nothing that Python would take for one."""
+    found = value[name].item() if isinstance(value[name], np.generic) else value[name]
+    if type(found) is not kind:
+        raise DataError(f"{name} is a {type(found).__name__}; needed is {kind.__name__}.")
+    return found
 
 
 def _names_in(value: dict[str, Any], part: str) -> list[str]:

@@ -25,7 +25,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raxss.errors import OutputError, OutputInUseError
+from raxss.bounded_parquet import read_parquet_table
+from raxss.errors import DataError, OutputError, OutputInUseError, RAxSSError, shown
 from raxss.outputs import absolute
 from raxss.outputs import make_folder as make_folder  # here too: who writes files needs these
 from raxss.outputs import named_output as named_output
@@ -39,6 +40,7 @@ MARK = ".raxss"  # in every folder that was written whole
 PARTIAL = ".partial"  # ends the name of what is being written
 READY = ".raxss-ready"  # ends the name of a folder whose files only need to be moved into place
 NEITHER = "choose another place, or overwrite it (--overwrite on the command line, overwrite=True in Python)"
+LARGE_TABLE = 100_000_000  # bytes in memory
 
 
 def write_bytes(path: Path | str, content: bytes, *, overwrite: bool | None = None) -> None:
@@ -63,7 +65,7 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 
     Arrow's own threads, which `pandas.read_parquet` starts, now and then abort a process that ends soon after
     (apache/arrow issue 34314): everything was done, and the exit code says that it was not. A file that is in
-    memory, read without threads, starts none.
+    memory, read without threads, starts none. What would unpack to far more than its size is refused.
 
     Examples
     --------
@@ -74,11 +76,18 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
     >>> read_parquet(place)["rate"].tolist()
     [1.0, 2.0]
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(pa.BufferReader(Path(path).read_bytes())) as file:
-        return file.read(use_threads=False).to_pandas(use_threads=False)
+    try:
+        table = read_parquet_table(path)
+        if table.nbytes < LARGE_TABLE:
+            return table.to_pandas(use_threads=False)
+        # column by column, each let go when it is converted, so that a large table is not held twice
+        return table.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
+    except (RAxSSError, FileNotFoundError):
+        raise
+    except Exception as error:  # Arrow raises whatever its parser stumbles over
+        raise DataError(
+            f"{shown(Path(path))} is not a whole Parquet table ({type(error).__name__})."
+        ) from error
 
 
 @contextmanager

@@ -10,6 +10,8 @@ import typer
 from raxss.cli.fit import Data, Root
 from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed
 
+MAX_NAMES_BYTES = 2**24
+
 if TYPE_CHECKING:
     from raxss.audit import Audit
     from raxss.recordings.series import SeriesCollection
@@ -96,13 +98,16 @@ def read_splits(path: Path, series: SeriesCollection) -> list[Split]:
 
 def read_names(path: Path) -> list[str]:
     """The lines of a text file."""
-    from raxss.errors import RecordingError
+    from raxss.bounded import read_text
+    from raxss.errors import DataError, RecordingError
 
     try:
-        return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path, f"the file {path.name!r}", MAX_NAMES_BYTES, why="it holds names, one a line")
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    except (OSError, DataError) as error:
+        reason = type(error).__name__ if isinstance(error, OSError) else str(error)
         raise RecordingError(
-            f"the names in {path.name!r} cannot be read ({type(error).__name__}); needed is text, one a line."
+            f"the names in {path.name!r} cannot be read ({reason}); needed is text, one a line."
         ) from error
 
 

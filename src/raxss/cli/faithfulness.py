@@ -233,9 +233,9 @@ def tell_controls(out: Path, plan: Plan, device: str) -> None:
 
 def tell(page: Path) -> None:
     """The verdicts, and where to read on."""
-    import json
+    from raxss.bounded import read_json
 
-    found = json.loads((page.parent / "verdict.json").read_text("utf-8"))["verdicts"]
+    found = read_json(page.parent / "verdict.json")["verdicts"]
     for name, one in found.items():
         print(f"{name}: {one['verdict']} ({one['why']})")
     print(f"The page is {page}")

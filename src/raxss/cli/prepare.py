@@ -198,13 +198,12 @@ def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionP
 
 def print_summary(folder: Path) -> None:
     """What the folder holds, what is not in it, and what to do next."""
-    import json
-
+    from raxss.bounded import read_json
     from raxss.cli import printable
     from raxss.prepared.folder import PROBLEMS, read_prepared
 
     facts = read_prepared(folder).facts
-    problems = json.loads((folder / PROBLEMS).read_text("utf-8"))
+    problems = read_json(folder / PROBLEMS)
     labels = ", ".join(f"{name} {count}" for name, count in facts["labels"].items()) or "none"
     print(f"{facts['n_series']} series of {facts['n_recordings']} recordings; labels: {printable(labels)}")
     print(f"preparation: {facts['preparation'] or 'none'}; groups: {facts['group_by'] or 'none'}")

@@ -10,7 +10,6 @@ Before this: derivative_tables.py has rows and columns.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from raxss import __version__
+from raxss.bounded import read_json
 from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
 from raxss.evidence.derivative_tables import (
     about_channels,
@@ -143,8 +143,7 @@ class Derivatives:
     def is_same(self, name: str) -> bool:
         """Whether they were made by this model and version from the very files that the recording has now."""
         try:
-            text = (self.root / self._places(name)[1]).read_text("utf-8")
-            told = json.loads(text)["RAxSS"]
+            told = read_json(self.root / self._places(name)[1])["RAxSS"]
             return bool(
                 (told["Version"], told["Model"], told["SourceSHA256"])
                 == (__version__, json_ready(dict(self.model)), self._hashes(name))
@@ -417,7 +416,7 @@ def _read_description(root: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text("utf-8"))
+        found = read_json(path)
         lists = isinstance(found["GeneratedBy"], list) and isinstance(found.get("DatasetLinks", {}), dict)
         if not lists:
             raise ValueError("GeneratedBy must be a list, and DatasetLinks an object")

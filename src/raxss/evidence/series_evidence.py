@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from raxss.errors import ConfigError, DataError, one_of
 from raxss.evidence.lists import BYTES_A_ROW, WINDOWS_A_CHUNK, Columns, NeighborLists, columns_of
+from raxss.evidence.reading import columns_checked, read_head, summary_of
 from raxss.evidence.tables import write_parquet
 from raxss.intervals import Interval
 from raxss.memory import refuse_too_large
@@ -288,29 +289,19 @@ class SeriesEvidence:
         """Read what `save` wrote; give the series again to draw figures."""
         folder = Path(folder)
         try:
-            head = json.loads((folder / "evidence.json").read_text(encoding="utf-8"))
+            head = read_head(folder / "evidence.json")
+            if head["format"] != FORMAT:
+                raise ValueError(f"its format is {head['format']!r}, needed is {FORMAT!r}")
+            summary = summary_of(head, _summary_fields(), LATER)
             windows, neighbors = (
                 read_parquet(folder / f"{name}.parquet") for name in ("windows", "neighbors")
             )
-            if head["format"] != FORMAT:
-                raise ValueError(f"its format is {head['format']!r}, needed is {FORMAT!r}")
-            summary = {name: head[name] for name in _summary_fields() if name not in LATER}
-            summary["classes"] = tuple(head["classes"])
-            summary["series_probability"] = np.array(head["series_probability"], dtype=np.float64)
-            if head.get("calibrated_probability") is not None:
-                summary["calibrated_probability"] = np.array(head["calibrated_probability"], dtype=np.float64)
-            if head.get("interval") is not None:
-                summary["interval"] = Interval.from_json(head["interval"])
-            for name in ("prediction_set", "notes"):
-                if head.get(name) is not None:
-                    summary[name] = tuple(head[name])
             summary["seen_in_training"] = head.get("seen_in_training", UNKNOWN)
             if summary["seen_in_training"] not in tuple(STATES):
                 raise ValueError(f"seen_in_training is none of {', '.join(map(repr, STATES))}")
-            if head["overlap_share"] is None:
-                summary["overlap_share"] = np.nan
-            return cls(**summary, columns=columns_of(windows), lists=neighbors, series=series)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            columns = columns_checked(windows, neighbors, summary["classes"])
+            return cls(**summary, columns=columns, lists=neighbors, series=series)
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise DataError(
                 f"{folder.name!r} cannot be read as evidence ({error!r}); needed is a folder with "
                 "evidence.json, windows.parquet and neighbors.parquet, as SeriesEvidence.save writes it."

@@ -31,7 +31,7 @@ CHANNEL = ("channels", "channel", "name")
 KIND = ("trial_type", "label")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     """One event: seconds of the recording, the channel as it is written, and what kind of event it is."""
 

@@ -9,7 +9,6 @@ model is left alone. Next: measures.py turns parts into numbers with intervals.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from raxss.bounded import read_json
 from raxss.engines.local import threads_limited
 from raxss.errors import ConfigError, one_of
 from raxss.evidence.series_evidence import safe_name
@@ -220,11 +220,11 @@ def kept(place: Path, compute: Callable[[], Any]) -> Any:
     """
     if place.exists():
         try:
-            return json.loads(place.read_text("utf-8"))["answer"]
+            return read_json(place)["answer"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.warning("%r cannot be read (%s); it is computed again", place.name, error)
     write_json(place, {"answer": compute()})
-    return json.loads(place.read_text("utf-8"))["answer"]  # the same whether it was there or not
+    return read_json(place)["answer"]  # the same whether it was there or not
 
 
 class _Asked:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from raxss.bounded import read_json
 from raxss.errors import DataError, ModelError, shown
-from raxss.strict_json import loads
 
 PAGE = "page.html"
 
@@ -44,7 +44,7 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
     '../trust/page.html'
     """
     try:
-        found = loads((folder / "verdict.json").read_text("utf-8"))
+        found = read_json(folder / "verdict.json")
         by_weights = {
             about["weights_sha256"]: _told(found["verdicts"][name])
             for name, about in found["about"].items()

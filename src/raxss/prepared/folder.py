@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,11 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.errors import RecordingError, shown
+from raxss.bounded import read_json
+from raxss.errors import RAxSSError, RecordingError, shown
 from raxss.preparation import Preparation
 from raxss.recordings.series import ORIGINS, Series, SeriesCollection
 from raxss.storage import MARK, canonical_hash, read_parquet, sha256_of
-from raxss.strict_json import loads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,11 +53,21 @@ COLUMNS: Final = {
     "offset": "int",  # in samples from the first of the file
     "sha256": "str",
 }
+KINDS: Final = {  # of the facts that are used besides
+    "source": str,
+    "group_by": str | None,
+    "n_recordings": int,
+    "n_series": int,
+    "labels": dict,
+    "collection_hash": str,
+}
 SAMPLE_BYTES: Final = 4  # float32
+MAX_SERIES: Final = 150_000
+ROWS_AT_ONCE: Final = 4_096
 N_OPEN: Final = 32  # files mapped at once; each map holds a descriptor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Place:
     """Where the samples of a series are."""
 
@@ -140,7 +151,7 @@ class PreparedCollection(SeriesCollection):
     def __init__(self, folder: Path, facts: dict[str, Any], table: pd.DataFrame) -> None:
         self.folder, self.facts, self.table = folder, facts, table
         self.preparation = Preparation.parse(facts["preparation"])
-        super().__init__(_series(folder, row, facts) for row in table.to_dict("records"))
+        super().__init__(_series(folder, row, facts) for row in _rows(table))
 
     @property
     def collection_hash(self) -> str:
@@ -195,14 +206,14 @@ def seal(facts: dict[str, Any]) -> str:
 
 def _read_facts(folder: Path) -> dict[str, Any]:
     try:
-        facts = loads((folder / FACTS).read_text("utf-8"))
+        facts = read_json(folder / FACTS)
     except FileNotFoundError as error:
         raise RecordingError(
             f"the folder {shown(folder)} is no prepared collection: it has no {FACTS}. "
             "Make one with: raxss prepare SOURCE --out FOLDER."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(folder, f"{FACTS} cannot be read") from error
+        raise _damaged(folder, f"{FACTS} cannot be read{_reason(error)}") from error
     found = facts.get("format") if isinstance(facts, dict) else None
     if found != FORMAT:
         raise RecordingError(
@@ -219,6 +230,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
             for name, told in facts["outputs"].items()
         }
         complete = {TABLE, PROBLEMS} <= set(outputs) and all(map(all, outputs.values()))
+        complete &= all(isinstance(facts[name], kind) for name, kind in KINDS.items())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(folder, f"{FACTS} lacks something") from error
     if not (sealed and complete):
@@ -248,11 +260,16 @@ def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
     try:
         table = read_parquet(folder / TABLE)
     except Exception as error:  # pyarrow raises whatever its parser stumbles over
-        raise _damaged(folder, f"{TABLE} cannot be read") from error
+        raise _damaged(folder, f"{TABLE} cannot be read{_reason(error)}") from error
+    if len(table) > MAX_SERIES:
+        raise RecordingError(
+            f"the prepared folder {shown(folder)} lists {len(table):,} series; at most {MAX_SERIES:,} are read, "
+            "because each is kept in memory. Prepare parts of the data into folders of their own."
+        )
     if list(table.columns) != list(COLUMNS) or len(table) == 0 or not table["name"].is_unique:
         raise _damaged(folder, f"{TABLE} does not have the columns or rows that it should")
     try:
-        for row in table.to_dict("records"):
+        for row in _rows(table):
             n_samples = row["n_variates"] * row["n_samples"]
             n_bytes = facts["outputs"][row["file"]]["n_bytes"]
             fits = row["offset"] >= 0 and (row["offset"] + n_samples) * SAMPLE_BYTES < n_bytes
@@ -262,6 +279,17 @@ def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
     except (KeyError, TypeError) as error:
         raise _damaged(folder, f"{TABLE} names a file that is not there, or has text for a number") from error
     return table
+
+
+def _rows(table: pd.DataFrame) -> Iterator[dict[Any, Any]]:
+    """The rows of a table, some at a time: all of them as dictionaries would take far more than the table."""
+    for first in range(0, len(table), ROWS_AT_ONCE):
+        yield from table.iloc[first : first + ROWS_AT_ONCE].to_dict("records")
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a file, where that is told in words of raxss."""
+    return f" ({str(error).removesuffix('.')})" if isinstance(error, RAxSSError) else ""
 
 
 def _damaged(folder: Path, what: str) -> RecordingError:

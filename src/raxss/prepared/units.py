@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from raxss.bounded import read_json
 from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
 from raxss.preparation import CHUNK, Preparation, level, z_scored
 from raxss.prepared.folder import FORMAT, SAMPLE_BYTES
@@ -32,7 +33,6 @@ from raxss.recordings.plan import RecordingPlan, SeriesPlan, sample_range
 from raxss.recordings.recording import Recording
 from raxss.recordings.series import ORIGINS
 from raxss.storage import canonical_hash, named_output, sha256_of
-from raxss.strict_json import loads
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -84,7 +84,7 @@ class Unit:
 def read_unit(unit: Unit, work: Path) -> Result | None:
     """What an earlier run has left of it, if that is whole and of this key."""
     try:
-        result = loads((work / f"{unit.slug}.json").read_text("utf-8"))
+        result = read_json(work / f"{unit.slug}.json")
         body = {name: value for name, value in result.items() if name != "seal"}
         if result["key"] != unit.key or result["seal"] != canonical_hash(body):
             return None

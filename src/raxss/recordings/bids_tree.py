@@ -20,7 +20,7 @@ from raxss.errors import ConfigError, MissingExtraError, RecordingError, shown
 from raxss.recordings.inspection.confinement import leads_outside, problem_of_opening
 from raxss.recordings.inspection.fields import Refused, not_downloaded
 from raxss.recordings.inspection.tables import read_json
-from raxss.recordings.tables import Table, read_table
+from raxss.recordings.tables import MAX_KEPT_ROWS, Table, read_table
 
 SIGNALS = {  # by datatype: types of file that BIDS allows, of several the one that is opened
     "ieeg": (".vhdr", ".edf", ".set", ".nwb", ".mefd"),
@@ -72,7 +72,7 @@ class Tree:
     def table(self, path: Path) -> Table:
         """A table inside the root."""
         self.refuse_outside(path)
-        return read_table(path)
+        return read_table(path, most_rows=MAX_KEPT_ROWS)
 
     def json(self, path: Path) -> dict[str, Any]:
         """A JSON object inside the root."""

@@ -16,11 +16,12 @@ import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from raxss import bounded
 from raxss.errors import EmptyDataError, LabelError, RAxSSWarning, RecordingError, listed, nearest, shown
 from raxss.recordings.formats import SUFFIXES
 from raxss.recordings.inspection.arrays import LINE_BYTES
@@ -31,8 +32,10 @@ from raxss.recordings.plan import SeriesPlan, read_planned
 from raxss.recordings.recording import Recording
 from raxss.recordings.selection import select_channels
 from raxss.recordings.series import Series, SeriesCollection
+from raxss.recordings.tables import records
 
 ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
+MAX_MANIFEST_BYTES, MAX_MANIFEST_ROWS = 2**26, 200_000
 COLUMNS = ("path", "label", "group", "rate", "channel", *ORIGIN_COLUMNS)
 
 
@@ -266,7 +269,7 @@ def lines_of_inputs(
     return lines
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One series that was asked for, by a line of a manifest or directly."""
 
@@ -398,10 +401,10 @@ def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
     """Everything a manifest says, checked before any recording is opened."""
     what = f"manifest {shown(path)}"
     rows = _rows(path, what)
-    header = [cell.strip() for cell in rows[0][1]] if rows else []
+    header = [cell.strip() for cell in next(rows, (0, []))[1]]
     _check_header(header, what, labels_required=labels_required)
     lines: list[Line] = []
-    for number, row in rows[1:]:
+    for number, row in rows:
         if len(row) != len(header):
             raise RecordingError(
                 f"{what} has {len(row)} values in line {number} and {len(header)} columns "
@@ -425,12 +428,16 @@ def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
     return lines
 
 
-def _rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
+def _rows(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of each line that is not blank."""
+    why = f"a manifest has at most {MAX_MANIFEST_ROWS:,} lines"
     try:
-        with _text(path) as file:
-            reader = csv.reader(file, strict=True)
-            return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        with open_confined(path, root_of(path)) as file:
+            content = bounded.read_open(file, what, MAX_MANIFEST_BYTES, why=why, error=RecordingError)
+        content.decode("utf-8-sig")  # before any of it is used
+        yield from records(content.removeprefix(b"\xef\xbb\xbf"), what, MAX_MANIFEST_ROWS)
+    except RecordingError:
+        raise
     except FileNotFoundError as error:
         raise RecordingError(f"{what} was not found; check the path.") from error
     except OSError as error:
@@ -441,13 +448,6 @@ def _rows(path: Path, what: str) -> list[tuple[int, list[str]]]:
         raise RecordingError(
             f"{what} is not a CSV file in UTF-8 ({error}). Write it again as one."
         ) from error
-
-
-def _text(path: Path, errors: str = "strict") -> io.TextIOWrapper:
-    """A manifest, opened like a recording: no pipe, no device, no link out of its folder."""
-    return io.TextIOWrapper(
-        open_confined(path, root_of(path)), encoding="utf-8-sig", errors=errors, newline=""
-    )
 
 
 def _check_header(header: list[str], what: str, *, labels_required: bool) -> None:
@@ -519,7 +519,9 @@ def _is_manifest(path: Path) -> bool:
     if path.suffix.lower() != ".csv" or not os.path.isfile(path):
         return False
     try:
-        with _text(path, errors="replace") as file:
+        # opened like a recording: no pipe, no device, no link out of its folder
+        with open_confined(path, root_of(path)) as binary:
+            file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
             return "path" in [cell.strip() for cell in next(csv.reader([file.readline(LINE_BYTES)]), [])]
     except (OSError, csv.Error):  # reading it as a recording will say what is wrong
         return False

@@ -29,12 +29,16 @@ from raxss.recordings.names import (
     match_channels,
     possible_channels,
 )
-from raxss.recordings.tables import Table, read_table, read_workbook
+from raxss.recordings.tables import Table, read_table
+from raxss.recordings.workbooks import read_workbook
 
 OTHER = "other"  # the label of a channel that was looked at and not named
 WHOLE_SHAFT = "*"  # "PD*": every contact of PD
 SEPARATORS = ("", *",;:|/\r\n")  # around a shaft alone; beside another word it may be anything
 MAX_CONTACTS = 512  # in one range; no electrode has as many, but a typing error may
+MAX_LABELS = 400_000  # rows of a label table: a hundred channels of 4,000 recordings
+MAX_CELL_LETTERS, MAX_CELL_CONTACTS = 20_000, 20_000
+MAX_SHEET_LETTERS, MAX_SHEET_CONTACTS = 2_000_000, 500_000  # in the contacts of all patients of a sheet
 NOTHING = frozenset({"", "n/a", "na", "nan", "none", "null", "-", "unknown", "not available"})
 YES = frozenset({"1", "1.0", "true", "yes", "y", "t"})
 NO = frozenset({"0", "0.0", "false", "no", "n", "f"})
@@ -86,11 +90,20 @@ def parse_contacts(text: str) -> list[str]:
     """
     if _nothing(text):
         return []
+    if len(text) > MAX_CELL_LETTERS:
+        raise LabelError(
+            f"a cell of contacts has {len(text):,} letters; at most {MAX_CELL_LETTERS:,} are read, because no list "
+            "of one patient's contacts is longer. Put the contacts there alone."
+        )
     found: list[str] = []
     shaft = ""  # that a number alone belongs to
     for piece, is_alone in _pieces(text):
         contacts, shaft = _contacts_of(piece, shaft, is_alone=is_alone)
         found += contacts or [piece]
+        if len(found) > MAX_CELL_CONTACTS:  # a range is short to write and long to list
+            raise LabelError(
+                f"a cell names more than {MAX_CELL_CONTACTS:,} contacts; no patient has as many. Correct it."
+            )
     return list(dict.fromkeys(found))
 
 
@@ -117,6 +130,9 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     What is in brackets of its own stays one piece.
     """
     text = unicodedata.normalize("NFKC", text.translate(PRIMES))
+    text = re.sub(
+        r"(\s{8})\s+|(\.{8})\.+", r"\1\2", text
+    )  # patterns below look through each run again and again
     text = re.sub(r"(?<=[0-9])\s*(?:\.{2,}|~)\s*(?=[A-Za-z]*'*\s*[0-9])", "-", text)
     text = re.sub(r"\.+(?=\s|[,;]|$)", "", text)  # the end of a sentence
     text = re.sub(r"[‐‑‒–—−]", "-", text)
@@ -128,8 +144,13 @@ def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     # a colon between digits may mean a range or a pair, so it does not separate
     cut = r"\([^()]*\)?|\[[^][]*\]?|(?:[^\s,;:|/()[\]]|(?<=[0-9]):(?=[0-9]))+|[)\]]"
     for match in re.finditer(cut, text):
-        before, after = text[: match.start()].rstrip(" \t"), text[match.end() :].lstrip(" \t")
-        yield match.group(), before[-1:] in SEPARATORS and after[:1] in SEPARATORS
+        start, end = match.span()
+        while text[start - 1 : start] in (" ", "\t"):
+            start -= 1
+        while text[end : end + 1] in (" ", "\t"):
+            end += 1
+        before, after = text[max(start - 1, 0) : start], text[end : end + 1]
+        yield match.group(), before in SEPARATORS and after in SEPARATORS
 
 
 def _contacts_of(piece: str, shaft: str, *, is_alone: bool) -> tuple[list[str], str]:
@@ -309,6 +330,7 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
     present = [name for name in CONTACT_COLUMNS[label] if name in table.columns]
     columns = [name for name in present if name in TOGETHER] or present[:1]
     rows: dict[str, ClinicalRow] = {}
+    n_letters = n_contacts = 0
     for line, cells in table.rows:
         patient = cells[id_column]
         if not patient:
@@ -317,7 +339,18 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
                     f"{what} has contacts and no {id_column!r} in line {line}; say whose they are."
                 )
             continue
-        contacts = [contact for name in columns for contact in parse_contacts(cells[name])]
+        n_letters += sum(len(cells[name]) for name in columns)
+        try:
+            contacts = [contact for name in columns for contact in parse_contacts(cells[name])]
+        except LabelError as error:
+            raise LabelError(f"{what}, line {line}: {error}") from None
+        n_contacts += len(contacts)
+        if n_letters > MAX_SHEET_LETTERS or n_contacts > MAX_SHEET_CONTACTS:
+            raise LabelError(
+                f"{what} names more than {MAX_SHEET_CONTACTS:,} contacts, or has more than {MAX_SHEET_LETTERS:,} "
+                f"letters in its cells of contacts, up to line {line}; no more are read, because a thousand "
+                "patients have fewer. Split the sheet."
+            )
         row = ClinicalRow(
             patient,
             tuple(dict.fromkeys(contacts)),
@@ -568,7 +601,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
     (['soz', 'other', None], [])
     """
     path = Path(path)
-    what, table = f"label table {shown(path)}", read_table(path)
+    what, table = f"label table {shown(path)}", read_table(path, most_rows=MAX_LABELS)
     channel_column = table.column(("channel", "name", "channel_name"))
     label_column = table.column(("label", label))
     if channel_column is None or label_column is None:

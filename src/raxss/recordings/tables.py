@@ -1,33 +1,36 @@
 """What is in this table?
 
-    .tsv, .csv, a worksheet of an .xlsx file -> Table: cells as text, by line and column
+    .tsv, .csv -> Table: cells as text, by line and column
 
-Tables come from many hands: byte order marks, Windows line ends, titles above the header, formulas, damage. Errors
-name file, line and column, and never a cell, because cells may be about a person.
-Next: labels.py finds contacts and labels in tables; bids.py reads a dataset's own.
+Tables come from many hands: byte order marks, Windows line ends, titles above the header, damage. Errors
+name file, line and column, and never a cell, because cells may be about a person. A table stays as compact as its
+file: rows are made when they are asked for, and numbers of lines and cells are limited.
+Next: workbooks.py reads worksheets; labels.py finds contacts and labels in tables; bids.py reads a dataset's own.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 import re
-import stat
-import warnings
-import zipfile
+from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, overload
 
-from raxss.errors import MissingExtraError, RecordingError, shown
+from raxss import bounded
+from raxss.errors import RecordingError, shown
 
-MAX_TABLE_BYTES, MAX_TABLE_COLUMNS = 2**25, 5_000
-MAX_SHEET_BYTES = 2**24  # unpacked
-MAX_SHEET_ROWS, MAX_SHEET_COLUMNS, MAX_SHEET_MEMBERS = 20_000, 500, 2_000
+MAX_TABLE_BYTES = 2**25
+MAX_TABLE_COLUMNS = 5_000
+MAX_TABLE_ROWS = 1_000_000  # lines, empty ones included: more than ten events a second for a day
+MAX_KEPT_ROWS = 100_000  # of tables whose rows are held as such: channels, participants, scans
+CELLS_A_ROW = 20  # on average, at most, in a table of as many rows as it may have
+MAX_RECORD_BYTES = 2**22  # one row, which may go over several lines inside quotes
 
-Rows = list[tuple[int, list[str]]]  # line, cells
+Row = tuple[int, Mapping[str, str]]  # line, cells by column
+Record = tuple[int, list[str]]  # line, cells
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Table:
 
     path: Path
     columns: tuple[str, ...]
-    rows: tuple[tuple[int, Mapping[str, str]], ...]
+    rows: Sequence[Row]
     title: str = ""
 
     def column(self, names: Iterable[str]) -> str | None:
@@ -45,13 +48,83 @@ class Table:
 
     def values(self, column: str) -> tuple[str, ...] | None:
         """All cells of a column, or None where there is none of that name."""
-        return tuple(cells[column] for _, cells in self.rows) if column in self.columns else None
+        if column not in self.columns:
+            return None
+        if isinstance(self.rows, TextRows):
+            return tuple(self.rows.values(column))
+        return tuple(cells[column] for _, cells in self.rows)
 
 
-def read_table(path: Path) -> Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class TextRows(Sequence[Row]):
+    """The rows below the header of a text table, cut from its bytes when they are asked for.
+
+    Attributes
+    ----------
+    starts, lengths
+        Where each row lies in the content, in bytes.
+    lines
+        The number of each row's last line.
+    """
+
+    content: bytes
+    columns: tuple[str, ...]
+    tabs: bool
+    starts: array[int] = field(default_factory=lambda: array("Q"))
+    lengths: array[int] = field(default_factory=lambda: array("Q"))
+    lines: array[int] = field(default_factory=lambda: array("Q"))
+
+    def append(self, line: int, start: int, length: int) -> None:
+        """Note where a row lies."""
+        self.lines.append(line)
+        self.starts.append(start)
+        self.lengths.append(length)
+
+    def values(self, column: str) -> Iterator[str]:
+        """The cells of one column."""
+        place = len(self.columns) - 1 - self.columns[::-1].index(column)
+        return (plain_cell(cells[place]) for cells in self._cells(range(len(self))))
+
+    def _cells(self, places: Iterable[int]) -> Iterator[list[str]]:
+        texts = (self.content[self.starts[k] : self.starts[k] + self.lengths[k]].decode() for k in places)
+        return _reader(texts, tabs=self.tabs)
+
+    def _rows(self, places: range) -> Iterator[Row]:
+        for place, cells in zip(places, self._cells(places), strict=True):
+            named = zip(self.columns, cells, strict=True)
+            yield self.lines[place], {name: plain_cell(cell) for name, cell in named if name}
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[Row]:
+        return self._rows(range(len(self)))
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Row, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
+        places = range(len(self))[place]
+        if isinstance(places, range):
+            return tuple(self._rows(places))
+        return next(self._rows(range(places, places + 1)))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
     """A ``.tsv`` or ``.csv`` file, all cells as text; ``n/a`` becomes "".
 
     Names of columns are made plain: ``SOZ Contacts (final)`` is ``soz_contacts``.
+
+    Parameters
+    ----------
+    most_rows
+        Lines, and twenty times as many cells, above which it is refused: what is made of the rows takes memory.
 
     Examples
     --------
@@ -61,83 +134,124 @@ def read_table(path: Path) -> Table:
     >>> read_table(path).rows
     ((2, {'name': 'G1', 'status': ''}),)
     """
-    what, text = f"table {shown(path)}", _text(path)
+    what = f"table {shown(path)}"
+    content = _content(path, what)
     tabs = path.suffix.lower() != ".csv"
-    separator = "\t" if tabs else ","
-    for line, row in enumerate(io.StringIO(text), start=1):
-        if row.count(separator) >= MAX_TABLE_COLUMNS:
-            raise RecordingError(
-                f"{what} has more than {MAX_TABLE_COLUMNS:,} values in line {line}; is it a table?"
-            )
-    lines = io.StringIO(text, newline="")
-    # tsv has no quotes by BIDS's rules, and a stray one in a free text would swallow the lines after it
-    reader = (
-        csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else csv.reader(lines, strict=True)
-    )
+    lines = _Lines(content, b"\t" if tabs else b",", most_rows, what)
+    reader = _reader(lines, tabs=tabs)
+    rows: TextRows | None = None
+    n_cells = 0
     try:
-        numbered = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        for cells in reader:
+            start, length = lines.record()
+            if not any(cell.strip() for cell in cells):
+                continue
+            if rows is None:
+                rows = TextRows(content, columns_of(cells, what), tabs)
+                continue
+            refuse_other_width(cells, rows.columns, reader.line_num, what)
+            n_cells += len(cells)
+            if n_cells > most_rows * CELLS_A_ROW:
+                raise RecordingError(
+                    f"{what} has more than {most_rows * CELLS_A_ROW:,} values up to line {reader.line_num}; no "
+                    "more are read, because they would not fit into the memory set aside for a table. Leave out "
+                    "columns that are not needed."
+                )
+            rows.append(reader.line_num, start, length)
     except csv.Error as error:  # an open quote, a cell longer than any real one
         raise RecordingError(
             f"{what} cannot be read from line {reader.line_num} on ({error}). Write it again as text."
         ) from error
-    return _table(path, numbered, what)
-
-
-def _table(
-    path: Path,
-    numbered: Sequence[tuple[int, Sequence[str]]],
-    what: str,
-    needed: Collection[str] | None = None,
-    title: str = "",
-) -> Table:
-    """Rows under a header, with as many cells each as there are columns; every (needed) column once."""
-    if not numbered:
+    if rows is None:
         raise RecordingError(f"{what} is empty; a line with the names of the columns is needed first.")
-    columns = tuple(plain_name(cell) for cell in numbered[0][1])
+    return Table(path, rows.columns, rows)
+
+
+def records(content: bytes, what: str, most_rows: int) -> Iterator[Record]:
+    """(number of its last line, cells) of each row of a text in CSV that is not blank, header included.
+
+    >>> list(records(b'path,label\\n\\n"a,b",ill\\n', "manifest 'all.csv'", 100))
+    [(1, ['path', 'label']), (3, ['a,b', 'ill'])]
+    """
+    lines = _Lines(content, b",", most_rows, what)
+    reader = _reader(lines, tabs=False)
+    for cells in reader:
+        lines.record()
+        if any(cell.strip() for cell in cells):
+            yield reader.line_num, cells
+
+
+def _reader(lines: Iterable[str], *, tabs: bool) -> Any:
+    # tsv has no quotes by BIDS's rules, and a stray one in a free text would swallow the lines after it
+    if tabs:
+        return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, strict=True)
+
+
+class _Lines:
+    """The lines of a text for `csv.reader`, each limited before it is decoded, and where they lie."""
+
+    def __init__(self, content: bytes, separator: bytes, most: int, what: str) -> None:
+        self._lines = re.finditer(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", content)
+        self._separator, self._most, self._what = separator, most, what
+        self._n_lines = self._start = self._end = 0
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        found = next(self._lines)
+        line, self._end = found.group(), found.end()
+        self._n_lines += 1
+        if line.count(self._separator) >= MAX_TABLE_COLUMNS:
+            raise RecordingError(
+                f"{self._what} has more than {MAX_TABLE_COLUMNS:,} values in line {self._n_lines}; is it a table?"
+            )
+        if self._n_lines > self._most + 1:
+            raise RecordingError(
+                f"{self._what} has more than {self._most:,} lines below its first; no more are read, because they "
+                "would not fit into the memory set aside for a table. Split it, or check what wrote it."
+            )
+        if self._end - self._start > MAX_RECORD_BYTES:
+            raise RecordingError(
+                f"{self._what} has a row of more than {MAX_RECORD_BYTES:,} bytes up to line {self._n_lines}; no "
+                "row of a table is so long. Is a quote not closed?"
+            )
+        return line.decode()
+
+    def record(self) -> tuple[int, int]:
+        """Start and length in bytes of what was read since the last call."""
+        start, self._start = self._start, self._end
+        return start, self._end - start
+
+
+def columns_of(header: Sequence[str], what: str, needed: Collection[str] | None = None) -> tuple[str, ...]:
+    """Plain names of the columns; every (needed) one once."""
+    columns = tuple(plain_name(cell) for cell in header)
     for name, count in Counter(columns).items():
         if name and count > 1 and (needed is None or name in needed):
             raise RecordingError(f"{what} has the column {name[:40]!r} {count} times; once is needed.")
-    rows = []
-    for line, cells in numbered[1:]:
-        if len(cells) != len(columns):
-            raise RecordingError(
-                f"{what} has {len(cells)} values in line {line} and {len(columns)} columns; one value a column is "
-                "needed."
-            )
-        rows.append((line, {name: _cell(cell) for name, cell in zip(columns, cells, strict=True) if name}))
-    return Table(path, columns, tuple(rows), title)
+    return columns
 
 
-def _text(path: Path) -> str:
-    """The content of a text file of sensible size, without byte order mark."""
-    what = f"table {shown(path)}"
+def refuse_other_width(cells: Sequence[str], columns: Sequence[str], line: int, what: str) -> None:
+    """Every row has as many cells as there are columns."""
+    if len(cells) != len(columns):
+        raise RecordingError(
+            f"{what} has {len(cells)} values in line {line} and {len(columns)} columns; one value a column is "
+            "needed."
+        )
+
+
+def _content(path: Path, what: str) -> bytes:
+    """The bytes of a text file of sensible size, without byte order mark."""
+    why = "no table of events, channels or labels is longer"
     try:
-        _refuse_irregular(path, what)
-        size = path.stat().st_size
-        if size > MAX_TABLE_BYTES:
-            raise RecordingError(
-                f"{what} has {size:,} bytes; at most {MAX_TABLE_BYTES:,} are read. Is it a table at all?"
-            )
-        content = path.read_bytes()
+        content = bounded.read_bytes(path, what, MAX_TABLE_BYTES, why=why, error=RecordingError)
     except OSError as error:
         raise RecordingError(f"{what} cannot be read: {error.strerror or type(error).__name__}.") from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise RecordingError(f"{what} is not UTF-8 in line {line}. Save it again as UTF-8.") from error
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise RecordingError(
-            f"{what} has a zero byte in line {line}, so it is no text. Copy or write it again."
-        )
-    return text
-
-
-def _refuse_irregular(path: Path, what: str) -> None:
-    """A pipe would be waited for without end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise RecordingError(f"{what} is not a regular file; check the path.")
+    bounded.refuse_no_text(content, what, error=RecordingError)
+    return content.removeprefix(b"\xef\xbb\xbf")
 
 
 def plain_name(name: str) -> str:
@@ -145,118 +259,13 @@ def plain_name(name: str) -> str:
     return re.sub(r"[^0-9a-z]+", "_", name.split("(")[0].strip().lower()).strip("_")
 
 
-def _cell(text: str) -> str:
+def plain_cell(text: str) -> str:
+    """A cell without blanks and quotes around it; "" where it says that there is nothing."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1].strip()
     if (
         not text.isprintable()
     ):  # escape sequences would be carried out by a terminal; contacts may be on two lines
-        text = "".join(one for one in text if one.isprintable() or one in "\n\t")
+        text = "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
     return "" if text.lower() in ("n/a", "nan") else text
-
-
-def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]) -> list[Table]:
-    """The worksheets of an ``.xlsx`` file that have one of the columns ``marks``; a title above them goes.
-
-    Of the columns ``needed`` there must be one each, and no formula that nobody computed.
-    """
-    what = f"sheet {shown(path)}"
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{what} needs the package openpyxl, which is not installed. Install it with: pip install 'raxss[bids]'"
-        ) from error
-    try:
-        _refuse_irregular(path, what)
-        _refuse_large_archive(path, what)
-        with open(path, "rb") as file:
-            titles, found = _sheets(openpyxl, file, what, data_only=True)
-            stored = [_from_header(rows, marks) for rows in found]
-            _, found = _sheets(openpyxl, file, what, data_only=False)
-            written = [_from_header(rows, marks) for rows in found]
-        _refuse_formulas(stored, written, what, needed)
-        titled = zip(titles, stored, strict=True)
-        return [_table(path, rows, what, needed, title) for title, rows in titled if rows]
-    except (RecordingError, MissingExtraError):
-        raise
-    except OSError as error:
-        raise RecordingError(f"{what} cannot be read: {error.strerror or type(error).__name__}.") from error
-    except Exception as error:  # openpyxl raises whatever zip or XML it stumbles over, and may quote cells
-        raise RecordingError(
-            f"{what} is not a whole .xlsx file ({type(error).__name__}). Save it again, or export it as .csv."
-        ) from error
-
-
-def _sheets(openpyxl: Any, file: IO[bytes], what: str, *, data_only: bool) -> tuple[list[str], list[Rows]]:
-    """Titles and cells of all worksheets as text, blank rows left out; nothing is computed, no link is followed."""
-    file.seek(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about styles and menus that are not kept
-        book = openpyxl.load_workbook(file, read_only=True, data_only=data_only, keep_links=False)
-        sheets = [_rows(sheet, what) for sheet in book.worksheets]
-        titles = [str(sheet.title) for sheet in book.worksheets]
-    book.close()
-    return titles, sheets
-
-
-def _rows(sheet: Any, what: str) -> Rows:
-    rows: Rows = []
-    # with limits, because a sheet may declare millions of empty cells
-    found = sheet.iter_rows(max_row=MAX_SHEET_ROWS + 1, max_col=MAX_SHEET_COLUMNS + 1, values_only=True)
-    for line, values in enumerate(found, start=1):
-        if values.count(None) == len(values):
-            continue
-        cells = [_as_text(value) for value in values]
-        while cells and not cells[-1].strip():
-            cells.pop()
-        if cells and (line > MAX_SHEET_ROWS or len(cells) > MAX_SHEET_COLUMNS):
-            raise RecordingError(
-                f"{what} has more than {MAX_SHEET_ROWS:,} rows or {MAX_SHEET_COLUMNS} columns; is it the right one?"
-            )
-        if cells:
-            rows.append((line, cells))
-    return rows
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # an id or score that the spreadsheet made a decimal number of
-    return "" if value is None else str(value)
-
-
-def _from_header(rows: Rows, marks: Collection[str]) -> Rows:
-    """From the row with one of these columns on, every row as long as that one."""
-    for place, (_, cells) in enumerate(rows):
-        if set(marks) & {plain_name(cell) for cell in cells}:
-            width = len(cells)
-            return [(line, (cells + [""] * width)[:width]) for line, cells in rows[place:]]
-    return []
-
-
-def _refuse_formulas(stored: list[Rows], written: list[Rows], what: str, needed: Collection[str]) -> None:
-    """A formula whose result nobody stored looks like an empty cell, which means something else."""
-    for results, formulas in zip(stored, written, strict=True):
-        known = dict(results)
-        header = [plain_name(name) for name in formulas[0][1]] if formulas else []
-        for line, cells in formulas:
-            for place, (name, cell) in enumerate(zip(header, cells, strict=True)):
-                result = known.get(line, [""] * len(cells))[place]
-                if name in needed and cell.startswith("=") and not result:
-                    raise RecordingError(
-                        f"{what} has a formula without a stored result in line {line}, column {name!r}; formulas "
-                        "are not computed. Save the file in a spreadsheet program, or put the text there."
-                    )
-
-
-def _refuse_large_archive(path: Path, what: str) -> None:
-    """An .xlsx is a zip archive, and a small one can unpack to anything."""
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-    unpacked = sum(member.file_size for member in members)
-    if unpacked > MAX_SHEET_BYTES or len(members) > MAX_SHEET_MEMBERS:
-        raise RecordingError(
-            f"{what} would unpack to {unpacked:,} bytes in {len(members):,} parts; at most {MAX_SHEET_BYTES:,} in "
-            f"{MAX_SHEET_MEMBERS:,} are read. Export the sheet as .csv."
-        )

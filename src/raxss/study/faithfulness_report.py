@@ -9,7 +9,7 @@ Every sentence follows from numbers by the rules of raxss.faithfulness.verdict, 
 from __future__ import annotations
 
 import base64
-import json
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import resources
@@ -23,6 +23,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from raxss.bounded import read_json
 from raxss.errors import listed
 from raxss.faithfulness import PAGE, Parts, mean_curves, measures_of, statements, summarised, verdict
 from raxss.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
@@ -32,7 +33,7 @@ from raxss.faithfulness.verdict import Statement
 from raxss.storage import json_ready, write_bytes, write_json
 from raxss.study.faithfulness_control import CONTROLS
 from raxss.study.markdown import Markdown, plain, render, table
-from raxss.study.report import csv_text, png
+from raxss.study.report import csv_of, csv_text, png
 from raxss.study.views import slug
 
 Frame = pd.DataFrame
@@ -144,8 +145,8 @@ def write_index(folder: Path | str) -> Path:
     rows: list[list[object]] = []
     controls: list[list[object]] = []
     for place in sorted(Path(folder).glob("*/verdict.json")):
-        claims = pd.read_csv(place.with_name("statements.csv"))
-        found = json.loads(place.read_text("utf-8"))
+        claims = pd.read_csv(io.StringIO(csv_of(place.with_name("statements.csv"))))
+        found = read_json(place)
         for name, one in found["verdicts"].items():
             own = claims[claims["model"].astype(str) == str(name)]
             told = [name, one["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]

@@ -20,7 +20,7 @@ import pandas as pd
 
 from raxss.errors import ConfigError, DataError
 from raxss.study.cells import place_of
-from raxss.study.report import read_table
+from raxss.study.report import csv_of, read_table
 from raxss.study.study import ALL, Study
 from raxss.study.systems import SYSTEMS
 from raxss.study.table import STUDY_FILE, read_facts
@@ -194,7 +194,7 @@ def read_folder(place: Path) -> Folder:
 
 def _table(place: Path, name: str) -> Frame:
     try:
-        table = read_table((place / f"{name}.csv").read_text("utf-8"))
+        table = read_table(csv_of(place / f"{name}.csv"))
     except (OSError, ValueError) as error:
         raise DataError(
             f"{name}.csv of {place.name!r} cannot be read ({error}). Run its study again: raxss table."

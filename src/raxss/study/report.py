@@ -12,6 +12,7 @@ Next: page.py has the words of the page.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -26,8 +27,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from raxss.errors import DataError
+from raxss.bounded import decoded, read_bytes
+from raxss.errors import DataError, shown
 from raxss.metrics import METRICS, weighted_scores
+from raxss.recordings.tables import records
 from raxss.storage import without_formula, write_bytes
 from raxss.study.dataset import HEADLINES
 from raxss.study.markdown import TITLES
@@ -52,6 +55,7 @@ from raxss.study.statistics import (
 )
 from raxss.study.systems import System
 
+MAX_CSV_BYTES, MAX_CSV_ROWS, MAX_CSV_VALUES = 2**24, 200_000, 2_000_000
 CELL = ("dataset", "system", "seed")
 FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
 FIGURES = ("f1", "auc", "accuracy", "window_accuracy", *METRICS[3:])
@@ -319,6 +323,30 @@ def csv_text(table: Frame) -> str:
     "system,auc\\n'=1+1,0.3333333333\\n"
     """
     return table.map(without_formula).to_csv(index=False, float_format="%.10g", lineterminator="\n")
+
+
+def csv_of(path: Path) -> str:
+    """The text of a table that raxss wrote, if it has no more rows and values than such a table can have.
+
+    Raises
+    ------
+    OSError
+        As the system has it.
+    """
+    what = f"table {shown(path)}"
+    content = read_bytes(path, what, MAX_CSV_BYTES, why="no table of results is longer")
+    text = decoded(content, what)
+    n_values = 0
+    try:
+        for line, cells in records(content, what, MAX_CSV_ROWS):
+            n_values += len(cells)
+            if n_values > MAX_CSV_VALUES:
+                raise DataError(
+                    f"{what} has more than {MAX_CSV_VALUES:,} values up to line {line}; no table of results has."
+                )
+    except csv.Error as error:
+        raise DataError(f"{what} is not a CSV file ({error}). Run its study again.") from error
+    return text
 
 
 def read_table(text: str) -> Frame:

@@ -9,7 +9,6 @@ Next: gathering.py reads whole folders, for a page about all of them.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raxss.bounded import read_json
 from raxss.errors import ConfigError, DataError, RAxSSError, nearest
 from raxss.metrics import score
 from raxss.prediction import pick_device
 from raxss.storage import json_ready
 from raxss.study.cells import cell_of, place_of, run_cell
 from raxss.study.dataset import HEADLINES
-from raxss.study.report import read_table
+from raxss.study.report import csv_of, read_table
 from raxss.study.result import CellResult
 from raxss.study.study import Study, load_extensions
 from raxss.study.table import STUDY_FILE, read_facts
@@ -166,7 +166,7 @@ def rerun(
 def committed_table(folder: Path) -> pd.DataFrame:
     """The rows of ``results.csv``, a cell each."""
     try:
-        return read_table((folder / "results.csv").read_text("utf-8"))
+        return read_table(csv_of(folder / "results.csv"))
     except OSError as error:
         raise DataError(
             f"{folder.name!r} has no results.csv that can be read ({error.strerror}); needed is a folder that "
@@ -263,7 +263,7 @@ def _again(
     before, now = _figures(old), _figures(new)
     own = table[(table["dataset"] == old.dataset) & (table["system"] == old.system) & (table["error"] == "")]
     metrics = dict.fromkeys([view.headline, *HEADLINES])
-    noted = json.loads(cell.facts_place.read_text("utf-8"))
+    noted = read_json(cell.facts_place)
     return Rerun(
         dataset=old.dataset,
         system=old.system,

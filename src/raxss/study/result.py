@@ -10,7 +10,6 @@ Next: cells.py makes them; report.py puts them into a table.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raxss.bounded import read_json
 from raxss.errors import DataError
 from raxss.storage import canonical_hash, json_ready, write_json
 
@@ -127,7 +127,7 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 def unsealed(path: Path | str, expected: str) -> dict[str, Any]:
     """The content of a sealed file of this format, or an error for `damage_told`."""
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    content = read_json(path)
     seal = content.pop("seal")
     if content["format"] != expected:
         raise ValueError(f"its format is {content['format']!r}, needed is {expected!r}")

@@ -14,7 +14,6 @@ import dataclasses
 import json
 import re
 import sys
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from raxss.backbones import BACKBONES
+from raxss.bounded import read_toml_text, toml_of
 from raxss.config import TrainingConfig
 from raxss.errors import ConfigError, RAxSSError, nearest
 from raxss.storage import sha256_of
@@ -95,13 +95,14 @@ class Study:
         """Read a study file."""
         path = Path(path)
         try:
-            return cls.from_toml(path.read_text("utf-8"), folder=path.absolute().parent, name=path.stem)
+            text = read_toml_text(path, "the file")
+            return cls.from_toml(text, folder=path.absolute().parent, name=path.stem)
         except RAxSSError as error:
             raise ConfigError(f"in the study {path.name!r}: {error}") from error
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        except OSError as error:
             raise ConfigError(
-                f"cannot read the study {path.name!r}: {reason}. Give a TOML file, such as studies/smoke.toml."
+                f"cannot read the study {path.name!r}: {error.strerror}. Give a TOML file, such as "
+                "studies/smoke.toml."
             ) from error
 
     @classmethod
@@ -208,16 +209,9 @@ def load_extensions(files: Iterable[Path]) -> None:
 
 
 def _tables(text: str) -> dict[str, Any]:
-    """What the text holds: sections, lists, texts and numbers, no deeper than Python can follow."""
-    try:
-        tables = tomllib.loads(text)
-        json.dumps(tables, default=_refuse_value)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the study is not valid TOML: {error}.") from error
-    except RecursionError as error:
-        raise ConfigError(
-            "the study has sections or lists inside each other, hundreds deep; no setting needs more than three."
-        ) from error
+    """What the text holds: sections, lists, texts and numbers."""
+    tables = toml_of(text, "the study")
+    json.dumps(tables, default=_refuse_value)
     return tables
 
 

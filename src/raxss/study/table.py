@@ -14,7 +14,6 @@ from the results alone.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from raxss.bounded import read_json
 from raxss.engines import Failure, check_engine, each_result
 from raxss.prediction import pick_device
 from raxss.prepared.folder import read_prepared
@@ -384,7 +384,7 @@ def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
 def read_facts(place: Path) -> dict[str, Any]:
     """Facts and errors are for readers: where they cannot be read, the table does without them."""
     try:
-        found = json.loads(place.read_text("utf-8"))
+        found = read_json(place)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

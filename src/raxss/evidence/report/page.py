@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from raxss.bounded import json_of, read_bytes
 from raxss.errors import DataError, shown
 from raxss.evidence.report.contents import FORMAT
 from raxss.storage import refuse_existing, write_bytes
@@ -52,6 +53,7 @@ EARLIER_SHELLS: dict[str, tuple[str, ...]] = {
 }
 ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # so that no text can end the block it lies in
 NOTEBOOK_HEIGHT = 900  # pixels
+MAX_REPORT_BYTES = 2**26  # of which samples may take 9 MB, and each channel some ten kilobytes more
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,12 +83,23 @@ class Report:
     def read(cls, path: Path | str) -> Report:
         """Read what `save` wrote. A file whose shell is not that of this or a known earlier version is refused."""
         path = Path(path)
+        what = f"report {shown(path)}"
         try:
-            content = path.read_bytes()
+            content = read_bytes(path, what, MAX_REPORT_BYTES, why="no report that raxss writes is longer")
         except OSError as error:
-            raise DataError(f"report {shown(path)} cannot be read: {error.strerror or error}.") from error
+            raise DataError(f"{what} cannot be read: {error.strerror or error}.") from error
+        contents = contents_of(content, name=shown(path))
+        channels = contents.get("channels")
+        named = isinstance(channels, list) and all(
+            isinstance(one, dict) and isinstance(one.get("name"), str) for one in channels
+        )
+        if not (named and channels and isinstance(contents.get("recording"), str)):
+            raise DataError(
+                f"the data of {shown(path)} cannot be read (needed are the name of the recording and its channels, "
+                "with theirs); make it anew with raxss explain."
+            )
         earlier = _earlier_shell(content)
-        return cls(contents_of(content, name=shown(path)), () if earlier is None else earlier[2])
+        return cls(contents, () if earlier is None else earlier[2])
 
     def __repr__(self) -> str:
         channels = self.contents["channels"]
@@ -126,20 +139,20 @@ def contents_of(page: bytes, *, name: str = "report") -> dict[str, Any]:
             f"{name} is not a report as this version of raxss writes it: the page around its data differs. It "
             "was changed, or made by another version; make it anew with raxss explain."
         )
-    inside = page[len(before) : len(page) - len(after)]
-    block = inside[len(_opening(b"")) :]
-    if not inside.startswith(_opening(block)):
+    start = len(before) + len(_opening(b""))
+    block = page[start : len(page) - len(after)]
+    if not page.startswith(_opening(block), len(before)):
         raise DataError(
             f"the data of {name} do not have the SHA-256 that it states: they were changed after raxss wrote them. "
             "Make it anew with raxss explain."
         )
     try:
-        contents = json.loads(block.decode("ascii"))
+        contents = json_of(block, f"the block of {len(block):,} bytes")
         if not isinstance(contents, dict) or contents.get("format") != FORMAT:
             raise ValueError(f"needed is one block of format {FORMAT!r}")
         if block != _block(contents):  # a name that stands twice, a number that is none
             raise ValueError("it is not written as raxss writes it")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(
             f"the data of {name} cannot be read ({error}); make it anew with raxss explain."
         ) from error

@@ -30,6 +30,7 @@ from raxss.recordings.inspection.sidecars import (
 )
 from raxss.recordings.inspection.tables import read_json, read_table
 from raxss.recordings.problems import Inspection, Problem, refusals
+from raxss.recordings.tables import MAX_KEPT_ROWS
 
 SIGNAL_SUFFIXES = (".edf", ".bdf", ".vhdr", ".set", ".nwb", ".mefd")
 READ_SUFFIXES = (".edf", ".bdf", ".vhdr")
@@ -109,7 +110,7 @@ def _participants_problems(root: Path, subjects: Sequence[str]) -> list[Problem]
             Problem("sidecar-missing", "there is no participants.tsv; nothing is known about the subjects.")
         ]
     try:
-        listed = read_table(path, root).values("participant_id")
+        listed = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("participant_id")
     except Refused as refused:
         return [refused.problem]
     if listed is None:

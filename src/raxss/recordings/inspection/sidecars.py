@@ -26,7 +26,7 @@ from raxss.recordings.inspection.fields import Refused, microvolts_per, number, 
 from raxss.recordings.inspection.tables import read_json, read_table
 from raxss.recordings.names import canonical, is_no_electrode, match_channels
 from raxss.recordings.problems import Problem, refusals
-from raxss.recordings.tables import Table
+from raxss.recordings.tables import MAX_KEPT_ROWS, Table
 
 NAME = re.compile(
     r"(?P<entities>(?:[a-z]+-[A-Za-z0-9+]+_)+)(?P<suffix>[A-Za-z0-9]+)(?P<ending>\.\w[\w.]*)", re.ASCII
@@ -315,7 +315,7 @@ def _alike(stated: float, real: float) -> bool:
 
 
 def _channels_problems(path: Path, root: Path, facts: RecordingFacts, kinds: Counter[str]) -> list[Problem]:
-    table = read_table(path, root)
+    table = read_table(path, root, most_rows=MAX_KEPT_ROWS)
     rows = table.values("name")
     if not rows:
         lacks = "has no column 'name'" if rows is None else "has no row"
@@ -465,13 +465,13 @@ def _unit_problems(table: Table, positions: Sequence[int | None], facts: Recordi
 
 def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingFacts) -> list[Problem]:
     """Every electrode that was recorded has a row; rows of contacts that were not recorded are usual."""
-    rows = read_table(path, root).values("name")
+    rows = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("name")
     if rows is None:
         raise Refused("sidecar-damaged", f"{shown(path)} has no column 'name'. Correct it.")
     names = list(facts.names)
     tables = sidecars_of(signal, root, "channels.tsv")
     if tables:
-        table = read_table(tables[0], root)
+        table = read_table(tables[0], root, most_rows=MAX_KEPT_ROWS)
         kinds = table.values("type") or [""] * len(table.rows)
         pairs = zip(table.values("name") or (), kinds, strict=True)
         names = [name for name, kind in pairs if kind.upper() in BRAIN_TYPES]

@@ -11,17 +11,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from raxss.errors import RecordingError, shown
+from raxss.bounded import json_of, read_open
+from raxss.errors import DataError, RecordingError, shown
 from raxss.recordings import tables
 from raxss.recordings.inspection.confinement import open_confined, problem_of_opening
-from raxss.recordings.inspection.fields import Refused, not_downloaded, quoted
+from raxss.recordings.inspection.fields import Refused, not_downloaded
 from raxss.recordings.tables import Table
-from raxss.strict_json import DuplicateKeyError, loads
 
 JSON_BYTES = 2**22
 
 
-def read_table(path: Path, root: Path) -> Table:
+def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS) -> Table:
     """A tab-separated table, as `raxss.recordings.tables` reads it; what that refuses is a problem with a code.
 
     Examples
@@ -34,7 +34,7 @@ def read_table(path: Path, root: Path) -> Table:
     """
     _refuse_unopenable(path, root)
     try:
-        return tables.read_table(path)
+        return tables.read_table(path, most_rows=most_rows)
     except RecordingError as error:
         raise Refused("sidecar-damaged", str(error)) from None
 
@@ -50,14 +50,14 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
     >>> read_json(path, path.parent)
     {'SamplingFrequency': 1000}
     """
-    text = _text_of(path, root, JSON_BYTES)
+    _refuse_unopenable(path, root)
+    why = "no JSON file beside a recording is longer"
     try:
-        value = loads(text)
-    except DuplicateKeyError as error:  # the name of a field is quoted, never a value
-        found = f"has the field {quoted(error.key)} twice; which value counts is not certain"
-        raise _damaged(path, found) from None
-    except (ValueError, RecursionError):  # bad syntax, thousands of digits; nested without end
-        raise _damaged(path, "is not JSON") from None
+        with open_confined(path, root) as file:
+            content = read_open(file, shown(path), JSON_BYTES, why=why)
+        value = json_of(content, shown(path))
+    except DataError as error:
+        raise Refused("sidecar-damaged", str(error)) from None
     if not isinstance(value, dict):
         raise _damaged(path, "holds no JSON object ({...})")
     return value
@@ -71,20 +71,6 @@ def _refuse_unopenable(path: Path, root: Path) -> None:
         )
     if problem is not None:
         raise Refused(problem.code, problem.message)
-
-
-def _text_of(path: Path, root: Path, most_bytes: int) -> str:
-    _refuse_unopenable(path, root)
-    with open_confined(path, root) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise _damaged(path, f"is longer than {most_bytes:,} bytes, which no real one is")
-    if b"\0" in content:
-        raise _damaged(path, "has NUL bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise _damaged(path, "is not text in UTF-8") from None
 
 
 def _damaged(path: Path, found: str) -> Refused:

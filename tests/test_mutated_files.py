@@ -1,0 +1,401 @@
+"""A damaged table, split, study, evidence or report is read, or refused with an error of raxss; nothing else."""
+
+import hashlib
+import io
+import json
+import os
+import warnings
+import zipfile
+import zlib
+
+import numpy as np
+import openpyxl
+import pytest
+
+from mutants import mutated_bytes, mutated_json, mutated_table, mutated_toml
+from raxss import RAxSSClassifier, Series
+from raxss.archive import _read_part
+from raxss.cli.verify import recording_meant, refuse_other_model
+from raxss.config import Config
+from raxss.errors import DataError, RAxSSError, RecordingError
+from raxss.evidence import Report, SeriesEvidence
+from raxss.evidence.report.verifying import verify_report
+from raxss.faithfulness.marks import read_events as read_marks
+from raxss.faithfulness.told import told_in_report
+from raxss.prepared import folder as prepared
+from raxss.prepared import read_prepared
+from raxss.recordings.bids_tree import Tree
+from raxss.recordings.files import read_manifest
+from raxss.recordings.labels import read_clinical_sheet, read_events, read_label_table
+from raxss.splits import Split, split_series
+from raxss.storage import canonical_hash
+from raxss.study.result import FORMAT as CELL_FORMAT
+from raxss.study.result import CellResult, sealed
+from raxss.study.study import Study
+from toys import SMALL, waves
+from worst_tables import report_page
+
+N_MUTANTS = int(os.environ.get("RAXSS_MUTANTS", "250"))
+
+
+def survives(name, mutate, use, n=None):
+    """Every mutant is used or refused; some are refused, or the mutants would be harmless."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    n_refused = 0
+    for number in range(n or N_MUTANTS):
+        content = mutate(rng)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                use(content)
+        except RAxSSError as error:
+            n_refused += 1
+            if len(str(error)) > 20_000:
+                raise AssertionError(
+                    f"mutant {number} of {name} has a message of {len(str(error)):,} letters"
+                ) from error
+        except Exception as error:
+            raise AssertionError(
+                f"mutant {number} of {name}: {type(error).__name__}: {content[:3000]!r}"
+            ) from error
+    assert n_refused > (n or N_MUTANTS) // 5
+
+
+@pytest.fixture(scope="module")
+def model():
+    return RAxSSClassifier(**SMALL).fit(waves(np.random.default_rng(1)))
+
+
+@pytest.fixture(scope="module")
+def night():
+    rng = np.random.default_rng(4)
+    return [
+        Series(one, 10.0, name=f"night:C{k}", origin={"recording": "night", "channel": f"C{k}"})
+        for k, one in enumerate(np.cumsum(rng.normal(size=(2, 300)), axis=1))
+    ]
+
+
+# --- splits
+
+
+@pytest.fixture
+def kept_split():
+    collection = waves(np.random.default_rng(1))
+    return split_series(collection, seed=0).to_json(collection.names), collection.names
+
+
+def test_splits(tmp_path, kept_split):
+    value, names = kept_split
+    path = tmp_path / "split.json"
+
+    def use(content):
+        path.write_bytes(content)
+        split = Split.read(path, names)
+        str(split), split.to_json(names)
+
+    survives("split", lambda rng: mutated_json(value, rng), use, n=2 * N_MUTANTS)
+
+
+@pytest.mark.parametrize(
+    "token", ["1e999", "-1e999", "NaN", "Infinity", '"5"', "true", "1.5", "9" * 200, "null"]
+)
+def test_a_seed_that_is_no_whole_number_is_refused_by_name(tmp_path, kept_split, token):
+    value, names = kept_split
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps({**value, "seed": "@"}).replace('"@"', token))
+    with pytest.raises(RecordingError, match=r"split file 'split.json'"):
+        Split.read(path, names)
+    with pytest.raises(DataError, match="seed is a float"):  # of a value that was not read from a file
+        Split.from_json({**value, "seed": float("inf")}, names)
+
+
+# --- evidence and reports
+
+
+def used_evidence(folder, tmp_path):
+    evidence = SeriesEvidence.load(folder)
+    str(evidence), evidence.to_json(), evidence.to_json(top=None), evidence.top_windows()
+    str(evidence.windows), str(evidence.neighbors), evidence.leaderboards([0, 1]), evidence.probability_of()
+    evidence.save(tmp_path / "again", figures=False, overwrite=True)
+
+
+def test_evidence(tmp_path, model, night):
+    folder = next(iter(model.explain_each(night[:1]))).save(tmp_path, figures=False)
+    head = json.loads((folder / "evidence.json").read_text())
+    short = {**head, "windows": head["windows"][:2], "neighbors": head["neighbors"][:2]}
+
+    def use(content):
+        (folder / "evidence.json").write_bytes(content)
+        used_evidence(folder, tmp_path)
+
+    use(json.dumps(short).encode())
+    survives("evidence", lambda rng: mutated_json(short, rng), use)
+
+
+@pytest.mark.parametrize("name", ["windows", "neighbors"])
+def test_tables_of_evidence(tmp_path, model, night, name):
+    folder = next(iter(model.explain_each(night[:1]))).save(tmp_path, figures=False)
+    whole = (folder / f"{name}.parquet").read_bytes()
+
+    def use(content):
+        (folder / f"{name}.parquet").write_bytes(content)
+        used_evidence(folder, tmp_path)
+
+    survives(f"{name}.parquet", lambda rng: mutated_bytes(whole, rng), use)
+
+
+def test_reports(tmp_path, model, night):
+    report = model.report(night)
+    whole, again = json.loads(json.dumps(report.contents)), model.report(night)
+    path = tmp_path / "report.html"
+
+    def use(content):
+        report_page(path, content)
+        found = Report.read(path)
+        str(found), verify_report(found, again), found._repr_html_()
+        found.save(tmp_path / "again.html", overwrite=True)
+        refuse_other_model(found, again.contents["model"], "a", "b")
+        recording_meant(found, ["night"], "a")
+
+    def compact(rng):
+        content = mutated_json(whole, rng)
+        try:  # as raxss writes it, so that the values are looked at
+            return json.dumps(json.loads(content), separators=(",", ":"), allow_nan=False).encode()
+        except (ValueError, RecursionError):
+            return content
+
+    survives("report", compact, use)
+
+
+def test_pages_of_reports(tmp_path, model, night):
+    path = model.report(night).save(tmp_path / "report.html")
+    whole = path.read_bytes()
+
+    def use(content):
+        path.write_bytes(content)
+        str(Report.read(path))
+
+    survives("page", lambda rng: mutated_bytes(whole, rng), use, n=100)
+
+
+# --- files with a seal, sealed again
+
+
+def resealed(content, seal):
+    try:
+        value = json.loads(content)
+        return json.dumps({**value, "seal": seal({k: v for k, v in value.items() if k != "seal"})}).encode()
+    except (ValueError, TypeError, RecursionError):
+        return content
+
+
+def test_results_of_cells(tmp_path):
+    path = tmp_path / "cell.json"
+    result = CellResult(
+        dataset="toy", system="sss", seed=1, config_hash="ab", classes=("a", "b"), positive="b", names=("s1", "s2"),
+        labels=("a", "b"), groups=("g1", "g2"), probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]),
+    )  # fmt: skip
+    whole = json.loads(json.dumps(sealed({"format": CELL_FORMAT, **result.to_json()})))
+
+    def use(content):
+        path.write_bytes(content)
+        found = CellResult.read(path)
+        str(found), found.to_json()
+
+    survives("cell", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use)
+
+
+def test_parts_of_an_archive(tmp_path):
+    path = tmp_path / "part.json"
+    whole = {"key": "k", "rows": [{"name": "a", "scores": [0.1, 0.9]}], "warnings": ["w"], "seal": ""}
+
+    def use(content):
+        path.write_bytes(content)
+        found = _read_part(path)
+        assert isinstance(found["rows"], list)
+
+    survives("part", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use)
+
+
+def test_prepared_folders(tmp_path, prepared_folder):
+    whole = json.loads((prepared_folder / prepared.FACTS).read_text())
+
+    def use(content):
+        (prepared_folder / prepared.FACTS).write_bytes(content)
+        found = read_prepared(prepared_folder)
+        str(found), found.names, found.collection_hash
+
+    survives("prepared", lambda rng: resealed(mutated_json(whole, rng), prepared.seal), use)
+
+
+def test_tables_of_prepared_folders(tmp_path, prepared_folder):
+    table = (prepared_folder / prepared.TABLE).read_bytes()
+    whole = json.loads((prepared_folder / prepared.FACTS).read_text())
+
+    def use(content):
+        (prepared_folder / prepared.TABLE).write_bytes(content)
+        facts = json.loads(json.dumps(whole))
+        facts["outputs"][prepared.TABLE] = {
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "n_bytes": len(content),
+        }
+        (prepared_folder / prepared.FACTS).write_bytes(resealed(json.dumps(facts), prepared.seal))
+        found = read_prepared(prepared_folder)
+        str(found), found.names
+
+    survives("series.parquet", lambda rng: mutated_bytes(table, rng), use)
+
+
+@pytest.fixture
+def prepared_folder(tmp_path):
+    from raxss.preparation import Preparation
+    from raxss.prepared.preparing import prepare
+    from raxss.recordings.manifest_plan import plan_manifest
+
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", samples=rng.normal(size=(1, 200)), rate=10.0)
+    (tmp_path / "all.csv").write_text("path,label,group\na.npz,x,p1\nb.npz,y,p2\n")
+    prepare(plan_manifest(tmp_path / "all.csv"), tmp_path / "out", preparation=Preparation())
+    return tmp_path / "out"
+
+
+def test_verdicts(tmp_path):
+    whole = {
+        "verdicts": {"m": {"verdict": "faithful", "why": "all hold", "said": [["yes", "It rests"]]}},
+        "about": {"m": {"weights_sha256": "5f3c"}},
+    }
+
+    def use(content):
+        (tmp_path / "verdict.json").write_bytes(content)
+        str(told_in_report(tmp_path, weights_sha256="5f3c", beside=tmp_path))
+
+    survives("verdict", lambda rng: mutated_json(whole, rng), use)
+
+
+# --- tables
+
+
+MANIFEST = "path,label,group,rate,channel,patient\na.npz,x,p1,10,0,p1\na.npz,y,p1,10,1,p1\nb.npz,x,p2,,,p2\n"
+LABELS = "recording,channel,label,patient,centre\nr1,A1,soz,p1,nih\nr1,A2,other,p1,nih\nr2,B1,soz,p2,jh\n"
+CLINICAL = (
+    "dataset_id,subject,SOZ Contacts,Engel Score,center\nx1,p1,AD1-4; ATT1,1.0,nih\nx2,p2,PD (not 3),-1,jh\n"
+)
+EVENTS = (
+    "onset\tduration\ttrial_type\tchannel\n0.5\t1\tonset_A1\tA1\n1.5\t0.1\tripple_A2-3\tA2\nn/a\t\tx_B1\tB1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "separator", "read"),
+    [
+        ("all.csv", MANIFEST, ",", read_manifest),
+        ("labels.csv", LABELS, ",", read_label_table),
+        ("labels.tsv", LABELS.replace(",", "\t"), "\t", read_label_table),
+        ("sheet.csv", CLINICAL, ",", lambda path: read_clinical_sheet(path, ["p1", "p2"])),
+        ("events.tsv", EVENTS, "\t", read_marks),
+        ("seizure_events.tsv", EVENTS, "\t", read_events),
+    ],
+)
+def test_tables(tmp_path, name, text, separator, read):
+    for file in "ab":
+        np.savez(tmp_path / f"{file}.npz", samples=np.zeros((2, 50)), rate=10.0)
+    path = tmp_path / name
+
+    def use(content):
+        path.write_bytes(content)
+        str(read(path))
+
+    use(text.encode())
+    survives(name, lambda rng: mutated_table(text, separator, rng), use)
+
+
+def test_worksheets(tmp_path):
+    book = openpyxl.Workbook()
+    for row in [line.split(",") for line in CLINICAL.splitlines()]:
+        book.active.append(row)
+    book.save(tmp_path / "sheet.xlsx")
+    whole = (tmp_path / "sheet.xlsx").read_bytes()
+
+    def use(content):
+        (tmp_path / "sheet.xlsx").write_bytes(content)
+        str(read_clinical_sheet(tmp_path / "sheet.xlsx"))
+
+    survives("xlsx", lambda rng: mutated_bytes(whole, rng), use)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+
+    def part_changed(rng):
+        name = list(parts)[rng.integers(len(parts))]
+        changed = io.BytesIO()
+        with zipfile.ZipFile(changed, "w") as archive:
+            for other, content in parts.items():
+                archive.writestr(other, mutated_bytes(content, rng) if other == name else content)
+        return changed.getvalue()
+
+    survives("parts of xlsx", part_changed, use)
+
+
+def test_sidecars(tmp_path):
+    whole = {"SamplingFrequency": 1000, "TaskName": "rest", "Levels": {"a": ["b", 1.5]}}
+
+    def use(content):
+        (tmp_path / "ieeg.json").write_bytes(content)
+        str(Tree(tmp_path).json(tmp_path / "ieeg.json"))
+
+    survives("sidecar", lambda rng: mutated_json(whole, rng), use)
+
+
+# --- studies and settings
+
+
+STUDY = """name = "toy"
+systems = ["sss", "mine"]
+seeds = [1, 2]
+n_threads = 1
+[dataset]
+data = "synthetic"
+positive = "motif"
+[windows]
+window_length = 128
+stride = 64
+[preparation]
+rate = 100.0
+[split]
+by = "channel"
+fractions = [0.7, 0.1, 0.2]
+balance = "none"
+[training]
+max_epochs = 3
+batch_size = 16
+[system.mine]
+base = "sss"
+backbone = "dlinear"
+window_length = 64
+"""
+SETTINGS = """preset = "paper"
+[windows]
+window_length = 128
+stride = 64
+[retrieval]
+measure = "cosine"
+n_neighbors = 5
+[training]
+max_epochs = 3
+learning_rate = 0.001
+[aggregation]
+temperature = 0.1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "read"), [("study.toml", STUDY, Study.read), ("mine.toml", SETTINGS, Config.from_file)]
+)
+def test_toml(tmp_path, name, text, read):
+    path = tmp_path / name
+
+    def use(content):
+        path.write_bytes(content)
+        str(read(path))
+
+    survives(name, lambda rng: mutated_toml(text, rng), use, n=2 * N_MUTANTS)
