@@ -253,7 +253,7 @@ def test_what_was_fitted_is_saved_whatever_the_parameters_say_since(model_and_se
     model = copy.deepcopy(original).set_params(**change, n_neighbors=3)
     loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
-    assert (loaded.n_neighbors, loaded.scaling, loaded.backbone) == (3, "train", "convnet")
+    assert (loaded.n_neighbors, loaded.scaling, loaded.backbone) == (3, "train", Config().backbone.backbone)
 
 
 def test_names_of_features_are_kept(tmp_path):
