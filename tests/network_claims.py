@@ -71,6 +71,8 @@ def accuracy_on_ten_series(name, rng):
         lr=5e-3,
         warmup_steps=5,
         max_epochs=60,
+        batch_size=64,
+        augmentation=None,
         validation_fraction=0,
         device="cpu",
         random_state=0,

@@ -24,12 +24,11 @@ from raxss.augmentation import (
     rotations,
     stretched,
 )
-from raxss.config import TrainingConfig
 from raxss.errors import ConfigError
 from raxss.stepping import Learner, step_for
 from raxss.training import train
 from test_training import LENGTH, Watcher, toy_learner, toy_pool
-from toys import SMALL, Tiny, assert_same_bits, waves, weights_of
+from toys import SMALL, Tiny, assert_same_bits, training_plan, waves, weights_of
 
 KINDS = {
     "flip": 0.5,
@@ -201,7 +200,7 @@ def test_training_without_augmentation_is_bit_for_bit_what_it_was_without_the_st
             learner,
             pool,
             None,
-            config=TrainingConfig(batch_size=32, max_epochs=2),
+            config=training_plan(batch_size=32, max_epochs=2),
             seed=1,
             fingerprint="toy",
             augmentation=augmentation,
@@ -230,7 +229,7 @@ def test_a_step_shows_the_network_changed_windows_in_full_precision(rng, autocas
     pool = toy_pool(rng, n_variates=6)
     learner = Learner(Listener(6), temperature=0.1, learned=False).train()
     optimizer, indices = torch.optim.SGD(learner.parameters(), lr=0.0), torch.arange(20)
-    step = step_for(learner, pool, optimizer, config=TrainingConfig(), augmentation=ALL, autocast=autocast)
+    step = step_for(learner, pool, optimizer, config=training_plan(), augmentation=ALL, autocast=autocast)
     torch.manual_seed(4)
     step(indices)
     torch.manual_seed(4)
@@ -249,7 +248,7 @@ def test_support_within_a_batch_is_that_of_the_signal_as_it_is(rng):
     learner = Learner(Listener(), temperature=0.1, learned=False).train()
     optimizer, indices = torch.optim.SGD(learner.parameters(), lr=0.0), torch.arange(20)
     settings = AugmentationConfig(flip=1.0, noise=0.5)
-    config = TrainingConfig(series_loss_weight=1.0)
+    config = training_plan(series_loss_weight=1.0)
     step_for(learner, pool, optimizer, config=config, augmentation=settings, batch_support=support)(indices)
     assert torch.equal(seen[0], pool.gather(indices))
     assert not torch.equal(learner.backbone.shown[0][1], seen[0])
@@ -258,7 +257,7 @@ def test_support_within_a_batch_is_that_of_the_signal_as_it_is(rng):
 def test_validation_sees_windows_as_they_are(rng):
     pools = toy_pool(rng), toy_pool(rng)
     learner = Learner(Listener(), temperature=0.1, learned=False)
-    config = TrainingConfig(batch_size=32, max_epochs=2)
+    config = training_plan(batch_size=32, max_epochs=2)
     settings = AugmentationConfig(flip=0.5, noise=0.1)
     train(learner, *pools, config=config, seed=1, fingerprint="toy", augmentation=settings)
     as_they_are = {
@@ -304,7 +303,7 @@ def test_killed_and_resumed_with_augmentation_ends_bit_for_bit_where_it_would_ha
     pools = toy_pool(rng, device), toy_pool(rng, device)
     one_variate = {name: value for name, value in KINDS.items() if name != "rotate"} | {"mirror": [0]}
     arguments = {
-        "config": TrainingConfig(batch_size=32, max_epochs=4, lr=1e-2, patience=0),
+        "config": training_plan(batch_size=32, max_epochs=4, lr=1e-2, patience=0),
         "seed": 3,
         "fingerprint": "toy",
         "augmentation": AugmentationConfig(**one_variate),
@@ -337,7 +336,7 @@ def test_a_model_folder_and_its_card_tell_how_windows_were_changed(rng, tmp_path
     assert again.config == model.config
     card = (tmp_path / "model" / "README.md").read_text()
     assert "stride 8; in training changed at random by flip 0.5, mirror 0 and 2\n" in card
-    plain = RAxSSClassifier(**SMALL).fit(series).save_pretrained(tmp_path / "plain")
+    plain = RAxSSClassifier(augmentation=None, **SMALL).fit(series).save_pretrained(tmp_path / "plain")
     assert "at random" not in (plain / "README.md").read_text()
 
 

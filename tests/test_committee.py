@@ -22,13 +22,12 @@ from raxss import Config, RAxSSClassifier
 from raxss.aggregation import posteriors_of
 from raxss.backbones import BACKBONES, Committee, committee, n_parameters, register_backbone
 from raxss.backbones.committee import mean_posterior
-from raxss.config import TrainingConfig
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.pool import WindowPool
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, take_step
 from resealed import reseal
-from toys import SMALL, Tiny, waves
+from toys import SMALL, Tiny, training_plan, waves
 
 OF_TWO = {"of": "convnet", "members": 2, "options": {"width": 4}}
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
@@ -84,7 +83,7 @@ def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_wind
 def test_members_that_were_taught_nothing_stay_as_they_are(rng):
     pool = pool_of(rng)
     learner = Learner(build("committee", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
-    config = TrainingConfig(batch_size=4)
+    config = training_plan(batch_size=4)
     optimizer = adam(learner, config, torch.device("cpu"))
     take_step(
         learner, pool, optimizer, torch.arange(4), config=config

@@ -13,7 +13,7 @@ from raxss import Series, step_memory, stepping
 from raxss import pool as pool_module
 from raxss.augmentation import AugmentationConfig
 from raxss.backbones import build_backbone
-from raxss.config import Config, TrainingConfig
+from raxss.config import Config
 from raxss.errors import TrainingError
 from raxss.feature_heads import FeatureHeads
 from raxss.fitting import epoch_refresh, show_windows, support_in_batch
@@ -25,7 +25,7 @@ from raxss.sampling import epoch_order
 from raxss.step_memory import step_bytes
 from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
 from raxss.training import train, train_epoch, validate
-from toys import assert_same_bits, waiting, weights_of
+from toys import assert_same_bits, training_plan, waiting, weights_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -70,7 +70,7 @@ def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None,
 def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
     """torch raises where a call would wait; the first step compiles kernels and is let off."""
     pool, learner = pool_of(rng, on_host=on_host), learner_of(backbone, learned=True)
-    config = TrainingConfig(batch_size=512, precision=precision, **PAPER)
+    config = training_plan(batch_size=512, precision=precision, **PAPER)
     order = epoch_order(pool.n_windows, pool.n_samples, seed=1, epoch=0)
     n_steps, seen = stepping.steps_an_epoch(config, len(pool)), []
     assert n_steps >= 4
@@ -94,7 +94,7 @@ def test_no_step_waits_for_the_device(rng, backbone, precision, on_host):
 def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, precision, monkeypatch):
     """Three epochs with dropout, a last batch of another size, and a rate that changes."""
     pool = pool_of(rng)
-    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
     assert len(pool) % 192 > 0
     assert len(pool) // 192 > 2 * stepping.STEPS_BEFORE_REPLAY
     ends, replays = [], []
@@ -111,7 +111,7 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
 
 
 def test_a_step_that_cannot_be_recorded_says_so_and_ends_bit_for_bit_where_plain_steps_end(rng, caplog):
-    pool, config = pool_of(rng), TrainingConfig(batch_size=192, max_epochs=2, patience=0, **PAPER)
+    pool, config = pool_of(rng), training_plan(batch_size=192, max_epochs=2, patience=0, **PAPER)
     ends, stream = [], torch.cuda.current_stream()
     for capturable in (True, False):
         learner = learner_of()
@@ -157,7 +157,7 @@ def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_en
     kind, precision, monkeypatch
 ):
     """Supports and moments that are written anew every epoch reach a step that was recorded in the first."""
-    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
     heads, weights = learned_weights(kind)
     ends, replays = [], []
     replay = torch.cuda.CUDAGraph.replay
@@ -174,7 +174,7 @@ def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_en
 
 def test_replayed_steps_of_a_committee_with_a_gate_end_bit_for_bit_where_plain_ones_end(monkeypatch):
     """Its features are read too, and batches of another size leave some members untaught."""
-    config = TrainingConfig(batch_size=190, max_epochs=2, patience=0, **PAPER)
+    config = training_plan(batch_size=190, max_epochs=2, patience=0, **PAPER)
     heads, weights = learned_weights("all", width=4 * 512)
     ends = []
     for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
@@ -191,7 +191,7 @@ def test_replayed_steps_of_a_committee_with_a_gate_end_bit_for_bit_where_plain_o
 @pytest.mark.parametrize("n_windows", [1, 3, 4, 7])
 def test_a_committee_takes_steps_of_fewer_windows_than_it_has_members(rng, n_windows):
     pool, learner = pool_of(rng, n_series=4), learner_of("committee").train()
-    config = TrainingConfig(batch_size=n_windows, **PAPER)
+    config = training_plan(batch_size=n_windows, **PAPER)
     optimizer, before = adam(learner, config, DEVICE), weights_of(learner)
     with reproducible(DEVICE):
         loss = take_step(learner, pool, optimizer, torch.arange(n_windows, device=DEVICE), config=config)
@@ -232,7 +232,7 @@ def test_no_step_with_learned_weights_waits_for_the_device(rng, kind):
     pool, learner = pool_of(rng), learner_of("convnet", learned=True, heads=heads)
     if weights["refresh"] is not None:
         weights["refresh"](learner, pool, None, None)
-    config = TrainingConfig(batch_size=192, **PAPER)
+    config = training_plan(batch_size=192, **PAPER)
     optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=DEVICE)
     step = partial(take_step, learner, pool, optimizer, config=config, batch_support=weights["batch_support"])
     learner.train()
@@ -258,7 +258,7 @@ EVERY_CHANGE = AugmentationConfig(
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_replayed_steps_with_every_augmentation_end_bit_for_bit_where_plain_ones_end(precision, monkeypatch):
-    config = TrainingConfig(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
+    config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
     ends, replays = [], []
     replay = torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
@@ -280,7 +280,7 @@ def test_replayed_steps_with_every_augmentation_end_bit_for_bit_where_plain_ones
 def test_no_step_with_every_augmentation_waits_for_the_device(rng, on_host):
     pool = pool_of(rng, n_variates=6, on_host=on_host)
     learner = learner_of("convnet", learned=True, n_variates=6).train()
-    config = TrainingConfig(batch_size=192, **PAPER)
+    config = training_plan(batch_size=192, **PAPER)
     optimizer, indices = adam(learner, config, DEVICE), torch.arange(192, device=pool.starts.device)
     step = partial(take_step, learner, pool, optimizer, config=config, augmentation=EVERY_CHANGE)
     with reproducible(DEVICE):
@@ -293,7 +293,7 @@ def test_no_step_with_every_augmentation_waits_for_the_device(rng, on_host):
 def test_a_recorded_step_draws_anew_each_time_it_is_replayed(rng):
     """The same windows and, at a rate of 0, the same weights: what differs is what was drawn."""
     pool, learner = pool_of(rng, n_variates=6), learner_of("dlinear", n_variates=6).train()
-    config = TrainingConfig(batch_size=192, lr=0.0, weight_decay=0.0, series_loss_weight=1.0)
+    config = training_plan(batch_size=192, lr=0.0, weight_decay=0.0, series_loss_weight=1.0)
     indices, losses = torch.arange(192, device=DEVICE), {}
     for augmentation in (None, EVERY_CHANGE):
         optimizer = adam(learner, config, DEVICE)
@@ -323,7 +323,7 @@ def test_supports_are_refreshed_wherever_the_pool_lies(on_host):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("backbone", ["gru", "lstm", "timesnet"])
 def test_a_step_of_networks_that_are_not_recorded_is_finite_and_the_same_bits_twice(rng, backbone, precision):
-    pool, config = pool_of(rng), TrainingConfig(batch_size=192, precision=precision, **PAPER)
+    pool, config = pool_of(rng), training_plan(batch_size=192, precision=precision, **PAPER)
     indices, ends = torch.arange(192, device=DEVICE), []
     for _ in range(2):
         learner = learner_of(backbone, learned=True)
@@ -346,7 +346,7 @@ def test_a_step_of_networks_that_are_not_recorded_is_finite_and_the_same_bits_tw
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, precision):
     pools = pool_of(rng), pool_of(rng, n_series=8)
-    config = TrainingConfig(batch_size=512, max_epochs=3, patience=0, precision=precision, **PAPER)
+    config = training_plan(batch_size=512, max_epochs=3, patience=0, precision=precision, **PAPER)
     arguments = {"config": config, "seed": 3, "fingerprint": "toy"}
     runs = []
     for _ in range(2):
@@ -385,7 +385,7 @@ def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, 
 
 
 def test_a_pool_in_the_hosts_memory_trains_the_same_bits(rng):
-    config = TrainingConfig(batch_size=512, max_epochs=2, **PAPER)
+    config = training_plan(batch_size=512, max_epochs=2, **PAPER)
     results = []
     for on_host in (False, True):
         generator = np.random.default_rng(5)
@@ -411,7 +411,7 @@ def test_a_pool_that_does_not_fit_stays_on_the_host_and_says_so(rng, monkeypatch
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_validation_in_training_precision_is_near_the_exact_one(rng, precision):
     pool, learner = pool_of(rng), learner_of()
-    config = TrainingConfig(batch_size=512, max_epochs=2, precision=precision, **PAPER)
+    config = training_plan(batch_size=512, max_epochs=2, precision=precision, **PAPER)
     train(learner, pool, None, config=config, seed=1, fingerprint="toy")
     exact = validate(learner, pool)
     mixed = validate(learner, pool, autocast=autocast_type(config, DEVICE))
@@ -434,7 +434,7 @@ def test_feature_moments_agree_with_the_cpu(rng):
 def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision, augmentation):
     n_variates = 1 if augmentation is None else 6
     pool, learner, batch = pool_of(rng, n_variates=n_variates), learner_of(n_variates=n_variates), 1024
-    config = TrainingConfig(batch_size=batch, precision=precision, **PAPER)
+    config = training_plan(batch_size=batch, precision=precision, **PAPER)
     autocast = autocast_type(config, DEVICE)
     told = step_bytes(learner.backbone, pool, batch, augmentation=augmentation, autocast=autocast)
     optimizer = adam(learner, config, DEVICE)
@@ -466,7 +466,7 @@ class Greedy(nn.Module):
 
 def test_a_gpu_whose_memory_ends_in_a_step_is_told_with_the_batch_size(rng):
     learner = Learner(Greedy(), temperature=0.1, learned=False).to(DEVICE)
-    config = TrainingConfig(batch_size=48)
+    config = training_plan(batch_size=48)
     with pytest.raises(TrainingError, match=r"(?s)memory of cuda .* batch_size=48 .*batch_size to 16"):
         train(learner, pool_of(rng), None, config=config, seed=1, fingerprint="toy")
 
@@ -477,7 +477,7 @@ def test_a_batch_that_cannot_fit_on_the_gpu_is_refused_before_the_first_step(rng
     with pytest.raises(
         TrainingError, match=r"batch of 512 windows needs at least .* 10\.0 MB are free on cuda"
     ):
-        train(learner, pool, None, config=TrainingConfig(batch_size=512), seed=1, fingerprint="toy")
+        train(learner, pool, None, config=training_plan(batch_size=512), seed=1, fingerprint="toy")
 
 
 def test_free_memory_shrinks_by_what_is_taken_and_counts_what_torch_keeps():

@@ -13,7 +13,7 @@ import naive
 from raxss import RAxSSClassifier, Series, memory, refreshing
 from raxss.aggregation import WEIGHTINGS, influence
 from raxss.backbones import build_backbone
-from raxss.config import Config, TrainingConfig
+from raxss.config import Config
 from raxss.errors import TrainingError
 from raxss.fitting import epoch_refresh, window_pool
 from raxss.prediction import score_windows
@@ -23,7 +23,7 @@ from raxss.retrieval.batch import feature_support
 from raxss.stepping import Learner
 from raxss.training import train
 from raxss.windows import windows_of
-from toys import SMALL, assert_same_bits, waves, weights_of
+from toys import SMALL, assert_same_bits, training_plan, waves, weights_of
 
 LENGTH, STRIDE = 32, 8
 CPU = torch.device("cpu")
@@ -163,7 +163,7 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     series = toy_series(rng, 12)
     (pool, config), (held, _) = toy_pool(series[:8], device), toy_pool(series[8:], device)
     arguments = {
-        "config": TrainingConfig(batch_size=16, max_epochs=4, series_loss_weight=1.0, lr=1e-2, patience=0),
+        "config": training_plan(batch_size=16, max_epochs=4, series_loss_weight=1.0, lr=1e-2, patience=0),
         "seed": 3,
         "fingerprint": "toy",
         "refresh": epoch_refresh(config, LENGTH, seed=3),
@@ -239,7 +239,7 @@ def test_memory_that_ends_while_features_are_compared_is_not_blamed_on_the_batch
     with pytest.raises(
         TrainingError, match=r"of this machine ended while the features .*Set a longer stride"
     ) as told:
-        train(toy_learner(), pool, None, config=TrainingConfig(), seed=1, fingerprint="toy", refresh=refresh)
+        train(toy_learner(), pool, None, config=training_plan(), seed=1, fingerprint="toy", refresh=refresh)
     assert "batch_size" not in str(told.value)
     assert "step" not in str(told.value)
 

@@ -14,7 +14,6 @@ from raxss import Series, memory, step_memory
 from raxss import pool as pool_module
 from raxss.backbones import build_backbone
 from raxss.checkpoints import state_of
-from raxss.config import TrainingConfig
 from raxss.errors import DataError, ModelError, TrainingError
 from raxss.memory import available_bytes
 from raxss.pool import WindowPool
@@ -23,7 +22,7 @@ from raxss.sampling import epoch_order
 from raxss.step_memory import check_step_memory, step_bytes
 from raxss.stepping import Learner, autocast_type, batch_loss, learning_rate, step_for
 from raxss.training import fit_temperature, pool_posteriors, train, train_epoch, validate
-from toys import assert_same_bits, weights_of
+from toys import assert_same_bits, training_plan, weights_of
 
 LENGTH, STRIDE = 16, 4
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -151,7 +150,7 @@ def test_three_classes_use_the_negative_log_of_the_average(rng):
 
 
 def test_the_schedule_warms_up_falls_as_a_cosine_and_stays_at_the_final_rate():
-    config = TrainingConfig(lr=3e-4, warmup_steps=100, schedule_steps=700, final_lr=1e-6, start_lr=1e-5)
+    config = training_plan(lr=3e-4, warmup_steps=100, schedule_steps=700, final_lr=1e-6, start_lr=1e-5)
     rates = [learning_rate(config, step, 8192) for step in range(2000)]
     assert rates[0] == 1e-5
     assert rates[100] == max(rates) == 3e-4
@@ -162,7 +161,7 @@ def test_the_schedule_warms_up_falls_as_a_cosine_and_stays_at_the_final_rate():
 
 
 def test_without_schedule_steps_the_cosine_ends_with_the_last_epoch():
-    config = TrainingConfig(batch_size=10, max_epochs=4, warmup_steps=2, schedule_steps=0)
+    config = training_plan(batch_size=10, max_epochs=4, warmup_steps=2, schedule_steps=0)
     assert learning_rate(config, 4 * 3, 25) == config.final_lr
     assert learning_rate(config, 4 * 3 - 1, 25) > config.final_lr
 
@@ -171,7 +170,7 @@ def test_training_lowers_the_loss_and_learns_the_toy_task(rng):
     pool, validation = toy_pool(rng), toy_pool(rng)
     learner = toy_learner()
     before = validate(learner, validation)
-    config = TrainingConfig(batch_size=32, max_epochs=15, lr=1e-2, warmup_steps=5, patience=0)
+    config = training_plan(batch_size=32, max_epochs=15, lr=1e-2, warmup_steps=5, patience=0)
     trained = train(learner, pool, validation, config=config, seed=1, fingerprint="toy")
     after = validate(learner, validation)
     assert after["validation_loss"] < before["validation_loss"]
@@ -185,7 +184,7 @@ def test_training_lowers_the_loss_and_learns_the_toy_task(rng):
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     rng, tmp_path, device, series_loss_weight
 ):
-    config = TrainingConfig(
+    config = training_plan(
         batch_size=32, max_epochs=6, series_loss_weight=series_loss_weight, lr=1e-2, patience=0
     )
     pools = toy_pool(rng, device), toy_pool(rng, device)
@@ -214,7 +213,7 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(rng, device):
-    config = TrainingConfig(batch_size=32, max_epochs=2, series_loss_weight=1.0)
+    config = training_plan(batch_size=32, max_epochs=2, series_loss_weight=1.0)
     pool = toy_pool(rng, device)
     results = []
     for seed in (1, 1, 2):
@@ -230,7 +229,7 @@ def test_training_leaves_the_global_generator_alone(rng):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    train(learner, pool, None, config=TrainingConfig(max_epochs=1), seed=1, fingerprint="toy")
+    train(learner, pool, None, config=training_plan(max_epochs=1), seed=1, fingerprint="toy")
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -242,7 +241,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(rng, caplog):
             learner,
             toy_pool(rng),
             toy_pool(rng),
-            config=TrainingConfig(batch_size=32, max_epochs=9, patience=0),
+            config=training_plan(batch_size=32, max_epochs=9, patience=0),
             seed=1,
             fingerprint="toy",
             callbacks=[watcher],
@@ -256,7 +255,7 @@ def test_ctrl_c_keeps_the_best_model_so_far(rng, caplog):
         reference,
         toy_pool(np.random.default_rng(69421)),
         None,
-        config=TrainingConfig(batch_size=32, max_epochs=9, patience=0),
+        config=training_plan(batch_size=32, max_epochs=9, patience=0),
         seed=1,
         fingerprint="toy",
         callbacks=[Watcher(stop_after_epoch=trained.best_epoch)],
@@ -271,7 +270,7 @@ def test_ctrl_c_in_the_first_epoch_has_nothing_to_keep(rng):
             toy_learner(),
             toy_pool(rng),
             None,
-            config=TrainingConfig(batch_size=32),
+            config=training_plan(batch_size=32),
             seed=1,
             fingerprint="toy",
             callbacks=[watcher],
@@ -280,7 +279,7 @@ def test_ctrl_c_in_the_first_epoch_has_nothing_to_keep(rng):
 
 
 def test_training_stops_when_validation_does_not_improve(rng):
-    config = TrainingConfig(batch_size=32, max_epochs=50, patience=3, lr=0.0, start_lr=0.0, final_lr=0.0)
+    config = training_plan(batch_size=32, max_epochs=50, patience=3, lr=0.0, start_lr=0.0, final_lr=0.0)
     learner = toy_learner()
     learner.backbone[1].momentum = 0.0  # running statistics would move the validation loss
     trained = train(learner, toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
@@ -288,14 +287,14 @@ def test_training_stops_when_validation_does_not_improve(rng):
 
 
 def test_ties_in_accuracy_go_to_the_lower_loss(rng):
-    config = TrainingConfig(batch_size=32, max_epochs=12, lr=1e-2, patience=0)
+    config = training_plan(batch_size=32, max_epochs=12, lr=1e-2, patience=0)
     trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
     rank = [(row["validation_accuracy"], -row["validation_loss"]) for row in trained.history]
     assert trained.best_epoch == 1 + rank.index(max(rank))
 
 
 def test_a_checkpoint_of_other_settings_is_refused_by_its_fingerprint(rng, tmp_path):
-    path, config = tmp_path / "a.checkpoint", TrainingConfig(batch_size=32, max_epochs=1)
+    path, config = tmp_path / "a.checkpoint", training_plan(batch_size=32, max_epochs=1)
     train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="first", checkpoint=path)
     before = path.read_bytes()
     with pytest.raises(ModelError, match=r"a\.checkpoint.*'first'.*'second'"):
@@ -316,8 +315,8 @@ def test_the_learned_temperature_moves_with_the_series_loss_only(rng):
     pool = toy_pool(rng)
     for series_loss_weight, moves in ((1.0, True), (0.0, False)):
         learner = toy_learner(learned=True)
-        config = TrainingConfig(batch_size=32, max_epochs=3, lr=1e-2, series_loss_weight=series_loss_weight)
-        config = TrainingConfig(**{**vars(config), "weight_decay": 0.0})
+        config = training_plan(batch_size=32, max_epochs=3, lr=1e-2, series_loss_weight=series_loss_weight)
+        config = training_plan(**{**vars(config), "weight_decay": 0.0})
         train(learner, pool, None, config=config, seed=1, fingerprint="toy")
         assert (abs(learner.temperature.item() - 0.1) > 1e-4) is moves
 
@@ -344,14 +343,14 @@ def test_the_fitted_temperature_beats_a_grid_of_others(rng):
 def test_weight_decay_leaves_the_temperature_alone(rng):
     pool, learner = toy_pool(rng), toy_learner(learned=True)
     pool.influence = torch.zeros_like(pool.influence)  # equal weights: no gradient reaches tau
-    config = TrainingConfig(batch_size=32, max_epochs=3, series_loss_weight=1.0, weight_decay=0.1)
+    config = training_plan(batch_size=32, max_epochs=3, series_loss_weight=1.0, weight_decay=0.1)
     train(learner, pool, None, config=config, seed=1, fingerprint="toy")
     assert learner.temperature.item() == pytest.approx(0.1, abs=1e-7)
 
 
 def test_training_that_diverges_is_stopped_with_epoch_and_rate(rng, tmp_path):
     path = tmp_path / "run.checkpoint"
-    config = TrainingConfig(batch_size=32, max_epochs=3, lr=1e30, warmup_steps=0)
+    config = training_plan(batch_size=32, max_epochs=3, lr=1e30, warmup_steps=0)
     with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d .*rate 1e\+30"):
         train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="toy", checkpoint=path)
 
@@ -365,11 +364,11 @@ def test_pool_posteriors_do_not_depend_on_dropout(rng):
 
 
 def test_mixed_precision_is_for_gpus_unless_asked_for(rng):
-    assert autocast_type(TrainingConfig(), torch.device("cpu")) is None
-    assert autocast_type(TrainingConfig(precision="bfloat16"), torch.device("cpu")) == torch.bfloat16
+    assert autocast_type(training_plan(), torch.device("cpu")) is None
+    assert autocast_type(training_plan(precision="bfloat16"), torch.device("cpu")) == torch.bfloat16
     learner, pool = toy_learner(), toy_pool(rng)
     optimizer = torch.optim.Adam(learner.parameters())
-    config = TrainingConfig(series_loss_weight=1.0)
+    config = training_plan(series_loss_weight=1.0)
     step = step_for(learner, pool, optimizer, config=config, autocast=torch.bfloat16)
     order = epoch_order(pool.n_windows, pool.n_samples, seed=0, epoch=0)
     loss = train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=0)
@@ -388,7 +387,7 @@ def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
         toy_learner(),
         toy_pool(rng),
         None,
-        config=TrainingConfig(max_epochs=3),
+        config=training_plan(max_epochs=3),
         seed=0,
         fingerprint="toy",
         checkpoint=path,
@@ -400,7 +399,7 @@ def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
 
 def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
     """Against a loop that is written out: draw, gather by slicing, one step of Adam."""
-    pool, config = toy_pool(rng), TrainingConfig(batch_size=50, series_loss_weight=1.0, lr=1e-2)
+    pool, config = toy_pool(rng), training_plan(batch_size=50, series_loss_weight=1.0, lr=1e-2)
     order = epoch_order(pool.n_windows, pool.n_samples, seed=4, epoch=2)
     learner, twin = toy_learner(), toy_learner()
     for one in (learner, twin):
@@ -522,7 +521,7 @@ def test_a_batch_that_cannot_fit_is_refused_with_both_numbers_before_it_starts(r
             learner,
             pool,
             None,
-            config=TrainingConfig(batch_size=10**6),
+            config=training_plan(batch_size=10**6),
             seed=1,
             fingerprint="toy",
             callbacks=[watcher],
@@ -537,13 +536,13 @@ def test_a_batch_that_hardly_fits_is_warned_of_and_tried(rng, monkeypatch, caplo
         caplog.clear()
         monkeypatch.setattr(step_memory, "available_bytes", lambda device, free=free: int(free))
         with caplog.at_level(logging.WARNING, logger="raxss"):
-            check_step_memory(learner.backbone, pool, TrainingConfig(batch_size=100))
+            check_step_memory(learner.backbone, pool, training_plan(batch_size=100))
         assert ("this may not fit" in caplog.text) is warned
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(rng, monkeypatch):
     monkeypatch.setattr(step_memory, "available_bytes", lambda device: None)
-    check_step_memory(toy_learner().backbone, toy_pool(rng), TrainingConfig(batch_size=10**9))
+    check_step_memory(toy_learner().backbone, toy_pool(rng), training_plan(batch_size=10**9))
 
 
 def test_the_free_memory_of_this_machine_is_what_the_kernel_says():
@@ -586,7 +585,7 @@ def test_memory_that_ends_in_a_step_is_an_error_that_names_the_batch_size(rng):
             learner,
             toy_pool(rng),
             None,
-            config=TrainingConfig(batch_size=48),
+            config=training_plan(batch_size=48),
             seed=1,
             fingerprint="toy",
             callbacks=[watcher],
@@ -604,7 +603,7 @@ def test_another_error_of_the_network_passes_as_it_is(rng):
             Learner(Wrong(), temperature=0.1, learned=False),
             toy_pool(rng),
             None,
-            config=TrainingConfig(batch_size=20),
+            config=training_plan(batch_size=20),
             seed=1,
             fingerprint="toy",
         )

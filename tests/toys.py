@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from raxss import Series, SeriesCollection
+from raxss.config import TrainingPlan
 
 SMALL = {"window_length": 32, "stride": 8, "max_epochs": 2, "random_state": 0, "device": "cpu"}
 
@@ -65,3 +66,9 @@ def waiting(mode):
 def hears_ctrl_c():
     """For processes that are sent one: what a shell starts in the background ignores it, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def training_plan(**settings):
+    """Settings of training with a number for all that is chosen from the data elsewhere."""
+    numbers = {"batch_size": 64, "max_epochs": 20, "patience": 5, "update_batch_norm": False}
+    return TrainingPlan(**(numbers | settings))
