@@ -27,6 +27,7 @@ from raxss.sealing import (
     MIB,
     MOST_HEADER_BYTES,
     MOST_TENSORS,
+    MOST_WEIGHT_BYTES,
     TensorHeader,
     bounded_json,
     digest_around,
@@ -207,6 +208,16 @@ def refuse_not_finite(tensors: Mapping[str, Tensor], *, never_infinite: Iterable
             continue
         if name in named or bool(value.isnan().any()):
             raise ValueError(f"tensor {name!r} has numbers that are not finite")
+
+
+def epoch_of_checkpoint(path: Path) -> int | None:
+    """How many epochs a checkpoint has behind it, by its header; None where there is none that can be read."""
+    try:
+        with open_plain(path, path.name, most=COPIES * MOST_WEIGHT_BYTES) as file:
+            header = read_tensor_header(file, path.name, most_tensors=COPIES * MOST_TENSORS)
+        return _read_progress(header.metadata["progress"], path.name).epoch
+    except (ModelError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _refuse_other_run(metadata: Mapping[str, str], name: str, fingerprint: str) -> None:

@@ -175,26 +175,15 @@ def what_is_kept(out: Path, before: tuple[int, int] | None, checkpoint: Path, sh
         model = f"The older model was left as it is in {shown}, and no new one was written"
     else:
         model = "No model was written"
-    epoch = checkpoint_epoch(checkpoint)
+    from raxss.checkpoints import epoch_of_checkpoint
+
+    epoch = epoch_of_checkpoint(checkpoint)
     if epoch is None:
         return f"{model}; there is no checkpoint, so the same command begins anew."
     return (
         f"{model}; the checkpoint {checkpoint.name} is kept (epoch {epoch}), and the same command with --resume "
         "goes on from there."
     )
-
-
-def checkpoint_epoch(checkpoint: Path) -> int | None:
-    """How many epochs a checkpoint has behind it; None where there is none that can be read."""
-    import json
-
-    import safetensors
-
-    try:
-        with safetensors.safe_open(checkpoint, framework="numpy") as file:
-            return int(json.loads((file.metadata() or {})["progress"])["epoch"])
-    except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError):
-        return None
 
 
 def was_interrupted(folder: Path) -> bool:
