@@ -293,6 +293,51 @@ def test_ties_in_accuracy_go_to_the_lower_loss(rng):
     assert trained.best_epoch == 1 + rank.index(max(rank))
 
 
+def test_the_validation_part_is_looked_at_every_few_epochs_and_after_the_last(rng):
+    config = training_plan(batch_size=32, max_epochs=8, lr=1e-2, patience=0, validate_every=3)
+    trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+    looked = [row["epoch"] for row in trained.history if "validation_accuracy" in row]
+    assert looked == [3, 6, 8]
+    assert trained.best_epoch in looked
+
+
+def test_a_validation_part_that_does_not_choose_leaves_the_last_epoch(rng):
+    config = training_plan(batch_size=32, max_epochs=7, lr=1e-2, patience=0, chooses_epoch=False)
+    trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+    assert trained.best_epoch == 7
+    assert all("validation_accuracy" in row for row in trained.history)
+
+
+def test_training_ends_where_nothing_is_left_to_learn(rng):
+    config = training_plan(
+        batch_size=32, max_epochs=40, lr=1e-2, warmup_steps=5, patience=0, stop_loss=0.3, validate_every=100
+    )
+    learner, pool = toy_learner(), toy_pool(rng)
+    trained = train(learner, pool, pool, config=config, seed=1, fingerprint="toy")
+    losses = [row["train_loss"] for row in trained.history]
+    assert len(losses) < 40
+    assert losses[-1] < 0.3 <= min(losses[:-1])
+    assert trained.best_epoch == len(losses)  # it was looked at, although its turn had not come
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 4])
+def test_a_run_that_looks_now_and_then_resumes_to_the_same_bits(rng, tmp_path, stop_after):
+    config = training_plan(
+        batch_size=32, max_epochs=5, patience=0, validate_every=2, chooses_epoch=False, update_batch_norm=True
+    )
+    pools = toy_pool(rng), toy_pool(rng)
+    arguments = {"config": config, "seed": 1, "fingerprint": "toy"}
+    whole, resumed = toy_learner(), toy_learner()
+    train(whole, *pools, **arguments)
+    path = tmp_path / "a.checkpoint"
+    stopped = Watcher(stop_after_epoch=stop_after, error=ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        train(resumed, *pools, checkpoint=path, callbacks=[stopped], **arguments)
+    resumed = toy_learner(seed=99)
+    train(resumed, *pools, checkpoint=path, resume=True, **arguments)
+    assert_same_bits(weights_of(whole), weights_of(resumed))
+
+
 def test_a_checkpoint_of_other_settings_is_refused_by_its_fingerprint(rng, tmp_path):
     path, config = tmp_path / "a.checkpoint", training_plan(batch_size=32, max_epochs=1)
     train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="first", checkpoint=path)
