@@ -150,7 +150,7 @@ def json_of(
             f"most {most_memory / 1e6:,.0f} MB are taken, because no real one needs more. Check what wrote it."
         )
     try:
-        strict = (
+        strict: dict[str, Any] = (
             {"parse_constant": _no_constant, "parse_float": _finite, "parse_int": _whole} if finite else {}
         )
         value = json.loads(content.decode("utf-8-sig"), **strict)
