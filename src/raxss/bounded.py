@@ -125,12 +125,24 @@ def read_json(path: Limited, *, what: str = "", most: int = MAX_JSON_BYTES, erro
     )
 
 
-def json_of(content: bytes, what: str, *, most_memory: int = MAX_JSON_MEMORY, error: Kind = DataError) -> Any:
+def json_of(
+    content: bytes,
+    what: str,
+    *,
+    most_memory: int = MAX_JSON_MEMORY,
+    finite: bool = True,
+    error: Kind = DataError,
+) -> Any:
     """The value of a JSON text, if decoding it takes at most ``most_memory`` bytes.
 
     Stricter than `json.loads`: numbers are finite, whole numbers have at most 100 digits, and nothing is nested
     more than 64 deep, so that what is made of the value later cannot overflow or recurse without end. An object has
     every field once: of two, Python would keep the last and say nothing.
+
+    Parameters
+    ----------
+    finite
+        False for files of others, which may hold ``NaN`` and ``1e999``: who uses a number must look at it.
 
     Examples
     --------
@@ -146,13 +158,10 @@ def json_of(content: bytes, what: str, *, most_memory: int = MAX_JSON_MEMORY, er
             f"most {most_memory / 1e6:,.0f} MB are taken, because no real one needs more. Check what wrote it."
         )
     try:
-        value = json.loads(
-            content.decode("utf-8-sig"),
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_whole,
-            object_pairs_hook=_unique,
+        strict: dict[str, Any] = (
+            {"parse_constant": _no_constant, "parse_float": _finite, "parse_int": _whole} if finite else {}
         )
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, **strict)
         if _is_deep(value):
             raise RecursionError
     except RecursionError as found:

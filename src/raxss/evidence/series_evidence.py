@@ -302,8 +302,9 @@ class SeriesEvidence:
             columns = columns_checked(windows, neighbors, summary["classes"])
             return cls(**summary, columns=columns, lists=neighbors, series=series)
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            reason = str(error).removesuffix(".") if isinstance(error, DataError) else repr(error)
             raise DataError(
-                f"{folder.name!r} cannot be read as evidence ({error!r}); needed is a folder with "
+                f"{folder.name!r} cannot be read as evidence ({reason}); needed is a folder with "
                 "evidence.json, windows.parquet and neighbors.parquet, as SeriesEvidence.save writes it."
             ) from error
 

@@ -55,7 +55,7 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
     try:
         with open_confined(path, root) as file:
             content = read_open(file, shown(path), JSON_BYTES, why=why)
-        value = json_of(content, shown(path))
+        value = json_of(content, shown(path), finite=False)
     except DataError as error:
         raise Refused("sidecar-damaged", str(error)) from None
     if not isinstance(value, dict):
