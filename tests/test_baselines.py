@@ -311,7 +311,9 @@ def test_a_network_of_one_length_is_no_network_over_series(data):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_settings_out_of_range_are_refused(name, data):
-    with pytest.raises(ConfigError, match=r"batch_size must be a whole number of at least 1, got 0"):
+    with pytest.raises(
+        ConfigError, match=r"batch_size must be a whole number of at least 1 or 'auto', got 0"
+    ):
         MAKERS[name]().set_params(batch_size=0).fit(data[0])
 
 

@@ -25,6 +25,7 @@ from raxss.errors import (
     LabelError,
     ModelError,
     ModelWarning,
+    RateMismatchError,
     SignalError,
     SignalWarning,
 )
@@ -458,8 +459,10 @@ def test_window_probabilities_warn_and_refuse_as_predictions_do(fitted, series, 
         RAxSSClassifier().window_probabilities(series)
     with pytest.raises(DataError, match="a single series, 'wave 0'"):
         fitted.window_probabilities(series[0])
-    with pytest.warns(SignalWarning, match="rate of 50 Hz, but the model was fitted at 10 Hz"):
+    with pytest.raises(RateMismatchError, match="rate of 50 Hz, but the model was fitted at 10 Hz"):
         fitted.window_probabilities([replace(series[0], rate=50.0)])
+    with pytest.warns(SignalWarning, match=r"rate of 10\.5 Hz, but the model was fitted at 10 Hz"):
+        fitted.window_probabilities([replace(series[0], rate=10.5)])
 
 
 # Kept with the model ----------------------------------------------------------------------------------------

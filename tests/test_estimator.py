@@ -271,7 +271,7 @@ def test_window_length_is_at_most_the_longest_series_and_shorter_ones_are_padded
     with caplog.at_level(logging.INFO, logger="raxss"):
         model.fit(series, [0, 1] * 5)
     assert model.window_length_ == 29
-    assert "shorter than a window" in caplog.text
+    assert "window_length=1000 is longer than every series: windows have 29 samples" in caplog.text
     evidence = model.explain(series[0])
     assert evidence.windows["padded"].all()
     assert evidence.windows["end_s"].tolist() == [20.0]
@@ -756,7 +756,7 @@ def test_a_single_series_is_told_to_go_into_a_list(fitted):
         ({"n_neighbors": 10**10}, "n_neighbors is 10000000000; at most"),
         ({"random_state": -1}, "random_state is -1"),
         ({"device": "meta"}, "device 'meta' is not supported"),
-        ({"backbone_options": {"dropout": 5.0}}, "'convnet' cannot be built .*dropout"),
+        ({"backbone_options": {"dropout": 5.0}}, "'convnet-fine' cannot be built .*dropout"),
         ({"window_loss_weight": 0.0}, "both 0"),
     ],
 )

@@ -310,7 +310,10 @@ def test_every_tensor_that_is_missing_short_or_not_finite_is_refused(copy_of):
         (lambda facts: facts.update(settings=[]), "its settings are list"),
         (lambda facts: facts["settings"].update(windows=3), "windows"),
         (lambda facts: facts.update(training_data=[]), "its training_data are list"),
-        (lambda facts: facts["training_data"].update(series=[1]), "digests of its training series"),
+        (
+            lambda facts: facts["training_data"].update(series=[1]),
+            "training_data.series is no list of digests",
+        ),
         (lambda facts: facts["training_data"].update(rates=[True]), "rates of its training data"),
         (lambda facts: facts.update(trial=None), "scores of a trial, but no trial"),
         (lambda facts: facts["trial"].update(n_series=0), "its trial"),

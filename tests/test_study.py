@@ -197,7 +197,10 @@ BAD = {
         "[training]\nmax_epoch = 3",
         r"\[training\] has no setting 'max_epoch'; did you mean 'max_epochs'",
     ),
-    "a budget out of range": ("[training]\nmax_epochs = 0", "training.max_epochs .* at least 1, got 0"),
+    "a budget out of range": (
+        "[training]\nmax_epochs = 0",
+        "training.max_epochs .* at least 1 or 'auto', got 0",
+    ),
     "a loss for all": ("[training]\nwindow_loss_weight = 1.0", "no setting 'window_loss_weight'"),
     "an unknown kind of split": ('[split]\nkind = "fold"', "split.kind is 'fold'; did you mean 'folds'"),
     "an unknown group": ('[split]\nby = "patients"', "split.by is 'patients'; did you mean 'patient'"),

@@ -174,18 +174,13 @@ def describe_windows(
         per_series = "each series is one window"
     else:
         per_series = f"{fewest} a series" if fewest == most else f"{fewest} to {most} a series"
-    if window_length < asked:
-        return (
-            f"window_length={asked} is longer than every series: windows have {window_length} samples, and "
-            f"{per_series}.",
-            True,
-        )
     n_short = sum(length < window_length for length in lengths)
     padded = f"; {n_short} of {len(lengths)} series are shorter and are padded with zeros" if n_short else ""
-    return (
-        f"windows have {window_length} samples at a stride of {stride}, {per_series}{padded}.",
-        2 * n_short > len(lengths),
-    )
+    if window_length < asked:
+        start = f"window_length={asked} is longer than every series: windows have {window_length} samples"
+        return f"{start}, and {per_series}{padded}.", True
+    line = f"windows have {window_length} samples at a stride of {stride}, {per_series}{padded}."
+    return line, 2 * n_short > len(lengths)
 
 
 def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:

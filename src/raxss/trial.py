@@ -23,6 +23,7 @@ from raxss.reliability import calibration_figures, reliability_table
 
 N_FOLDS = 5
 CALIBRATED, UNCALIBRATED = "calibrated", "uncalibrated"
+ROUNDING = 1e-9  # by which a sum of probabilities may be beyond 0 or 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +133,11 @@ class Trial:
                 "the counts and figures of its trial are not finite numbers, of one series at least"
             )
         for one in scores.values():
+            # 1 - p, where p is a sum of products and may be above 1 by the rounding of its last digits
             within = (
-                one.dtype == np.float64 and one.shape == (trial.n_series,) and ((one >= 0) & (one <= 1)).all()
+                one.dtype == np.float64
+                and one.shape == (trial.n_series,)
+                and ((one >= -ROUNDING) & (one <= 1 + ROUNDING)).all()
             )
             if not (within and (np.diff(one) >= 0).all()):
                 raise ValueError("the scores of its trial are not one number from 0 to 1 a series, ascending")

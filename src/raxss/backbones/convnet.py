@@ -77,7 +77,7 @@ class ConvNet(nn.Module):
         for name, value in {"width": width, "shortest_map": shortest_map}.items():
             if value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}.")
-        check_at_most(width=width)
+        check_at_most(width=width, shortest_map=shortest_map)
         self.keeps_places = window_length <= ROW_LENGTH
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         self.layers, channels, length = convolutions(
