@@ -9,10 +9,11 @@ import torch
 from benchmarks.training import one_seed, step_rate
 from torch import nn
 
-from raxss import Series, step_memory, stepping
+from raxss import RAxSSClassifier, Series, step_memory, stepping
 from raxss import pool as pool_module
 from raxss.augmentation import AugmentationConfig
 from raxss.backbones import build_backbone
+from raxss.batch_norm import update_batch_norm
 from raxss.config import Config
 from raxss.errors import TrainingError
 from raxss.feature_heads import FeatureHeads
@@ -35,7 +36,16 @@ pytestmark = [
 LENGTH, STRIDE, DEVICE = 1024, 16, torch.device("cuda")
 PAPER = {"window_loss_weight": 0.0, "series_loss_weight": 1.0, "lr": 3e-4, "warmup_steps": 2}
 PRECISIONS = ["float32", "bfloat16"]
-CAPTURABLE = ["patchtst", "convnet", "dlinear", "moderntcn", "mamba", "multiview", "committee"]
+CAPTURABLE = [
+    "patchtst",
+    "convnet",
+    "convnet-fine",
+    "dlinear",
+    "moderntcn",
+    "mamba",
+    "multiview",
+    "committee",
+]
 
 
 def pool_of(rng, n_series=24, device=DEVICE, n_variates=1, **options):
@@ -498,3 +508,45 @@ def test_the_benchmark_of_one_seed_runs_and_its_parts_add_up():
     found = one_seed("cuda", n_epochs=2, n_train=8, n_validation=4, stride=50, batch_size=256)
     assert sum(found["seconds_by_part"].values()) == pytest.approx(found["seconds"], rel=1e-3)
     assert all(part > 0 for part in found["seconds_by_part"].values())
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+@pytest.mark.parametrize("backbone", ["convnet-fine", "multiview"])
+def test_batch_norm_statistics_are_those_of_the_cpu(backbone, on_host):
+    found = []
+    for device, options in ((DEVICE, {"on_host": on_host}), (torch.device("cpu"), {})):
+        pool = pool_of(np.random.default_rng(5), n_series=6, device=device, **options)
+        network = learner_of(backbone, device=device).backbone
+        for layer in network.modules():
+            if isinstance(layer, nn.Dropout):
+                layer.p = 0.0
+        with reproducible(device), exact_arithmetic():
+            update_batch_norm(network, pool, seed=3)
+        found.append({name: value.cpu() for name, value in network.named_buffers() if "running" in name})
+    assert found[0].keys() == found[1].keys()
+    assert found[0]
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], rtol=2e-3, atol=2e-4, msg=name)
+
+
+def test_training_with_recomputed_statistics_is_replayed_and_repeats_itself(monkeypatch):
+    config = training_plan(batch_size=192, max_epochs=3, patience=0, update_batch_norm=True, validate_every=2)
+    ends = []
+    for replayed in (True, True, False):
+        if not replayed:
+            monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", 10**9)
+        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet-fine")
+        train(learner, pool, pool, config=config, seed=1, fingerprint="toy")
+        ends.append(weights_of(learner))
+    assert_same_bits(ends[0], ends[1])
+    assert_same_bits(ends[0], ends[2])
+
+
+def test_the_default_learns_on_the_gpu(rng):
+    labels, time = np.arange(16) % 2, np.arange(LENGTH)
+    series = [
+        Series(np.sin(time * (0.05 + 0.2 * kind) + rng.uniform(0, 6)) + rng.normal(size=LENGTH))
+        for kind in labels
+    ]
+    model = RAxSSClassifier(device="cuda", random_state=0).fit(series, labels)
+    assert model.score(series, labels) == 1.0
