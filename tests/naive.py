@@ -3,11 +3,13 @@
     samples -> similarity of every pair -> lists, support -> weights -> series probability
 
 Every sum is exact (math.fsum) before it is rounded once. At the end, a convolution kernel of ROCKET,
-changes of windows that were drawn at random, the shares of MiniROCKET, and what probes ask, one thing at a time.
+changes of windows that were drawn at random, the shares of MiniROCKET, what probes ask, one thing at a time,
+and keys of stretches.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -454,3 +456,39 @@ def without_needless(
         if not still_flips([chosen.copy()])[0]:
             chosen[one] = True
     return chosen
+
+
+def stretch_keys(samples: Sequence[float]) -> set[int]:
+    """Keys of 256 samples around each place that departs most from its surroundings, sample by sample."""
+    signal = [float(value) for value in samples]
+    n = len(signal)
+    clean = [value if math.isfinite(value) else None for value in signal]
+    level = next((value for value in clean if value is not None), 0.0)
+    flat = [0.0 if value is None else value - level for value in clean]
+
+    def departure(place: int) -> float:
+        if not 32 <= place < n - 32:
+            return 0.0
+        near, around = flat[place - 4 : place + 4], flat[place - 32 : place + 32]
+        return abs(math.fsum(near) / 8 - math.fsum(around) / 64)
+
+    heights = [departure(place) for place in range(n)]
+    highest = [
+        place
+        for place in range(n)
+        if heights[place] > 0 and heights[place] == max(heights[max(place - 64, 0) : place + 65])
+    ]
+    keys = set()
+    for before, place in zip([-65, *highest], highest, strict=False):
+        stretch = signal[place - 128 : place + 128] if 128 <= place <= n - 128 else []
+        if place - before <= 64 or not stretch or not all(map(math.isfinite, stretch)):
+            continue
+        if sum(a != b for a, b in zip(stretch[1:], stretch, strict=False)) < 192:
+            continue
+        mean = math.fsum(stretch) / 256
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in stretch) / 256)
+        upright = 1 if math.fsum(stretch[124:132]) / 8 >= math.fsum(stretch[96:160]) / 64 else -1
+        steps = [round(32 * upright * (value - mean) / deviation) for value in stretch]
+        content = b"".join(step.to_bytes(4, "little", signed=True) for step in steps)
+        keys.add(int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little"))
+    return keys

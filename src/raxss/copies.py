@@ -51,10 +51,6 @@ SHORTEST_STRETCH = 384
 SIMILAR_STRETCH = 0.8  # correlation of blocks below which nobody looks closer
 MOST_JITTER = 8  # samples by which noise may move an anchor
 
-STEPS_A_DEVIATION = 32  # that a stretch is rounded to before it is hashed; 256 samples must agree in all
-ANCHORS_AT_ONCE = 2**12  # whose stretches are in memory: 8 MB
-MOSTLY_CHANGING = 0.75  # of the samples of a stretch with a key differ from the one before
-
 EXACT = 0.999  # correlation of samples and of their differences; neighbouring channels reach .98 of both
 NOISY = 0.99  # correlation of samples where only white noise differs, 20 dB below the signal
 WHITE = 0.15  # autocorrelation of white noise from one sample to the next, at most
@@ -109,7 +105,9 @@ def find_copies(series: Sequence[Series], parts: ArrayLike) -> list[Copy]:
     [Copy(first=0, second=2, kind='stretch', similarity=1.0)]
     """
     parts = np.asarray(parts)
-    chosen = [index for index in np.flatnonzero(parts >= 0).tolist() if _variate(series[index]) is not None]
+    chosen = [
+        index for index in np.flatnonzero(parts >= 0).tolist() if first_varying(series[index]) is not None
+    ]
     copies = {(one.first, one.second): one for one in _identical(series, chosen)}
     for search in (_stretches, _resampled):
         for one in search(series, chosen, parts):
@@ -117,7 +115,7 @@ def find_copies(series: Sequence[Series], parts: ArrayLike) -> list[Copy]:
     return [copies[pair] for pair in sorted(copies)]
 
 
-def _variate(series: Series) -> int | None:
+def first_varying(series: Series) -> int | None:
     """The first variate that varies: copies are looked for by it and confirmed by all."""
     for variate, row in enumerate(series.samples):
         if any(np.any(part != row[0]) for _, part in _chunks(row) if np.isfinite(part).any()):
@@ -181,14 +179,14 @@ def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np
     Filters and maxima look at a fixed width of signal, so that the rest of a series has no say.
     """
     places, shapes = [], []
-    row = series.samples[_variate(series) or 0]
+    row = series.samples[first_varying(series) or 0]
     around = np.arange(-SHAPE_RADIUS, SHAPE_RADIUS)
     for begin in range(0, len(row), CHUNK):
         low = max(begin - radius - SHAPE_RADIUS, 0)
         samples = np.asarray(row[low : begin + CHUNK + radius + SHAPE_RADIUS], dtype=np.float64)
         finite = np.isfinite(samples)
         samples = np.where(finite, samples, 0.0)
-        bump = _bump(samples)
+        bump = uniform_filter1d(samples, SHAPE_BLOCK) - uniform_filter1d(samples, SHAPE_RADIUS // 2)
         height = np.abs(bump)
         peaks = np.flatnonzero((height == maximum_filter1d(height, 2 * radius + 1)) & (height > 0))
         peaks = peaks[np.diff(peaks, prepend=-radius - 1) > radius]  # equal heights: what repeats says little
@@ -203,11 +201,6 @@ def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np
     return np.concatenate(places), np.concatenate(shapes)
 
 
-def _bump(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far each moment departs from its surroundings."""
-    return np.asarray(uniform_filter1d(samples, SHAPE_BLOCK) - uniform_filter1d(samples, SHAPE_RADIUS // 2))
-
-
 def _same_stretch(first: Series, at_first: int, second: Series, at_second: int) -> float | None:
     """How alike the samples around two anchors are, if they are those of a copy."""
     before = min(at_first, at_second, STRETCH)
@@ -218,7 +211,7 @@ def _same_stretch(first: Series, at_first: int, second: Series, at_second: int) 
     begin = at_first - before + MOST_JITTER
     reference = _stretch(first.samples, begin, length)
     wide = _stretch(second.samples, at_second - before, length + 2 * MOST_JITTER)
-    lead = min(_variate(first) or 0, len(wide) - 1)
+    lead = min(first_varying(first) or 0, len(wide) - 1)
     if (
         abs(_correlation(_blocks(reference[lead]), _blocks(wide[lead, MOST_JITTER : MOST_JITTER + length])))
         < SIMILAR_STRETCH
@@ -303,47 +296,6 @@ def _self_similarity(samples: NDArray[np.float64]) -> float:
     return float(np.abs(similarity[lost[0] :]).max()) if len(lost) else 0.0
 
 
-# Keys of stretches, for who keeps no samples ------------------------------------------------------------------
-
-
-def stretch_keys(series: Series) -> NDArray[np.uint64]:
-    """One-way keys of stretches of 256 samples around anchors; a crop has those of the original that lie in it.
-
-    Each stretch is centred, divided by its deviation, turned upright and rounded to steps of 1/32 deviation before
-    it is hashed. So offset, gain, sign, units and the type of the samples do not change a key, whereas another
-    channel of the same recording has other keys. Stretches in which many samples repeat their predecessor
-    (saturation, flat lines, square waves) have no key: they would be alike without being copies. A series shorter
-    than 256 samples has none, and neither rounding nor noise below 1/1000 deviation changes most of them.
-
-    Examples
-    --------
-    >>> noise = np.random.default_rng(0).normal(size=4000)
-    >>> keys, of_crop = stretch_keys(Series(noise)), stretch_keys(Series(-2e-6 * noise[1500:3000] + 7))
-    >>> len(keys), len(of_crop), np.isin(of_crop, keys).sum().item()
-    (27, 8, 8)
-    """
-    row = series.samples[_variate(series) or 0]
-    places, _ = _anchors(series, NARROWEST_ANCHOR)
-    around = np.arange(-SHAPE_RADIUS, SHAPE_RADIUS)
-    hashes = []
-    for first in range(0, len(places), ANCHORS_AT_ONCE):
-        stretches = row[places[first : first + ANCHORS_AT_ONCE, None] + around].astype(np.float64)
-        changing = np.count_nonzero(np.diff(stretches), axis=1) >= MOSTLY_CHANGING * len(around)
-        stretches = stretches[changing]
-        stretches -= stretches.mean(axis=1, keepdims=True)
-        upright = np.sign(_mean_around(stretches, SHAPE_BLOCK) - _mean_around(stretches, SHAPE_RADIUS // 2))
-        in_deviations = upright * stretches / stretches.std(axis=1, keepdims=True)
-        steps = np.rint(STEPS_A_DEVIATION * in_deviations).astype("<i4")
-        hashes += [hashlib.blake2b(one.tobytes(), digest_size=8).digest() for one in steps]
-    return np.unique(np.frombuffer(b"".join(hashes), dtype="<u8")).astype(np.uint64)
-
-
-def _mean_around(stretches: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """The mean of so many samples around the middle of each stretch, as `_bump` takes it for every sample."""
-    first = SHAPE_RADIUS - width // 2
-    return np.asarray(stretches[:, first : first + width].mean(axis=1, keepdims=True))
-
-
 # The whole course -------------------------------------------------------------------------------------------
 
 
@@ -367,7 +319,7 @@ def _resampled(series: Sequence[Series], chosen: Sequence[int], parts: NDArray[A
 
 def _course(series: Series) -> NDArray[np.float32]:
     """Bin means and their differences, both of norm 1: level and scale do not matter."""
-    row = series.samples[_variate(series) or 0]
+    row = series.samples[first_varying(series) or 0]
     means = _bin_means(row, np.linspace(0, len(row), N_BINS + 1))
     return (np.concatenate([_unit(means[None])[0], _unit(np.diff(means)[None])[0]]) / np.sqrt(2)).astype(
         np.float32

@@ -6,7 +6,7 @@
 The score of a series that a model was fitted on shows what the model remembers, not how it does on new recordings.
 The comparison is by content: names, files and formats do not matter. Digests are of the prepared samples as
 float32, so a recording is recognised when it is prepared as the training data were. A crop, a longer recording, or
-a copy in other units shares stretches (`raxss.copies.stretch_keys`). A copy that was filtered, resampled or
+a copy in other units shares stretches (`raxss.stretch_keys`). A copy that was filtered, resampled or
 re-referenced, or whose pooling begins at another sample, is not recognised; `raxss audit-split` finds more kinds of
 copies, where both recordings are at hand. Next: doubt.py asks this for each answer; evidence/ marks it.
 """
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.copies import stretch_keys
 from raxss.recordings.series import Series
+from raxss.stretch_keys import stretch_keys
 
 TRAINING, VALIDATION, EITHER = "training", "validation", "training or validation"
 PART, NO, UNKNOWN = "in part", "no", "unknown"

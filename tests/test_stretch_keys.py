@@ -1,0 +1,60 @@
+"""Keys of stretches: those of the naive loops, the same for crops and other units, none for what repeats."""
+
+import numpy as np
+import pytest
+
+import naive
+from raxss import stretch_keys as module
+from raxss.recordings.series import Series
+from raxss.stretch_keys import stretch_keys
+
+SIGNALS = {
+    "noise": lambda rng: rng.normal(size=3000),
+    "random walk": lambda rng: rng.normal(size=3000).cumsum(),
+    "large offset": lambda rng: 1e5 + rng.normal(size=3000),
+    "small numbers": lambda rng: 1e-6 * rng.normal(size=3000),
+    "whole numbers": lambda rng: rng.integers(-2000, 2000, size=3000).astype(np.int16),
+    "a gap": lambda rng: np.where(np.arange(3000) // 200 == 7, np.nan, rng.normal(size=3000)),
+    "saturated": lambda rng: np.clip(rng.normal(size=3000), -0.1, 0.1),
+    "a square wave": lambda rng: np.sign(np.sin(np.arange(3000) / 30)),
+    "a sine": lambda rng: np.sin(np.arange(3000) / 30),
+    "flat": lambda rng: np.zeros(3000),
+    "one stretch": lambda rng: rng.normal(size=256),
+    "too short": lambda rng: rng.normal(size=255),
+    "one sample": lambda rng: rng.normal(size=1),
+}
+
+
+@pytest.mark.parametrize("make", SIGNALS.values(), ids=SIGNALS)
+def test_keys_are_those_of_the_plain_loops(make, rng):
+    samples = make(rng)
+    found, expected = set(stretch_keys(Series(samples)).tolist()), naive.stretch_keys(samples)
+    # a sum in another order may move a value over the middle between two steps; it never did here
+    assert found == expected
+
+
+def test_pieces_that_are_read_one_after_the_other_give_the_keys_of_the_whole(rng, monkeypatch):
+    series = Series(rng.normal(size=6000).cumsum())
+    whole = stretch_keys(series)
+    monkeypatch.setattr(module, "CHUNK", 700)
+    np.testing.assert_array_equal(stretch_keys(series), whole)
+    assert len(whole) > 20
+
+
+@pytest.mark.parametrize("change", [lambda x: -3e-6 * x, lambda x: x + 1e4, lambda x: x.astype(np.float32)])
+def test_other_units_do_not_change_most_keys(change, rng):
+    samples = rng.normal(size=20_000).cumsum()
+    keys, others = stretch_keys(Series(samples)), stretch_keys(Series(change(samples)))
+    assert np.isin(others, keys).mean() > 0.9
+
+
+def test_a_crop_has_the_keys_of_what_lies_in_it(rng):
+    samples = rng.normal(size=20_000)
+    keys, of_crop = stretch_keys(Series(samples)), stretch_keys(Series(samples[5000:9000]))
+    assert np.isin(of_crop, keys).mean() > 0.9
+    assert len(of_crop) > 15
+
+
+def test_other_noise_has_no_key_in_common(rng):
+    first, second = (stretch_keys(Series(rng.normal(size=50_000))) for _ in range(2))
+    assert not np.isin(first, second).any()
