@@ -38,8 +38,8 @@ from worst_tables import report_page
 N_MUTANTS = int(os.environ.get("RAXSS_MUTANTS", "250"))
 
 
-def survives(name, mutate, use, n=None):
-    """Every mutant is used or refused; some are refused, or the mutants would be harmless."""
+def survives(name, mutate, use, n=None, share=0.2):
+    """Every mutant is used or refused; this share at least is refused, or the mutants would be harmless."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     n_refused = 0
     for number in range(n or N_MUTANTS):
@@ -58,7 +58,7 @@ def survives(name, mutate, use, n=None):
             raise AssertionError(
                 f"mutant {number} of {name}: {type(error).__name__}: {content[:3000]!r}"
             ) from error
-    assert n_refused > (n or N_MUTANTS) // 5
+    assert n_refused > share * (n or N_MUTANTS)
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +343,8 @@ def test_sidecars(tmp_path):
         (tmp_path / "ieeg.json").write_bytes(content)
         str(Tree(tmp_path).json(tmp_path / "ieeg.json"))
 
-    survives("sidecar", lambda rng: mutated_json(whole, rng), use)
+    # any object is a sidecar: only what is no JSON, too deep or no object is refused
+    survives("sidecar", lambda rng: mutated_json(whole, rng), use, share=0.1)
 
 
 # --- studies and settings

@@ -1,12 +1,23 @@
 """Which channel does a table mean? Nothing is matched that leaves a choice."""
 
 import csv
+import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raxss.recordings.names import canonical, match_channels, possible_channels
+from raxss.recordings.names import (
+    LEADING_ZEROS,
+    MONTAGE_PREFIX,
+    NAMELESS,
+    PRIMES,
+    canonical,
+    loosest,
+    match_channels,
+    possible_channels,
+)
 
 
 @pytest.mark.parametrize(
@@ -117,3 +128,26 @@ def test_the_table_of_pt01_matches_all_98_channels_of_its_edf(shared_data):
     signals = [label for label in labels if label != "EDF Annotations"]
     assert len(names) == len(signals) == 98
     assert match_channels(names, signals) == list(range(98))
+
+
+def test_spellings_are_those_of_the_plain_patterns():
+    """The patterns of names.py begin at the first sign of a run alone; these begin anywhere, and mean the same."""
+    suffix, prime = re.compile(r"(?<=\S)[-_\s]+REF$"), re.compile(r"(\d+)('+)$")
+    rng = np.random.default_rng(8)
+    signs = ["-", "_", " ", "REF", "A", "1", "0", "'", "ref", "POL ", "$", "--", "12"]
+    n_cut = 0
+    for _ in range(20_000):
+        name = "".join(signs[k] for k in rng.integers(len(signs), size=rng.integers(1, 9)))
+        text = MONTAGE_PREFIX.sub("", " ".join(name.translate(PRIMES).upper().split()))
+        plain = suffix.sub("", text)
+        n_cut += plain != text
+        assert canonical(name) == ("" if plain in NAMELESS else plain.replace(" ", "")), name
+        assert loosest(name) == LEADING_ZEROS.sub("", prime.sub(r"\2\1", canonical(name))), name
+    assert n_cut > 500
+
+
+@pytest.mark.parametrize(
+    "name", ["1" * 130_000, "0" * 130_000, "-" * 130_000 + "x", "A1-" * 40_000, "'" * 130_000]
+)
+def test_long_names_take_no_time(name):
+    assert match_channels([name, f"{name}1"], ["a", "b"]) == [None, None]  # took minutes

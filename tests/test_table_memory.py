@@ -98,7 +98,7 @@ def check(found):
         assert one.get("outcome") in ("read", "refused"), (where, one)
         assert one["mb"] < MOST_MB, (where, one)
         assert one["seconds"] < MOST_SECONDS, (where, one)
-        if one["outcome"] == "refused" and one["bytes"] > MOST_BYTES.get(one["reader"], 2**26):
+        if one["outcome"] == "refused" and one["bytes"] > MOST_BYTES.get(one["reader"], 10**9):
             assert re.search(r"at most [\d,]+ are read, because", one["message"]), (where, one["message"])
 
 

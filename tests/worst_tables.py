@@ -373,7 +373,7 @@ def _short_texts(path: Path, n_bytes: int) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    n = n_bytes // 7
+    n = n_bytes // 10
     pq.write_table(
         pa.table({"window": [f"{k:x}" for k in range(n)]}), path, compression="none", use_dictionary=False
     )

@@ -21,7 +21,9 @@ PRIMES = str.maketrans(
 MONTAGE_PREFIX = re.compile(
     r"^(?:POL|EEG|SEEG|ECOG|IEEG)(?:\s+|$)"
 )  # a word of its own: POL1 may be a contact
-REFERENCE_SUFFIX = re.compile(r"(?<=\S)[-_\s]+REF$")
+# begun at the first sign of a run alone, or a long run would be looked through again from each of its signs
+REFERENCE_SUFFIX = re.compile(r"(?:(?<=[^-_\s])|(?<=^[-_]))[-_\s]+REF$")
+PRIME_BEHIND = re.compile(r"(?<!\d)(\d+)('+)$")
 LEADING_ZEROS = re.compile(r"(?<!\d)0+(?=\d)")
 
 NO_ELECTRODE = re.compile(
@@ -54,7 +56,7 @@ def loosest(name: str) -> str:
     >>> loosest("POL DC01"), loosest("A1'"), loosest("A'1")
     ('DC1', "A'1", "A'1")
     """
-    return LEADING_ZEROS.sub("", re.sub(r"(\d+)('+)$", r"\2\1", canonical(name)))
+    return LEADING_ZEROS.sub("", PRIME_BEHIND.sub(r"\2\1", canonical(name)))
 
 
 def is_no_electrode(name: str) -> bool:
