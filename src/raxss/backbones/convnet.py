@@ -29,7 +29,6 @@ LAYERS = (
 )  # (widths, kernel, stride)
 ROW_LENGTH = 16  # up to here a window is a row of features, whose places mean different things
 SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a mean of
-FINE_MAP = 32  # what short windows need: in four places a beat or a gesture is one blur
 
 
 @register_backbone("convnet")
@@ -48,8 +47,6 @@ class ConvNet(nn.Module):
         On the features, before the head.
     revin
         Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
-    shortest_map
-        A stride that would leave fewer places in time than this is left out.
 
     Examples
     --------
@@ -60,6 +57,7 @@ class ConvNet(nn.Module):
     torch.Size([2, 3])
     """
 
+    fewest_places = SHORTEST_MAP  # in time, that strides leave
     capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
 
     def __init__(
@@ -71,17 +69,15 @@ class ConvNet(nn.Module):
         width: int = 16,
         dropout: float = 0.2,
         revin: bool = False,
-        shortest_map: int = SHORTEST_MAP,
     ) -> None:
         super().__init__()
-        for name, value in {"width": width, "shortest_map": shortest_map}.items():
-            if value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}.")
-        check_at_most(width=width, shortest_map=shortest_map)
+        if width < 1:
+            raise ConfigError(f"width must be at least 1, got {width}.")
+        check_at_most(width=width)
         self.keeps_places = window_length <= ROW_LENGTH
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         self.layers, channels, length = convolutions(
-            n_variates, window_length, width, shortest_map=shortest_map
+            n_variates, window_length, width, fewest_places=self.fewest_places
         )
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(channels * (length if self.keeps_places else 2), n_outputs)
@@ -113,30 +109,11 @@ class FineConvNet(ConvNet):
     (torch.Size([2, 128, 5]), torch.Size([2, 128, 38]))
     """
 
-    def __init__(
-        self,
-        n_variates: int,
-        window_length: int,
-        n_outputs: int,
-        *,
-        width: int = 16,
-        dropout: float = 0.2,
-        revin: bool = False,
-        shortest_map: int = FINE_MAP,
-    ) -> None:
-        super().__init__(
-            n_variates,
-            window_length,
-            n_outputs,
-            width=width,
-            dropout=dropout,
-            revin=revin,
-            shortest_map=shortest_map,
-        )
+    fewest_places = 32  # in four places a beat or a gesture is one blur
 
 
 def convolutions(
-    n_channels: int, length: int, width: int, *, shortest_map: int = SHORTEST_MAP
+    n_channels: int, length: int, width: int, *, fewest_places: int = SHORTEST_MAP
 ) -> tuple[nn.Sequential, int, int]:
     """Seven convolutions for windows of this shape, and the channels and length of the maps that they give.
 
@@ -149,7 +126,7 @@ def convolutions(
     layers: list[nn.Module] = []
     keeps_places = length <= ROW_LENGTH
     for units, kernel, stride in LAYERS:
-        if keeps_places or length // stride < shortest_map:
+        if keeps_places or length // stride < fewest_places:
             stride = 1
         # no bias: the normalisation that follows has its own
         convolution = nn.Conv1d(n_channels, width * units, kernel, stride, padding=kernel // 2, bias=False)

@@ -31,9 +31,7 @@ MOST = {
     "width": 512,  # of ConvNet's first layer; its last has eight times as many
     **dict.fromkeys(("d_model", "d_ff", "widths", "d_state", "d_conv"), 4096),
     "n_components": 2**16,
-    **dict.fromkeys(
-        ("average_over", "shortest_map", "patch_length", "patch_stride", "large_kernel"), 10**6
-    ),  # samples
+    **dict.fromkeys(("average_over", "patch_length", "patch_stride", "large_kernel"), 10**6),  # samples
 }
 
 MOST_IN_WINDOW = 2**22  # samples times variates: the layers of a network take gigabytes for one such window
