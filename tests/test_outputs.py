@@ -137,9 +137,9 @@ def test_a_forked_child_does_not_hold_on_to_what_its_parent_held(tmp_path):
         from raxss.outputs import output_lock
         with output_lock(sys.argv[1]):
             if os.fork() == 0:
+                print("ready", flush=True)  # by the child: what a fork does in it is done by then
                 time.sleep(60)
                 os._exit(0)
-            print("ready", flush=True)
             time.sleep(60)
     """
     process = started(script, tmp_path / "model")

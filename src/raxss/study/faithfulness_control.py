@@ -31,6 +31,11 @@ SETTINGS: dict[str, Any] = {
     "temperature": 0.5,
     "validation_fraction": 0.0,
     "max_epochs": 3,
+    # numbers, not what the estimator chooses by itself: committed pages stand beside these controls
+    "batch_size": 64,
+    "patience": 5,
+    "augmentation": {},
+    "update_batch_norm": False,
 }
 
 
