@@ -40,7 +40,13 @@ def test_every_series_is_answered_once_in_every_way(answers, series):
 def test_what_is_measured_is_what_a_model_fitted_so_says(answers, series, method, level):
     split = folds(series, n_folds=3, validation=0.3, seed=69421)[0]
     train, held, test = split.parts(series)
-    settings = {**SETTINGS, "calibration": method, "calibration_level": level, "conformal_alpha": 0.3}
+    settings = {
+        **SETTINGS,
+        "calibration": method,
+        "calibration_level": level,
+        "conformal_alpha": 0.3,
+        "augmentation": None,
+    }
     model = RAxSSClassifier(**settings, random_state=69421, device="cpu").fit(train, validation=held)
     some = answers[(answers["fold"] == 0) & (answers["calibration"] == method) & (answers["level"] == level)]
     assert_allclose(some[["probability_0", "probability_1"]], model.predict_proba(test), atol=1e-9)
