@@ -166,7 +166,7 @@ def describe_windows(
     >>> describe_windows([150, 150], asked=1024, window_length=150, stride=128)[0]
     'window_length=1024 is longer than every series: windows have 150 samples, and each series is one window.'
     >>> describe_windows([300, 900], asked=256, window_length=256, stride=128)
-    ('windows have 256 samples at a stride of 128, 2 to 7 a series.', False)
+    ('windows have 256 samples at a stride of 128, 1 to 6 a series.', False)
     """
     counts = [len(window_starts(length, window_length=window_length, stride=stride)) for length in lengths]
     fewest, most = min(counts), max(counts)
