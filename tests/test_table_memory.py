@@ -109,7 +109,6 @@ def test_one_worst_case_of_each_kind_is_read_or_refused_in_little_memory():
     outcome = {f"{one['reader']}:{one['shape']}": one for one in found}
     for name in (
         "clinical sheet, xlsx:far cells",
-        "split:empty lists",
         "study:tables",
         "channels.tsv:many columns",
     ):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -428,15 +429,17 @@ def _marks() -> Callable[[Path], object]:
 
 
 def _inspected_events() -> Callable[[Path], object]:
-    from raxss.recordings.inspection.bids import _events_problems
+    from raxss.recordings.inspection.sidecars import RecordingFacts, _events_problems
 
-    return lambda path: _events_problems(path, path.parent, 1e9)
+    facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
+    return lambda path: _events_problems(path, path.parent, facts)
 
 
 def _inspected_channels() -> Callable[[Path], object]:
-    from raxss.recordings.inspection.bids import _channels_problems
+    from raxss.recordings.inspection.sidecars import RecordingFacts, _channels_problems
 
-    return lambda path: _channels_problems(path, path.parent, ["a", "b"], [1.0, 1.0])
+    facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
+    return lambda path: _channels_problems(path, path.parent, facts, Counter())
 
 
 def _inspected_participants() -> Callable[[Path], object]:

@@ -34,7 +34,7 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
 
     Examples
     --------
-    >>> import tempfile
+    >>> import json, tempfile
     >>> folder = Path(tempfile.mkdtemp()) / "trust"
     >>> folder.mkdir()
     >>> found = {"verdicts": {"model": {"verdict": "faithful", "why": "all hold", "said": [["yes", "It rests"]]}},
