@@ -23,7 +23,7 @@ demo: install  ## train on the embedded sample, evaluate, explain
 	$(BIN)/raxss demo --out $(OUT) --overwrite
 
 viewer:  ## build the script of reports from its TypeScript (needs node; users do not)
-	cd src/raxss/evidence/report/viewer && npm ci --no-audit --no-fund && npm run build
+	cd src/raxss/explain/export/report/viewer && npm ci --no-audit --no-fund && npm run build
 
 lint: install  ## style, types, import order
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import RESULTS, machine_name, recorded, tell
-from raxss import storage
+from raxss._core import atomic as storage
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from scipy.signal import lfilter
 from scipy.stats import spearmanr
 
 from benchmarks.common import SEED, timed
-from raxss.retrieval import Retrieval, retrieve
+from raxss.method.retrieval import Retrieval, retrieve
 
 CLIP = Path(__file__).parents[2] / "shared" / "data" / "ds003029-pt01" / "pt01_seizure1_14ch_-10s_+20s.npz"
 SHARES = (2, 8, 32)  # of the windows: a half, an eighth, a thirty-second

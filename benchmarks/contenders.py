@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.common import cpu_flags, n_cores, timed
-from raxss.retrieval import retrieve
+from raxss.method.retrieval import retrieve
 
 N_NEIGHBORS = 10
 OURS_ERROR = 1e-6  # against float64 brute force

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.common import SEED, Disagreement, peak_added, tell, timed
-from raxss.backbones import PatchTST, n_parameters
-from raxss.backbones import patchtst_numba as compiled
+from raxss.method.backbones import PatchTST, n_parameters
+from raxss.method.backbones import patchtst_numba as compiled
 
 LENGTH = 1024
 BATCH = 8192

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raxss.backbones import patchtst_triton
-from raxss.backbones.patchtst import PatchTST
+from raxss.method.backbones import patchtst_triton
+from raxss.method.backbones.patchtst import PatchTST
 
 BATCH, LENGTH = 8192, 1024
 MATRIX_RATE, COPY_RATE = 806e12, 4.27e12  # measured on an H200: bf16 operations, bytes a second

@@ -31,21 +31,22 @@ import numpy as np
 import torch
 
 from benchmarks.common import SEED, make_signal, recorded, tell, timed
-from raxss import RAxSSClassifier, Series, storage
-from raxss.aggregation import aggregate, posteriors_of
-from raxss.backbones.patchtst import PatchTST
-from raxss.evidence import trace, write_tables
-from raxss.predicting import PAIRS_A_SCORE
-from raxss.prediction import Scorer
-from raxss.preparation import Preparation
-from raxss.prepared import PreparedCollection, read_prepared
-from raxss.prepared.preparing import prepare
-from raxss.progress import share_bar
-from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan
-from raxss.recordings.recording import ArrayRecording
-from raxss.retrieval import Retrieval, clear_cache
-from raxss.retrieval.cache import cached_retrieve_many
-from raxss.windows import windows_of
+from raxss import RAxSSClassifier, Series
+from raxss._core import atomic as storage
+from raxss._core.progress import share_bar
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
+from raxss.data.prepare import PreparedCollection, read_prepared
+from raxss.data.prepare.preparing import prepare
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.recording import ArrayRecording
+from raxss.explain import trace, write_tables
+from raxss.method.aggregation import aggregate, posteriors_of
+from raxss.method.backbones.patchtst import PatchTST
+from raxss.method.inference import PAIRS_A_SCORE
+from raxss.method.retrieval import Retrieval, clear_cache
+from raxss.method.retrieval.cache import cached_retrieve_many
+from raxss.method.window_scorer import Scorer
+from raxss.method.windows import windows_of
 
 POOLED_RATE = 1000 / 12  # what pooling 24/12 leaves of 1 kHz
 WINDOW_LENGTH, STRIDE = 1024, 5
@@ -198,7 +199,7 @@ def _searched(samples: Sequence[Any], settings: dict[str, Any], device: str) -> 
 def network_flops(network: PatchTST) -> float:
     """Operations that the paper's network needs for one window of one variate: two for each product and sum.
 
-    >>> from raxss.backbones import build_backbone
+    >>> from raxss.method.backbones import build_backbone
     >>> network_flops(build_backbone("patchtst", n_variates=1, window_length=1024, n_outputs=1)) / 1e6
     10.625024
     """

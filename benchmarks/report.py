@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.common import RESULTS, number, table
 from benchmarks.contenders import FAISS, FAISS_TOLD, STUMPY, TORCH
 from benchmarks.telling import FLOOR_UNITS, Results, part_tables
-from raxss import storage
+from raxss._core import atomic as storage
 
 NOTES = Path(__file__).parent / "NOTES.md"
 PARTS = (

@@ -21,14 +21,14 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.common import SEED, Disagreement, make_signal, median_seconds, tell
-from raxss.retrieval import retrieve
-from raxss.retrieval.cuda_layout import Layout, lay_out_on
-from raxss.retrieval.cuda_plan import plan
-from raxss.retrieval.front import ask
-from raxss.retrieval.many import retrieve_many
-from raxss.retrieval.on_cuda import anchors_products, launch
-from raxss.retrieval.on_torch import nearest_by_products
-from raxss.retrieval.search import Search
+from raxss.method.retrieval import retrieve
+from raxss.method.retrieval.cuda_layout import Layout, lay_out_on
+from raxss.method.retrieval.cuda_plan import plan
+from raxss.method.retrieval.front import ask
+from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.on_cuda import anchors_products, launch
+from raxss.method.retrieval.on_torch import nearest_by_products
+from raxss.method.retrieval.search import Search
 
 SETTINGS: dict[str, Any] = {"window_length": 1024, "stride": 5, "n_neighbors": 10}
 N_SAMPLES, N_SERIES, SERIES_SAMPLES = 200_000, 100, 25_000

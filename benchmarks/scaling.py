@@ -66,7 +66,7 @@ def n_windows_of(n_samples: int, window_length: int = WINDOW_LENGTH, stride: int
 
 def over_lengths(device: str, lengths: Sequence[int], n_repeats: int) -> list[dict[str, Any]]:
     """Retrieval alone, from samples to lists."""
-    from raxss.retrieval import retrieve
+    from raxss.method.retrieval import retrieve
 
     rows = []
     for n_samples in lengths:
@@ -88,7 +88,7 @@ def over_batches(device: str, batches: Sequence[int], n_repeats: int) -> list[di
     """The paper's network alone, dropout off, on windows that are on the device already."""
     import torch
 
-    from raxss.backbones.patchtst import PatchTST
+    from raxss.method.backbones.patchtst import PatchTST
 
     generator = torch.Generator().manual_seed(SEED)
     network = PatchTST(1, WINDOW_LENGTH, 1).eval().to(device)
@@ -112,8 +112,8 @@ def over_channels(
     """The whole chain, from prepared series to evidence on disk."""
     from benchmarks.prediction import POOLED_RATE, barely_trained
     from raxss import Series
-    from raxss.evidence import write_tables
-    from raxss.retrieval import clear_cache
+    from raxss.explain import write_tables
+    from raxss.method.retrieval import clear_cache
 
     model = barely_trained(device, WINDOW_LENGTH, STRIDE)
     signals = [make_signal(channel_samples, seed=SEED + channel) for channel in range(max(channels))]

@@ -30,7 +30,7 @@ from benchmarks.scaling import (
     terms_of_retrieval,
 )
 from benchmarks.telling import Results
-from raxss import storage
+from raxss._core import atomic as storage
 
 DOCS = Path(__file__).parents[1] / "docs"
 BANK_SIZE = 65_536  # windows of a local bank, as in the settings of raxss: a little over an hour

@@ -172,7 +172,7 @@ def train_on(
 
 
 def copy_weights(ours: nn.Module, reference: TextbookPatchTST) -> None:
-    """Give the reference the weights of a `raxss.backbones.PatchTST` of the same sizes."""
+    """Give the reference the weights of a `raxss.method.backbones.PatchTST` of the same sizes."""
     names = {
         "revin.gain": "gain",
         "revin.offset": "offset",

@@ -4,8 +4,9 @@
     python -m benchmarks.training seed [--device cuda] [--epochs 50] [--json FILE]
 
 `step_rate`: windows a second of whole training steps (sample, gather, forward, segment softmax, loss, backward,
-update), ours through `raxss.training.train` and the plain reference of sss_reference.py, in turn, medians over
-rounds. Before any number is shown, both compute the loss of one batch from equal weights, and must agree.
+update), ours through `raxss.method.training.loop.train` and the plain reference of sss_reference.py, in turn,
+medians over rounds. Before any number is shown, both compute the loss of one batch from equal weights, and must
+agree.
 `one_seed`: the paper's preset on series as long as those of ds003029, through the public estimator.
 """
 
@@ -33,12 +34,14 @@ from torch import Tensor
 
 from benchmarks import sss_reference
 from benchmarks.common import SEED, Disagreement, recorded, table, tell, timed
-from raxss import RAxSSClassifier, Series, fitting, storage, training
-from raxss.backbones import build_backbone, n_parameters
-from raxss.config import Config, TrainingConfig, TrainingPlan
-from raxss.pool import Batch, WindowPool
-from raxss.step_memory import step_bytes
-from raxss.stepping import (
+from raxss import RAxSSClassifier, Series
+from raxss._core import atomic as storage
+from raxss.estimator import fit as fitting
+from raxss.estimator.config import Config, TrainingConfig, TrainingPlan
+from raxss.method.backbones import build_backbone, n_parameters
+from raxss.method.training import loop as training
+from raxss.method.training.loop import train, train_epoch
+from raxss.method.training.step import (
     STEPS_BEFORE_REPLAY,
     Learner,
     adam,
@@ -47,7 +50,8 @@ from raxss.stepping import (
     reproducible,
     step_for,
 )
-from raxss.training import train, train_epoch
+from raxss.method.training.step_memory import step_bytes
+from raxss.method.training.window_pool import Batch, WindowPool
 
 LENGTHS = Path(__file__).with_name("ds003029_lengths.csv")
 STRIDE = 5
@@ -170,7 +174,7 @@ class Task:
         return Learner(backbone, temperature=0.1, learned=False).to(self.device)
 
     def optimizer(self, learner: Learner) -> torch.optim.Optimizer:
-        """As `raxss.training.train` has it."""
+        """As `raxss.method.training.loop.train` has it."""
         return adam(learner, _paper_training(1), self.device)
 
     def score(self, learner: Learner, windows: Tensor, precision: torch.dtype | None) -> Tensor:

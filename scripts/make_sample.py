@@ -1,6 +1,6 @@
 """Make the ECG sample that comes with the package.
 
-    python scripts/make_sample.py --source FOLDER --out src/raxss/datasets/sample/cinc2017.npz
+    python scripts/make_sample.py --source FOLDER --out src/raxss/data/datasets/sample/cinc2017.npz
 
 FOLDER holds `training2017/` with WFDB records and `REFERENCE.csv` (`record,label`) of the PhysioNet/CinC
 Challenge 2017. Same folder, same seed: same content.
@@ -17,8 +17,8 @@ import numpy as np
 import wfdb
 from numpy.typing import NDArray
 
-from raxss.datasets.sample import RATE, UNITS_PER_MV, encode
-from raxss.storage import whole_file
+from raxss._core.atomic import whole_file
+from raxss.data.datasets.sample import RATE, UNITS_PER_MV, encode
 
 SEED = 69421
 N_PER_CLASS = 200

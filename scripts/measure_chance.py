@@ -22,17 +22,17 @@ from scipy.stats import rankdata
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
-from raxss.datasets import load_dataset
-from raxss.recordings.series import SeriesCollection
-from raxss.splits import folds
-from raxss.storage import make_folder, write_text
-from raxss.study.baselines.common import first_samples
-from raxss.study.baselines.forest import feature_table
-from raxss.study.baselines.rocket import SpanClassifier
-from raxss.study.baselines.rocket_features import draw_kernels, kernel_features, normalised
-from raxss.study.changes import shuffled_labels
-from raxss.study.markdown import table
-from raxss.study.rerun import committed_cell, committed_table
+from raxss._core.atomic import make_folder, write_text
+from raxss.benchmark.baselines.common import first_samples
+from raxss.benchmark.baselines.forest import feature_table
+from raxss.benchmark.baselines.rocket import SpanClassifier
+from raxss.benchmark.baselines.rocket_features import draw_kernels, kernel_features, normalised
+from raxss.benchmark.pages.markdown import table
+from raxss.benchmark.rerun import committed_cell, committed_table
+from raxss.benchmark.transforms import shuffled_labels
+from raxss.data.datasets import load_dataset
+from raxss.data.series import SeriesCollection
+from raxss.data.splits import folds
 
 SEED = 69421
 POSITIVE = "AF"

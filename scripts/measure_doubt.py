@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from raxss.config import Config
-from raxss.datasets import load_dataset
-from raxss.recordings.series import SeriesCollection
-from raxss.storage import make_folder, whole_file, write_text
-from raxss.study.study import Study
-from raxss.study.trust import alarms, coverage_of, figures_of, held_out_answers
+from raxss._core.atomic import make_folder, whole_file, write_text
+from raxss.benchmark.analyses.coverage import alarms, coverage_of, figures_of, held_out_answers
+from raxss.benchmark.study import Study
+from raxss.data.datasets import load_dataset
+from raxss.data.series import SeriesCollection
+from raxss.estimator.config import Config
 
 SEED = 69421
 SMALL = "small"  # a network of this file, no system

@@ -24,10 +24,18 @@ from numpy.typing import NDArray
 from scipy.signal import butter, sosfiltfilt
 from scipy.stats import spearmanr
 
-from raxss.config import WindowConfig
-from raxss.datasets import load_dataset
-from raxss.estimator import RAxSSClassifier
-from raxss.faithfulness import (
+from raxss._core.atomic import make_folder, write_bytes, write_text
+from raxss.benchmark.pages.markdown import table as markdown
+from raxss.benchmark.pages.report import png
+from raxss.benchmark.study import Study
+from raxss.data.bids import read_bids
+from raxss.data.datasets import load_dataset
+from raxss.data.labels import poles_of
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.series import Series, SeriesCollection
+from raxss.estimator.classifier import RAxSSClassifier
+from raxss.estimator.config import WindowConfig
+from raxss.explain.faithfulness import (
     Judgement,
     Mark,
     as_marked,
@@ -40,15 +48,7 @@ from raxss.faithfulness import (
     truth_from,
     windows_that_know,
 )
-from raxss.faithfulness.intervals import mean_interval
-from raxss.preparation import Preparation
-from raxss.recordings.bids import read_bids
-from raxss.recordings.labels import poles_of
-from raxss.recordings.series import Series, SeriesCollection
-from raxss.storage import make_folder, write_bytes, write_text
-from raxss.study.markdown import table as markdown
-from raxss.study.report import png
-from raxss.study.study import Study
+from raxss.explain.faithfulness.mean_intervals import mean_interval
 
 SEED = 69421
 RATE = 512.0  # of the training data

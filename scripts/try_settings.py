@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raxss._core.atomic import write_text
+from raxss.benchmark.analyses.artefacts import noisy
+from raxss.benchmark.runs import Cell, cell_of, fit_cell
+from raxss.benchmark.study import Study
+from raxss.benchmark.table import Work, opened
+from raxss.data.prepare.folder import read_prepared
+from raxss.data.splits import folds
 from raxss.metrics import score
-from raxss.prepared.folder import read_prepared
-from raxss.splits import folds
-from raxss.storage import write_text
-from raxss.study.artefacts import noisy
-from raxss.study.cells import Cell, cell_of, fit_cell
-from raxss.study.study import Study
-from raxss.study.table import Work, opened
 
 SYSTEM = "recommended"
 NOISE = {"auc_10dB": 10, "auc_0dB": 0}

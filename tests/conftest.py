@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from raxss.kernel_cache import kernel_folder
+from raxss._core.kernel_cache import kernel_folder
 
 settings.register_profile("raxss", derandomize=True, deadline=None)
 settings.load_profile("raxss")

@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.backbones import build_backbone
+from raxss.method.backbones import build_backbone
 
 LENGTHS = [1, 2, 17, 1024]
 VARIATES = [1, 6]

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from raxss import Series
-from raxss.aggregation import aggregate
-from raxss.evidence import trace
-from raxss.evidence.report import report_of
-from raxss.retrieval import retrieve
-from raxss.windows import windows_of
+from raxss.explain import trace
+from raxss.explain.export.report import report_of
+from raxss.method.aggregation import aggregate
+from raxss.method.retrieval import retrieve
+from raxss.method.windows import windows_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 

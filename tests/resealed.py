@@ -8,8 +8,7 @@ import torch
 from safetensors.torch import load_file, save
 
 from raxss import Config
-from raxss.errors import ConfigError
-from raxss.sealing import (
+from raxss._core.sealing import (
     FACTS,
     FILES,
     SEAL,
@@ -20,6 +19,7 @@ from raxss.sealing import (
     read_tensor_header,
     sealed_text,
 )
+from raxss.errors import ConfigError
 
 
 def facts_of(folder):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
-from raxss.aggregation import (
+from raxss.errors import ConfigError, SignalError
+from raxss.method.aggregation import (
     CLAMP,
     CONTROLS,
     GATED,
@@ -26,7 +27,6 @@ from raxss.aggregation import (
     smooth_posteriors,
     window_weights,
 )
-from raxss.errors import ConfigError, SignalError
 
 
 @st.composite

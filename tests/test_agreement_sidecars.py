@@ -11,11 +11,11 @@ import pytest
 
 from corpus import bids as tree
 from corpus.edf import File, Signal
+from raxss.data.bids import plan_bids
+from raxss.data.files import read_recording
+from raxss.data.inspection.bids import inspect_bids_root
+from raxss.data.inspection.front import inspect_paths
 from raxss.errors import RAxSSWarning, RecordingError
-from raxss.recordings.bids import plan_bids
-from raxss.recordings.files import read_recording
-from raxss.recordings.inspection.bids import inspect_bids_root
-from raxss.recordings.inspection.front import inspect_paths
 
 SECONDS = tree.EDF.n_records * float(tree.EDF.seconds)
 ELECTRODES = f"{tree.FOLDER}sub-01_ses-1_space-MNI_electrodes.tsv"

@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from raxss.errors import DataError, MissingExtraError
-from raxss.evidence import mne_annotations
-from raxss.evidence.findings import strongest_apart
+from raxss.explain import mne_annotations
+from raxss.explain.findings import strongest_apart
 from test_findings import channels_of, explained
 
 mne = pytest.importorskip("mne")
@@ -94,7 +94,7 @@ def test_marks_can_be_added_to_those_that_a_recording_has(date, first_sample):
 
 def test_a_real_recording_takes_marks_by_the_names_of_its_table(shared_data):
     """channels.tsv says G1, the EDF header POL G1."""
-    from raxss.recordings.bids import read_bids
+    from raxss.data.bids import read_bids
 
     root = shared_data / "ds003029-pt01"
     chosen = read_bids(root, only_labelled=False)[:3]

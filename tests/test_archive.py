@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier
-from raxss.archive import predict_archive, sources_of
 from raxss.cli import app, main
+from raxss.data.files import read_inputs
 from raxss.errors import ConfigError, RAxSSError, RAxSSWarning, RecordingError
-from raxss.recordings.files import read_inputs
+from raxss.estimator.batch import predict_archive, sources_of
 from resealed import reseal
 from toys import SMALL, waves
 

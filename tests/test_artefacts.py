@@ -8,8 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from raxss import Series
-from raxss.errors import ConfigError
-from raxss.study.artefacts import (
+from raxss.benchmark.analyses.artefacts import (
     ARTEFACTS,
     MIXED,
     drift,
@@ -21,6 +20,7 @@ from raxss.study.artefacts import (
     spoiled,
     stretches,
 )
+from raxss.errors import ConfigError
 
 KINDS = (*ARTEFACTS, MIXED)
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5)

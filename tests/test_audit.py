@@ -13,13 +13,13 @@ from scipy.signal import lfilter, resample, resample_poly
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier
-from raxss.audit import LEAKS, NOTES, audit_split, read_fitted
-from raxss.copies import find_copies, resampled_similarity
-from raxss.datasets import load_sample, load_synthetic
+from raxss.data.datasets import load_sample, load_synthetic
+from raxss.data.leakage import LEAKS, NOTES, audit_split, read_fitted
+from raxss.data.near_duplicates import find_copies, resampled_similarity
+from raxss.data.prepare.preprocessing import Scaling
+from raxss.data.series import Series, SeriesCollection
+from raxss.data.splits import Split, folds, leave_one_out, split_series
 from raxss.errors import DataError, ModelError, RAxSSError, RecordingError, VariateMismatchError
-from raxss.preparation import Scaling
-from raxss.recordings.series import Series, SeriesCollection
-from raxss.splits import Split, folds, leave_one_out, split_series
 from toys import SMALL, waves
 
 CENTRES = ("pt", "jh", "ummc", "umf")
@@ -548,7 +548,7 @@ def test_one_seizure_in_two_clips_is_found_in_real_data(shared_data):
 
 @pytest.mark.parametrize("n_each", [1, 20])
 def test_our_own_balanced_splits_are_clean_in_every_fold(n_each, monkeypatch):
-    monkeypatch.setattr("raxss.audit.find_copies", lambda *_: [])  # only balancing is asked for here
+    monkeypatch.setattr("raxss.data.leakage.find_copies", lambda *_: [])  # only balancing is asked for here
     collection = few_positive(n_each)
     splits = [
         *leave_one_out(collection, level="patient", seed=1, balance="train_val").values(),
@@ -729,7 +729,7 @@ def test_a_copy_is_found_beside_gaps(rng):
 
 
 def test_a_stretch_is_found_across_the_borders_of_what_is_read_at_once(rng, monkeypatch, tmp_path):
-    monkeypatch.setattr("raxss.copies.CHUNK", 1500)
+    monkeypatch.setattr("raxss.data.near_duplicates.CHUNK", 1500)
     long = rng.normal(size=20_000).cumsum().astype(np.float32)
     np.save(tmp_path / "long.npy", long)
     mapped = Series(np.load(tmp_path / "long.npy", mmap_mode="r"), 100.0)
@@ -848,7 +848,7 @@ def test_folds_and_groups_left_out_make_a_folder(manifest, tmp_path):
 
 
 def test_a_model_fitted_on_everything_is_caught(manifest, tmp_path):
-    from raxss.recordings.files import read_manifest
+    from raxss.data.files import read_manifest
 
     collection = read_manifest(manifest)
     split = split_series(collection, seed=5)

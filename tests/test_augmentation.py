@@ -11,7 +11,8 @@ from torch import nn
 
 import naive
 from raxss import Config, RAxSSClassifier
-from raxss.augmentation import (
+from raxss.errors import ConfigError
+from raxss.method.augmentation import (
     CHANGES,
     MEANINGS,
     AugmentationConfig,
@@ -24,9 +25,8 @@ from raxss.augmentation import (
     rotations,
     stretched,
 )
-from raxss.errors import ConfigError
-from raxss.stepping import Learner, step_for
-from raxss.training import train
+from raxss.method.training.loop import train
+from raxss.method.training.step import Learner, step_for
 from test_training import LENGTH, Watcher, toy_learner, toy_pool
 from toys import SMALL, Tiny, assert_same_bits, training_plan, waves, weights_of
 

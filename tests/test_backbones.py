@@ -6,7 +6,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from network_claims import build, seeded_on_one_thread
-from raxss.backbones import (
+from raxss.errors import BackboneError, ConfigError
+from raxss.method.backbones import (
     BACKBONES,
     ConvNet,
     PatchTST,
@@ -18,7 +19,6 @@ from raxss.backbones import (
     patchtst,
     register_backbone,
 )
-from raxss.errors import BackboneError, ConfigError
 
 OURS = ["convnet", "patchtst"]
 

@@ -14,7 +14,13 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from raxss import Series, SeriesCollection
-from raxss.backbones import build_backbone
+from raxss.benchmark.baselines.common import first_samples
+from raxss.benchmark.baselines.forest import ForestClassifier, scale_free_features
+from raxss.benchmark.baselines.mil import BagNetwork, MILClassifier
+from raxss.benchmark.baselines.rocket import RocketClassifier, SpanClassifier
+from raxss.benchmark.baselines.sequences import SequenceClassifier, padded_batch, similar_lengths
+from raxss.benchmark.baselines.trivial import AllPositiveClassifier
+from raxss.data.prepare.preprocessing import Scaling
 from raxss.errors import (
     BackboneError,
     ConfigError,
@@ -27,14 +33,8 @@ from raxss.errors import (
     TrainingError,
     VariateMismatchError,
 )
-from raxss.preparation import Scaling
-from raxss.study.baselines.common import first_samples
-from raxss.study.baselines.forest import ForestClassifier, scale_free_features
-from raxss.study.baselines.mil import BagNetwork, MILClassifier
-from raxss.study.baselines.rocket import RocketClassifier, SpanClassifier
-from raxss.study.baselines.sequences import SequenceClassifier, padded_batch, similar_lengths
-from raxss.study.baselines.trivial import AllPositiveClassifier
-from raxss.windows import windows_of
+from raxss.method.backbones import build_backbone
+from raxss.method.windows import windows_of
 from toys import Tiny, waves
 
 ON_CPU = {"random_state": 0, "device": "cpu"}

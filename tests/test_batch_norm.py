@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from raxss import batch_norm
-from raxss.backbones import BACKBONES, build_backbone
-from raxss.batch_norm import update_batch_norm
-from raxss.pool import WindowPool
-from raxss.recordings.series import Series
+from raxss.data.series import Series
+from raxss.method.backbones import BACKBONES, build_backbone
+from raxss.method.training import batch_norm
+from raxss.method.training.batch_norm import update_batch_norm
+from raxss.method.training.window_pool import WindowPool
 
 CUT = {"window_length": 64, "stride": 64, "device": torch.device("cpu")}
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import naive
-from raxss.recordings.series import Series
-from raxss.retrieval import batch
-from raxss.retrieval.batch import batch_support
-from raxss.windows import windows_of
+from raxss.data.series import Series
+from raxss.method.retrieval import batch
+from raxss.method.retrieval.batch import batch_support
+from raxss.method.windows import windows_of
 
 LENGTH, STRIDE = 12, 3
 

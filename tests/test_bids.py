@@ -15,10 +15,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from make_bids import BAD, CHANNELS, OTHER_TYPE, UNMATCHED, make_bids
+from raxss.data.bids import bids_table, plan_bids, read_bids
+from raxss.data.bids_tree import find_runs
+from raxss.data.plan import read_plan
 from raxss.errors import ConfigError, LabelError, MissingExtraError, RAxSSWarning, RecordingError
-from raxss.recordings.bids import bids_table, plan_bids, read_bids
-from raxss.recordings.bids_tree import find_runs
-from raxss.recordings.plan import read_plan
 
 RUN = "sub-{}_ses-presurgery_task-ictal_acq-ecog_run-0{}"
 

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raxss import bounded, storage
+from raxss._core import atomic as storage
+from raxss._core import bounded
+from raxss.data import labels, tables
+from raxss.data.tables import plain_cell, plain_name, read_table
 from raxss.errors import ConfigError, DataError, LabelError, RecordingError
-from raxss.evidence import SeriesEvidence, reading
-from raxss.recordings import labels, tables
-from raxss.recordings.tables import plain_cell, plain_name, read_table
+from raxss.explain import SeriesEvidence, reading
 from test_evidence import explain, noise
 
 CELLS = ["", "n/a", "A1", " b ", "1.5", "ü", "\U0001f9e0", '"x"', "'", "nan", "x" * 300, "a b", "\x1b[31m"]

@@ -18,7 +18,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 
 from raxss import Config, RAxSSClassifier, Series
-from raxss.calibration import CALIBRATIONS, METHODS, IsotonicCalibration, calibration_named
 from raxss.errors import (
     ConfigError,
     DataError,
@@ -29,8 +28,9 @@ from raxss.errors import (
     SignalError,
     SignalWarning,
 )
-from raxss.evidence import SeriesEvidence, write_tables
-from raxss.fitting import validation_split
+from raxss.estimator.fit import validation_split
+from raxss.explain import SeriesEvidence, write_tables
+from raxss.uncertainty.calibration import CALIBRATIONS, METHODS, IsotonicCalibration, calibration_named
 from resealed import facts_of, reseal, unseal
 from toys import SMALL, waves
 
@@ -438,7 +438,7 @@ def test_window_probabilities_ask_nobody_who_is_near(model, series, monkeypatch,
         raise AssertionError("nobody asked who is near")
 
     for name in ("cached_retrieve", "cached_retrieve_many"):
-        monkeypatch.setattr(f"raxss.predicting.{name}", refuse)
+        monkeypatch.setattr(f"raxss.method.inference.{name}", refuse)
     model.set_params(space=space)
     for found, one in zip(model.window_probabilities(series[:3]), expected, strict=True):
         assert_array_equal(found, one)

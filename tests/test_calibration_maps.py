@@ -8,8 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 from sklearn.isotonic import IsotonicRegression
 
-from raxss.calibration import CALIBRATIONS, TemperatureCalibration, VennAbersCalibration, calibration_in_use
 from raxss.errors import ConfigError
+from raxss.uncertainty.calibration import (
+    CALIBRATIONS,
+    TemperatureCalibration,
+    VennAbersCalibration,
+    calibration_in_use,
+)
 from test_calibration import overconfident
 
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
+from raxss.benchmark.evaluation_set import bootstrap_groups, check_windows, views_of
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.runs import cell_of, done, run_cell
+from raxss.benchmark.study import Study
+from raxss.benchmark.systems import SYSTEMS
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
+from raxss.data.prepare import read_prepared
+from raxss.data.prepare.preparing import prepare
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.recording import ArrayRecording
+from raxss.data.splits import PARTS
 from raxss.errors import ConfigError, DataError, LabelError, RAxSSError
-from raxss.preparation import Preparation
-from raxss.prepared import read_prepared
-from raxss.prepared.preparing import prepare
-from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan
-from raxss.recordings.recording import ArrayRecording
-from raxss.splits import PARTS
-from raxss.study.cells import cell_of, done, run_cell
-from raxss.study.result import CellResult
-from raxss.study.study import Study
-from raxss.study.systems import SYSTEMS
-from raxss.study.views import bootstrap_groups, check_windows, views_of
 
 CENTRES = ("JHH", "NIH", "UMMC")
 

@@ -11,21 +11,21 @@ import pytest
 from scipy.stats import kstest
 
 import raxss
-from raxss.audit import audit_split
+from raxss._core.atomic import canonical_hash
+from raxss.benchmark.evaluation_set import views_of
+from raxss.benchmark.runs import cell_of, run_cell
+from raxss.benchmark.study import Study
+from raxss.benchmark.table import run_table
+from raxss.benchmark.transforms import random_cut, shuffled_labels
+from raxss.data.files import read_manifest
+from raxss.data.leakage import audit_split
+from raxss.data.manifests import plan_manifest
+from raxss.data.prepare import read_prepared
+from raxss.data.prepare.preparing import prepare
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.series import Series, SeriesCollection
+from raxss.data.splits import PARTS, Split, groups_by
 from raxss.errors import ConfigError, DataError, LabelError, VariateMismatchError
-from raxss.preparation import Preparation
-from raxss.prepared import read_prepared
-from raxss.prepared.preparing import prepare
-from raxss.recordings.files import read_manifest
-from raxss.recordings.manifest_plan import plan_manifest
-from raxss.recordings.series import Series, SeriesCollection
-from raxss.splits import PARTS, Split, groups_by
-from raxss.storage import canonical_hash
-from raxss.study.cells import cell_of, run_cell
-from raxss.study.changes import random_cut, shuffled_labels
-from raxss.study.study import Study
-from raxss.study.table import run_table
-from raxss.study.views import views_of
 
 WINDOWS = "windows = { window_length = 40, stride = 20 }"
 

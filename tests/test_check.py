@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from corpus import edf as corpus
 from raxss.cli import app
 from raxss.cli.check import lines_of
-from raxss.recordings.inspection import CODES, Inspection, Problem
+from raxss.data.inspection import CODES, Inspection, Problem
 
 
 @pytest.fixture

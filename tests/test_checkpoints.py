@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from memory import PEAK
-from raxss.checkpoints import FORMAT, Progress, load_checkpoint, save_checkpoint, state_of
 from raxss.errors import ModelError
+from raxss.method.training.checkpoints import FORMAT, Progress, load_checkpoint, save_checkpoint, state_of
 
 
 def fresh(seed):
@@ -166,7 +166,7 @@ def test_a_save_that_fails_leaves_the_last_checkpoint(saved):
     script = """
         import pathlib, resource, signal, sys
         import torch
-        from raxss.checkpoints import Progress, save_checkpoint
+        from raxss.method.training.checkpoints import Progress, save_checkpoint
         from raxss.errors import OutputError
         module = torch.nn.Linear(100, 100)
         optimizer = torch.optim.Adam(module.parameters())
@@ -342,7 +342,7 @@ BOMBS = """
 import sys, time
 from pathlib import Path
 import torch
-from raxss.checkpoints import load_checkpoint
+from raxss.method.training.checkpoints import load_checkpoint
 from raxss.errors import ModelError
 module = torch.nn.Linear(100, 100)
 optimizer = torch.optim.Adam(module.parameters())

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier
 from raxss.cli import app, main
 from raxss.errors import RAxSSError
-from raxss.evidence import Report
+from raxss.explain import Report
 from toys import hears_ctrl_c, waves
 
 FAST = ["--window-length", "32", "--stride", "8", "--max-epochs", "2", "--device", "cpu"]
@@ -470,18 +470,18 @@ def raises_from_call(number, real):
 #: many epochs the checkpoint has.
 MOMENTS = {
     "reading": ([("raxss.cli.fit.read_data", 1)], None, None),
-    "in the first epoch": ([("raxss.training.train_epoch", 1)], None, None),
-    "in the second epoch": ([("raxss.training.train_epoch", 2)], "best", 1),
+    "in the first epoch": ([("raxss.method.training.loop.train_epoch", 1)], None, None),
+    "in the second epoch": ([("raxss.method.training.loop.train_epoch", 2)], "best", 1),
     "and again while fitting what follows": (
-        [("raxss.training.train_epoch", 2), ("raxss.estimator.feature_scaling", 1)], None, 1,
+        [("raxss.method.training.loop.train_epoch", 2), ("raxss.estimator.classifier.feature_scaling", 1)], None, 1,
     ),
     "and again before saving": (
-        [("raxss.training.train_epoch", 3), ("raxss.estimator.save_model", 1)], None, 2,
+        [("raxss.method.training.loop.train_epoch", 3), ("raxss.estimator.classifier.save_model", 1)], None, 2,
     ),
     "and again while saving": (
-        [("raxss.training.train_epoch", 2), ("raxss.model_folder._card", 1)], None, 1,
+        [("raxss.method.training.loop.train_epoch", 2), ("raxss.estimator.persistence._card", 1)], None, 1,
     ),
-    "after training, while saving": ([("raxss.model_folder._card", 1)], None, 2),
+    "after training, while saving": ([("raxss.estimator.persistence._card", 1)], None, 2),
     "when the model is there": ([("pathlib.Path.unlink", 1)], "whole", 2),
 }  # fmt: skip
 

@@ -19,13 +19,14 @@ from network_claims import (
     seeded_on_one_thread,
 )
 from raxss import Config, RAxSSClassifier
-from raxss.aggregation import posteriors_of
-from raxss.backbones import BACKBONES, Committee, committee, n_parameters, register_backbone
-from raxss.backbones.committee import mean_posterior
 from raxss.errors import BackboneError, ConfigError, ModelError
-from raxss.pool import WindowPool
-from raxss.step_memory import step_bytes
-from raxss.stepping import Learner, adam, take_step
+from raxss.method.aggregation import posteriors_of
+from raxss.method.backbones import BACKBONES, Committee, n_parameters, register_backbone
+from raxss.method.backbones import ensemble as committee
+from raxss.method.backbones.ensemble import mean_posterior
+from raxss.method.training.step import Learner, adam, take_step
+from raxss.method.training.step_memory import step_bytes
+from raxss.method.training.window_pool import WindowPool
 from resealed import reseal
 from toys import SMALL, Tiny, training_plan, waves
 

@@ -13,10 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raxss.aggregation import GATED, WEIGHTINGS
-from raxss.augmentation import AugmentationConfig
-from raxss.calibration import METHODS
-from raxss.config import (
+from raxss.errors import ConfigError
+from raxss.estimator.config import (
     ADDED_LATER,
     PRESETS,
     REFRESHES,
@@ -31,7 +29,9 @@ from raxss.config import (
     WindowConfig,
     setting_homes,
 )
-from raxss.errors import ConfigError
+from raxss.method.aggregation import GATED, WEIGHTINGS
+from raxss.method.augmentation import AugmentationConfig
+from raxss.uncertainty.calibration import METHODS
 
 numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
 distances = st.integers(0, 10**6) | st.floats(0, 8)
@@ -238,7 +238,7 @@ def test_a_backbone_of_ones_own_is_written_by_its_name(backbone):
 
 
 def test_the_hash_is_the_same_in_another_process():
-    script = "from raxss.config import Config; print(Config.preset('paper').hash)"
+    script = "from raxss.estimator.config import Config; print(Config.preset('paper').hash)"
     environment = os.environ | {"PYTHONHASHSEED": "12345"}
     told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
     assert told.stdout.decode().strip() == Config.preset("paper").hash

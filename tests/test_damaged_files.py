@@ -14,10 +14,10 @@ import pytest
 
 from corpus import edf
 from corpus.brainvision import Triplet
+from raxss.data.formats.opening import open_recording
+from raxss.data.inspection import inspect_file
+from raxss.data.inspection.front import UNEXPECTED
 from raxss.errors import RAxSSError
-from raxss.recordings.inspection import inspect_file
-from raxss.recordings.inspection.front import UNEXPECTED
-from raxss.recordings.opening import open_recording
 from test_agreement import (
     BDF,
     BV_GAP,

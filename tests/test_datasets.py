@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
 
-from raxss.datasets import DATASETS, load_dataset, load_sample, load_synthetic, on_disk, plan_dataset
-from raxss.datasets.sample import decode, encode
+from raxss.data.datasets import DATASETS, load_dataset, load_sample, load_synthetic, on_disk, plan_dataset
+from raxss.data.datasets.sample import decode, encode
+from raxss.data.plan import read_plan
 from raxss.errors import ConfigError, DataError
-from raxss.recordings.plan import read_plan
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT.parent / "shared" / "data" / "cinc2017"
-SAMPLE = ROOT / "src" / "raxss" / "datasets" / "sample"
+SAMPLE = ROOT / "src" / "raxss" / "data" / "datasets" / "sample"
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_every_dataset_says_what_it_is_and_how_to_cite_it():
 
 
 def test_only_the_sample_and_the_tables_come_with_the_package():
-    folder = ROOT / "src" / "raxss" / "datasets"
+    folder = ROOT / "src" / "raxss" / "data" / "datasets"
     data = {
         file.relative_to(folder).as_posix()
         for file in folder.rglob("*")

@@ -19,17 +19,17 @@ from typer.testing import CliRunner
 
 from make_bids import BAD, CANARIES, CHANNELS, OTHER_TYPE, make_bids
 from raxss import RAxSSClassifier
-from raxss.archive import FromPlan
+from raxss._core.outputs import output_lock
 from raxss.cli import app
+from raxss.data.bids import plan_bids, read_bids
 from raxss.errors import ConfigError, OutputError, OutputInUseError, RAxSSError, RAxSSWarning, RecordingError
-from raxss.evidence import Report
-from raxss.evidence import derivatives as module
-from raxss.evidence.derivative_tables import about_channels, channel_rows, class_columns, doubt_cells
-from raxss.evidence.derivatives import find_source, open_derivatives, write_derivatives
-from raxss.evidence.findings import watched
-from raxss.model_folder import describe_model
-from raxss.outputs import output_lock
-from raxss.recordings.bids import plan_bids, read_bids
+from raxss.estimator.batch import FromPlan
+from raxss.estimator.persistence import describe_model
+from raxss.explain import Report
+from raxss.explain.export import derivatives as module
+from raxss.explain.export.derivative_tables import about_channels, channel_rows, class_columns, doubt_cells
+from raxss.explain.export.derivatives import find_source, open_derivatives, write_derivatives
+from raxss.explain.findings import watched
 from test_findings import channels_of, explained
 from test_phi import text_of_pdf
 

@@ -16,9 +16,9 @@ from network_claims import (
     seeded_on_one_thread,
     trained_a_little,
 )
-from raxss.backbones import DLinear, n_parameters
-from raxss.backbones.dlinear import moving_average
 from raxss.errors import ConfigError
+from raxss.method.backbones import DLinear, n_parameters
+from raxss.method.backbones.dlinear import moving_average
 
 
 @pytest.fixture(autouse=True)

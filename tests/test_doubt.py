@@ -11,14 +11,14 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from raxss import RAxSSClassifier
-from raxss.calibration import TemperatureCalibration
-from raxss.conformal import conformal_threshold, fewest_series, nonconformity, prediction_sets
+from raxss.benchmark.analyses.reweighting import weighed
 from raxss.errors import ConfigError, ModelError, ModelWarning, SignalWarning
-from raxss.evidence import SeriesEvidence
-from raxss.intervals import N_DRAWS, SEED, bootstrap_interval
-from raxss.reliability import calibration_figures, reliability_table
-from raxss.study.reweighting import weighed
-from raxss.trial import Trial, cross_fitted, folds_of
+from raxss.explain import SeriesEvidence
+from raxss.uncertainty.bootstrap import N_DRAWS, SEED, bootstrap_interval
+from raxss.uncertainty.calibration import TemperatureCalibration
+from raxss.uncertainty.conformal import conformal_threshold, fewest_series, nonconformity, prediction_sets
+from raxss.uncertainty.reliability import calibration_figures, reliability_table
+from raxss.uncertainty.validation import Trial, cross_fitted, folds_of
 from resealed import reseal, unseal
 from test_calibration import overconfident
 from toys import SMALL, waves

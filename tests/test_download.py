@@ -25,10 +25,10 @@ from typer.testing import CliRunner
 
 from raxss.cli import app
 from raxss.cli.datasets import _variates
-from raxss.datasets import download as download_module
-from raxss.datasets import listing
-from raxss.datasets.download import RECORD, _Refused, _SafeRedirects, download
-from raxss.datasets.listing import ListedFile
+from raxss.data.datasets import download as download_module
+from raxss.data.datasets import listing
+from raxss.data.datasets.download import RECORD, _Refused, _SafeRedirects, download
+from raxss.data.datasets.listing import ListedFile
 from raxss.errors import ConfigError, OutputError, RecordingError
 from toys import hears_ctrl_c
 
@@ -807,8 +807,8 @@ def test_a_fault_of_our_own_in_a_thread_reaches_the_caller(server, tmp_path, mon
 
 DOWNLOADS = (  # one for each line that comes in: to import all of it every time would take longest
     "import json, os, sys\n"
-    "from raxss.datasets.download import download\n"
-    "from raxss.datasets.listing import ListedFile\n"
+    "from raxss.data.datasets.download import download\n"
+    "from raxss.data.datasets.listing import ListedFile\n"
     "wanted = [ListedFile(*one) for one in json.loads(sys.argv[1])]\n"
     "for _ in sys.stdin:\n"
     "    if (process := os.fork()) == 0:\n"
@@ -880,7 +880,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(server, tmp_path, monk
     server.tricks |= {name: [silent] for name in "bcdefgh"} | {"a": [drop_after(60_000), silent]}
     script = (
         "import json, sys\n"
-        "from raxss.datasets import listing\n"
+        "from raxss.data.datasets import listing\n"
         "wanted = tuple(listing.ListedFile(*one) for one in json.loads(sys.argv[1]))\n"
         "listing.listed_files = lambda name: wanted\n"
         "from raxss.cli import main\n"

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from make_bids import make_bids
-from raxss.prepared import read_prepared
+from raxss.data.prepare import read_prepared
 from test_cli import raxss
 
 FIT = ["--window-length", "128", "--stride", "64", "--max-epochs", "3", "--device", "cpu"]

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from raxss import __version__
-from raxss.engines import Failure, each_result
-from raxss.engines.local import _interrupts_held
-from raxss.engines.on_ray import QUIET
-from raxss.engines.outcome import Surroundings, attempt, failure_of, thread_settings
+from raxss._core.jobs import Failure, each_result
+from raxss._core.jobs.local import _interrupts_held
+from raxss._core.jobs.on_ray import QUIET
+from raxss._core.jobs.outcome import Surroundings, attempt, failure_of, thread_settings
 from raxss.errors import ConfigError, MissingExtraError, OutputError
 from toys import hears_ctrl_c
 
@@ -267,7 +267,7 @@ from pathlib import Path
 from contextlib import closing
 sys.path.insert(0, sys.argv[1])
 import test_engines
-from raxss.engines import each_result
+from raxss._core.jobs import each_result
 list(each_result(test_engines.sleep_long, [Path(sys.argv[2])] * 3, engine=sys.argv[3], n_workers=2))
 """
 
@@ -301,7 +301,7 @@ def test_ctrl_c_ends_all_workers_at_once(tmp_path):
 
 HELD = """
 import signal, threading, time
-from raxss.engines.local import _interrupts_held
+from raxss._core.jobs.local import _interrupts_held
 other = threading.Thread(target=time.sleep, args=(3,), daemon=True)
 other.start()
 try:

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from raxss import Config, RAxSSClassifier, Series
+from raxss.data.synthetic import make_motif_series
 from raxss.errors import (
     BackboneError,
     ConfigError,
@@ -29,10 +30,9 @@ from raxss.errors import (
     TrainingError,
     VariateMismatchError,
 )
-from raxss.fitting import validation_split
-from raxss.prediction import Scorer, score_windows
-from raxss.recordings.synthetic import make_motif_series
-from raxss.windows import windows_of
+from raxss.estimator.fit import validation_split
+from raxss.method.window_scorer import Scorer, score_windows
+from raxss.method.windows import windows_of
 from toys import SMALL, Tiny, waves
 
 
@@ -538,8 +538,8 @@ def test_uniform_weights_are_predicted_without_any_retrieval(fitted, rng, monkey
     def refuse(*_, **__):
         raise AssertionError("nobody asked who is near")
 
-    monkeypatch.setattr("raxss.predicting.cached_retrieve_many", refuse)
-    monkeypatch.setattr("raxss.predicting.cached_retrieve", refuse)
+    monkeypatch.setattr("raxss.method.inference.cached_retrieve_many", refuse)
+    monkeypatch.setattr("raxss.method.inference.cached_retrieve", refuse)
     np.testing.assert_array_equal(model.predict_proba([gap, *series[1:4]]), expected)
     model.set_params(weighting="support")
     assert RAxSSClassifier(**SMALL, weighting="uniform").fit(series).predict_proba(series).shape == (24, 2)
@@ -613,7 +613,7 @@ def test_a_device_without_any_room_ends_in_an_error_where_there_is_no_other(rng)
 
 def test_features_that_do_not_fit_are_refused_with_their_size(fitted, monkeypatch):
     model, series = fitted
-    monkeypatch.setattr("raxss.memory.available_memory", lambda: 1000)
+    monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 1000)
     model.set_params(space="features")
     try:
         with pytest.raises(DataError, match=r"windows by 256 features each needs .* Set space='signal'"):
@@ -629,8 +629,8 @@ def test_working_ahead_on_groups_of_series_changes_no_score(fitted, monkeypatch,
     told: list[float] = []
     try:
         one_by_one = [one.windows for one in model.explain_each(series)]
-        monkeypatch.setattr("raxss.predicting.SERIES_AHEAD", {"cpu": 1})
-        monkeypatch.setattr("raxss.predicting.LISTED_AT_ONCE", 300)
+        monkeypatch.setattr("raxss.method.inference.SERIES_AHEAD", {"cpu": 1})
+        monkeypatch.setattr("raxss.method.inference.LISTED_AT_ONCE", 300)
         together = [one.windows for one in model.explain_each(series, on_progress=told.append)]
     finally:
         model.set_params(space="signal")
@@ -652,16 +652,16 @@ def test_a_gpu_is_a_few_short_series_ahead_but_one_long_one(
             launched.append(len(windows))
             return super().launch(windows, **more)
 
-    monkeypatch.setattr("raxss.predicting.Scorer", Counting)
-    monkeypatch.setattr("raxss.predicting.SERIES_AHEAD", {"cpu": 3})
-    monkeypatch.setattr("raxss.predicting.WINDOWS_OF_A_LONG_SERIES", windows_of_a_long_series)
+    monkeypatch.setattr("raxss.method.inference.Scorer", Counting)
+    monkeypatch.setattr("raxss.method.inference.SERIES_AHEAD", {"cpu": 3})
+    monkeypatch.setattr("raxss.method.inference.WINDOWS_OF_A_LONG_SERIES", windows_of_a_long_series)
     ahead = [len(launched) - n_before - 1 for n_before, _ in enumerate(model.explain_each(series[:8]))]
     assert ahead == [n_ahead] * (8 - n_ahead) + [*range(n_ahead)][::-1]
 
 
 def test_short_series_of_a_gpu_are_retrieved_together_up_to_a_bound(fitted, monkeypatch):
     model, series = fitted
-    monkeypatch.setattr("raxss.predicting.LISTED_AT_ONCE", 300)
+    monkeypatch.setattr("raxss.method.inference.LISTED_AT_ONCE", 300)
     predictor = model._predictor(None)
     on_gpu = replace(predictor, device=torch.device("cuda"))
     groups = list(on_gpu.groups(list(series)))

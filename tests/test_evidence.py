@@ -18,13 +18,13 @@ from numpy.testing import assert_allclose
 from pandas.testing import assert_frame_equal
 
 import naive
-from raxss.aggregation import aggregate
+from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError, OutputError
-from raxss.evidence import SeriesEvidence, safe_name, series_evidence, trace, write_tables
-from raxss.evidence.lists import weight_without
-from raxss.recordings.series import Series
-from raxss.retrieval import Retrieval, WindowFlag, retrieve
-from raxss.windows import windows_of
+from raxss.explain import SeriesEvidence, safe_name, series_evidence, trace, write_tables
+from raxss.explain.neighbour_lists import weight_without
+from raxss.method.aggregation import aggregate
+from raxss.method.retrieval import Retrieval, WindowFlag, retrieve
+from raxss.method.windows import windows_of
 
 
 def explain(
@@ -606,8 +606,8 @@ def test_nothing_but_the_table_itself_builds_the_whole_table(tmp_path):
 def test_lists_written_in_pieces_are_the_whole_table(tmp_path, monkeypatch):
     evidence = with_everything()
     text = evidence.to_json(top=None)
-    monkeypatch.setattr("raxss.evidence.lists.WINDOWS_A_CHUNK", 10)
-    monkeypatch.setattr("raxss.evidence.series_evidence.WINDOWS_A_CHUNK", 10)
+    monkeypatch.setattr("raxss.explain.neighbour_lists.WINDOWS_A_CHUNK", 10)
+    monkeypatch.setattr("raxss.explain.series_evidence.WINDOWS_A_CHUNK", 10)
     assert evidence.to_json(top=None) == text
     assert len(json.loads(text)["neighbors"]) == len(evidence.neighbors)
     evidence.to_parquet(tmp_path, top=None)
@@ -618,7 +618,7 @@ def test_lists_written_in_pieces_are_the_whole_table(tmp_path, monkeypatch):
 
 def test_a_table_that_does_not_fit_says_how_much_it_needs(monkeypatch):
     evidence = explain(noise())
-    monkeypatch.setattr("raxss.memory.available_memory", lambda: 50_000)
+    monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 50_000)
     with pytest.raises(DataError, match=r"the 770 neighbours of series 'noise' needs 0\.0.* leaderboard"):
         _ = evidence.neighbors
     assert len(evidence.leaderboard(3)) == 10
@@ -661,7 +661,7 @@ def test_the_evidence_of_many_series_stands_in_one_table(tmp_path):
 
 
 def test_rows_stand_in_the_order_of_the_series_in_many_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("raxss.evidence.tables.ROWS_A_GROUP", 100)
+    monkeypatch.setattr("raxss.explain.export.tables.ROWS_A_GROUP", 100)
     every = [explain(noise(900 - 70 * one, seed=one, name=f"C{one}")) for one in (3, 0, 9, 5, 1, 7, 2)]
     write_tables(iter(every), tmp_path / "why", top=None)
     for name in ("windows", "neighbors"):
@@ -675,7 +675,7 @@ def test_rows_stand_in_the_order_of_the_series_in_many_row_groups(tmp_path, monk
 def test_a_few_short_series_wait_to_be_written_a_long_one_is_let_go_first(
     n_windows_waiting, most_held, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("raxss.evidence.tables.WINDOWS_WAITING", n_windows_waiting)
+    monkeypatch.setattr("raxss.explain.export.tables.WINDOWS_WAITING", n_windows_waiting)
     held: list[weakref.ref[SeriesEvidence]] = []
 
     def each():

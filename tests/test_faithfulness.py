@@ -7,8 +7,11 @@ from sklearn.metrics import average_precision_score
 from torch import nn
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.benchmark.analyses.faithfulness_control import N_TRAINING, control_model, planted_series
+from raxss.benchmark.analyses.mil_adapter import MILSubject
+from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.errors import ConfigError, DataError
-from raxss.faithfulness import (
+from raxss.explain.faithfulness import (
     Judgement,
     Plan,
     changed_a_little,
@@ -29,17 +32,14 @@ from raxss.faithfulness import (
     truth_of,
     verdict,
 )
-from raxss.faithfulness.deletion import Stretches, alone
-from raxss.faithfulness.gradients import gradient_of, integrated_gradients
-from raxss.faithfulness.intervals import mean_interval
-from raxss.faithfulness.network_control import layers_from_the_top
-from raxss.faithfulness.replacing import mean_of, replaced, surrogate
-from raxss.faithfulness.retrieval_control import compared_by
-from raxss.faithfulness.subject import digest_of, scrambled
-from raxss.faithfulness.timeline import over_stretches, spread
-from raxss.study.baselines.mil import MILClassifier
-from raxss.study.faithfulness_control import N_TRAINING, control_model, planted_series
-from raxss.study.mil_subject import MILSubject
+from raxss.explain.faithfulness.deletion import Stretches, alone
+from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
+from raxss.explain.faithfulness.mean_intervals import mean_interval
+from raxss.explain.faithfulness.model_adapter import digest_of, scrambled
+from raxss.explain.faithfulness.parameter_randomisation import layers_from_the_top
+from raxss.explain.faithfulness.perturbation import mean_of, replaced, surrogate
+from raxss.explain.faithfulness.retrieval_randomisation import compared_by
+from raxss.explain.faithfulness.timeline import over_stretches, spread
 
 BURST = slice(300, 400)
 
@@ -131,7 +131,7 @@ def test_gaps_stay_gaps_where_something_else_is_replaced():
 
 def test_integrated_gradients_are_those_of_captum(rng):
     captum = pytest.importorskip("captum.attr")
-    from raxss.backbones import build_backbone
+    from raxss.method.backbones import build_backbone
 
     torch.manual_seed(0)
     network = build_backbone("convnet", n_variates=2, window_length=64, n_outputs=1).eval()
@@ -545,7 +545,7 @@ def test_attributions_of_pooled_windows_add_up(rng):
 
 
 def test_a_subject_without_windows_is_refused_by_its_kind():
-    from raxss.study.faithfulness import subject_of
+    from raxss.benchmark.analyses.faithfulness import subject_of
 
     with pytest.raises(ConfigError, match="a list shows no windows"):
         subject_of([])

@@ -9,23 +9,24 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
 from raxss import RAxSSClassifier, Series
-from raxss.faithfulness import Plan, many_copies, smallest_flip
-from raxss.faithfulness.counterfactual import without_needless
-from raxss.faithfulness.deletion import Stretches
-from raxss.faithfulness.distinct import distinct_windows
-from raxss.faithfulness.gradients import integrated_gradients
-from raxss.faithfulness.many_copies import probabilities_of_copies
-from raxss.faithfulness.subject import digest_of
-from raxss.retrieval.blocked import nearest_by_blocks
-from raxss.retrieval.on_torch import nearest_by_one_product, nearest_of_each
-from raxss.retrieval.search import search_features, search_signal
-from raxss.study.baselines.mil import MILClassifier
-from raxss.study.cells import cell_of, fit_cell
-from raxss.study.faithfulness import another_seed, run_study, with_seed
-from raxss.study.mil_subject import MILSubject
-from raxss.study.study import Study
-from raxss.study.table import Work, opened
-from raxss.windows import windows_of
+from raxss.benchmark.analyses.faithfulness import another_seed, run_study, with_seed
+from raxss.benchmark.analyses.mil_adapter import MILSubject
+from raxss.benchmark.baselines.mil import MILClassifier
+from raxss.benchmark.runs import cell_of, fit_cell
+from raxss.benchmark.study import Study
+from raxss.benchmark.table import Work, opened
+from raxss.explain.faithfulness import Plan, smallest_flip
+from raxss.explain.faithfulness import perturbed_series as many_copies
+from raxss.explain.faithfulness.counterfactual import without_needless
+from raxss.explain.faithfulness.deletion import Stretches
+from raxss.explain.faithfulness.distinct_windows import distinct_windows
+from raxss.explain.faithfulness.gradients import integrated_gradients
+from raxss.explain.faithfulness.model_adapter import digest_of
+from raxss.explain.faithfulness.perturbed_series import probabilities_of_copies
+from raxss.method.retrieval.blocked import nearest_by_blocks
+from raxss.method.retrieval.on_torch import nearest_by_one_product, nearest_of_each
+from raxss.method.retrieval.search import search_features, search_signal
+from raxss.method.windows import windows_of
 
 
 def short_series(n_series=8):

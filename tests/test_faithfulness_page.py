@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, SeriesCollection
+from raxss.benchmark.analyses.faithfulness import run_study
+from raxss.benchmark.analyses.faithfulness_control import BLANK, PLANTED, run_controls
+from raxss.benchmark.analyses.faithfulness_report import tables_of, write_faithfulness, write_index
+from raxss.benchmark.study import Study
 from raxss.cli import app
-from raxss.datasets import load_synthetic
+from raxss.data.datasets import load_synthetic
 from raxss.errors import ConfigError
-from raxss.faithfulness import Plan, measures_of, run_probes, statements, summarised, verdict
-from raxss.study.faithfulness import run_study
-from raxss.study.faithfulness_control import BLANK, PLANTED, run_controls
-from raxss.study.faithfulness_report import tables_of, write_faithfulness, write_index
-from raxss.study.study import Study
+from raxss.explain.faithfulness import Plan, measures_of, run_probes, statements, summarised, verdict
 
 QUICK = Plan(n_series=6, n_steps=2, n_random=1)
 

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 from scipy.signal import welch
 
 from raxss import RAxSSClassifier, Series
-from raxss.datasets import load_dataset, load_sample
+from raxss.data.datasets import load_dataset, load_sample
 from raxss.errors import RateMismatchError
-from raxss.familiarity import EDGES, N_BANDS, Familiar, Likeness, spectrum_shares
+from raxss.uncertainty.ood import EDGES, N_BANDS, Familiar, Likeness, spectrum_shares
 from toys import SMALL, waves
 
 

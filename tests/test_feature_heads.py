@@ -12,17 +12,17 @@ from torch import nn
 
 import naive
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.aggregation import GATED, aggregate, influence
-from raxss.backbones import BACKBONES, build_backbone, logits_and_features
-from raxss.config import Config
+from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError, ModelError, ModelWarning
-from raxss.evidence.lists import weight_without
-from raxss.feature_heads import FeatureHeads, Gate, heads_in_use
-from raxss.fitting import epoch_refresh, fresh_learner, support_in_batch, window_pool
-from raxss.pool import Batch
-from raxss.retrieval.batch import batch_support
-from raxss.stepping import batch_influence
-from raxss.study.reweighting import Cross, reweigh
+from raxss.estimator.config import Config
+from raxss.estimator.fit import epoch_refresh, fresh_learner, support_in_batch, window_pool
+from raxss.explain.neighbour_lists import weight_without
+from raxss.method.aggregation import GATED, aggregate, influence
+from raxss.method.backbones import BACKBONES, build_backbone, logits_and_features
+from raxss.method.feature_heads import FeatureHeads, Gate, heads_in_use
+from raxss.method.retrieval.batch import batch_support
+from raxss.method.training.step import batch_influence
+from raxss.method.training.window_pool import Batch
 from resealed import facts_of, reseal
 from toys import SMALL, Tiny, assert_same_bits, waves, weights_of
 

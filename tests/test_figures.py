@@ -12,13 +12,13 @@ import pytest
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 
-from raxss.aggregation import aggregate
+from raxss.data.series import Series
 from raxss.errors import DataError
-from raxss.evidence import SeriesEvidence, plot_contributions, plot_overlay, trace
-from raxss.evidence.figures import covering_mean, envelope
-from raxss.recordings.series import Series
-from raxss.retrieval import retrieve
-from raxss.windows import windows_of
+from raxss.explain import SeriesEvidence, plot_contributions, plot_overlay, trace
+from raxss.explain.figures import covering_mean, envelope
+from raxss.method.aggregation import aggregate
+from raxss.method.retrieval import retrieve
+from raxss.method.windows import windows_of
 
 
 def explain(
@@ -240,11 +240,11 @@ def test_evidence_loaded_without_its_series_says_how_to_draw_it(tmp_path):
 def test_drawing_leaves_pyplot_alone():
     code = """
 import sys, numpy as np
-from raxss.aggregation import aggregate
-from raxss.evidence import plot_contributions, plot_overlay, trace
-from raxss.recordings.series import Series
-from raxss.retrieval import retrieve
-from raxss.windows import windows_of
+from raxss.method.aggregation import aggregate
+from raxss.explain import plot_contributions, plot_overlay, trace
+from raxss.data.series import Series
+from raxss.method.retrieval import retrieve
+from raxss.method.windows import windows_of
 series = Series(np.arange(50.0) % 7)
 retrieval = retrieve(series.samples, window_length=10)
 evidence = trace(
@@ -264,8 +264,8 @@ sys.exit("matplotlib.pyplot" in sys.modules)
 def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
     from matplotlib.figure import Figure
 
-    from raxss.evidence.reliability_figure import plot_reliability
-    from raxss.reliability import reliability_table
+    from raxss.explain.reliability_figure import plot_reliability
+    from raxss.uncertainty.reliability import reliability_table
 
     said = rng.uniform(size=300)
     rows = reliability_table((rng.uniform(size=300) < said).astype(int), np.stack([1 - said, said], axis=1))
@@ -281,7 +281,7 @@ def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
 
 
 def test_a_reliability_diagram_of_nothing_is_refused():
-    from raxss.evidence.reliability_figure import plot_reliability
+    from raxss.explain.reliability_figure import plot_reliability
 
     with pytest.raises(DataError, match="no rows"):
         plot_reliability({"uncalibrated": []})

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from raxss.data.files import read_inputs, read_manifest, read_recording, read_series
+from raxss.data.formats import known as formats
+from raxss.data.formats.opening import open_recording
 from raxss.errors import EmptyDataError, LabelError, MissingExtraError, RecordingError
-from raxss.recordings import formats
-from raxss.recordings.files import read_inputs, read_manifest, read_recording, read_series
-from raxss.recordings.opening import open_recording
 
 CINC2017 = Path(__file__).parents[2] / "shared" / "data" / "cinc2017" / "training2017"
 SAMPLES = np.arange(12.0).reshape(2, 6)
@@ -473,7 +473,7 @@ def test_a_wfdb_record_is_read_by_any_of_its_names_in_physical_units(record, suf
 )
 @pytest.mark.parametrize("suffix", ["", ".hea", ".mat"])
 def test_a_real_wfdb_record_is_what_the_sample_holds(suffix):
-    from raxss.datasets import load_sample
+    from raxss.data.datasets import load_sample
 
     one = load_sample()[0]
     series = read_series(CINC2017 / f"{one.name}{suffix}")

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from raxss.aggregation import aggregate
+from raxss.data.series import Series
 from raxss.errors import ConfigError
-from raxss.evidence import trace
-from raxss.evidence.findings import class_of, strongest_apart, under_other_weights, watched
-from raxss.evidence.plain import plain
-from raxss.recordings.series import Series
-from raxss.retrieval import retrieve
-from raxss.windows import windows_of
+from raxss.explain import trace
+from raxss.explain.escape import plain
+from raxss.explain.findings import class_of, strongest_apart, under_other_weights, watched
+from raxss.method.aggregation import aggregate
+from raxss.method.retrieval import retrieve
+from raxss.method.windows import windows_of
 
 
 def explained(seed=0, *, classes=("other", "soz"), n=400, stride=5, smoothing=0.0, samples=None, **about):

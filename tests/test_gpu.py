@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from raxss import RAxSSClassifier
-from raxss.datasets import load_sample
+from raxss.data.datasets import load_sample
 
 pytestmark = [
     pytest.mark.gpu,

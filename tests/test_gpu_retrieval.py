@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from raxss.retrieval import cuda_layout, front, on_cuda, on_torch
-from raxss.retrieval.cuda_layout import SHAPES
-from raxss.retrieval.front import retrieve
-from raxss.retrieval.many import retrieve_many
+from raxss.method.retrieval import cuda_layout, front, on_cuda, on_torch
+from raxss.method.retrieval.cuda_layout import SHAPES
+from raxss.method.retrieval.front import retrieve
+from raxss.method.retrieval.many import retrieve_many
 
 pytestmark = [
     pytest.mark.gpu,

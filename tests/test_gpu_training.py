@@ -9,23 +9,25 @@ import torch
 from benchmarks.training import one_seed, step_rate
 from torch import nn
 
-from raxss import RAxSSClassifier, Series, batch_norm, step_memory, stepping
-from raxss import pool as pool_module
-from raxss.augmentation import AugmentationConfig
-from raxss.backbones import build_backbone
-from raxss.batch_norm import update_batch_norm
-from raxss.config import Config
+from raxss import RAxSSClassifier, Series
+from raxss._core.memory import available_bytes
 from raxss.errors import TrainingError
-from raxss.feature_heads import FeatureHeads
-from raxss.fitting import epoch_refresh, show_windows, support_in_batch
-from raxss.memory import available_bytes
-from raxss.pool import WindowPool
-from raxss.prediction import exact_arithmetic
-from raxss.refreshing import EpochRefresh, feature_moments
-from raxss.sampling import epoch_order
-from raxss.step_memory import step_bytes
-from raxss.stepping import Learner, adam, autocast_type, reproducible, take_step
-from raxss.training import train, train_epoch, validate
+from raxss.estimator.config import Config
+from raxss.estimator.fit import epoch_refresh, show_windows, support_in_batch
+from raxss.method.augmentation import AugmentationConfig
+from raxss.method.backbones import build_backbone
+from raxss.method.feature_heads import FeatureHeads
+from raxss.method.sampling import epoch_order
+from raxss.method.training import batch_norm, step_memory
+from raxss.method.training import step as stepping
+from raxss.method.training import window_pool as pool_module
+from raxss.method.training.batch_norm import update_batch_norm
+from raxss.method.training.feature_support import EpochRefresh, feature_moments
+from raxss.method.training.loop import train, train_epoch, validate
+from raxss.method.training.step import Learner, adam, autocast_type, reproducible, take_step
+from raxss.method.training.step_memory import step_bytes
+from raxss.method.training.window_pool import WindowPool
+from raxss.method.window_scorer import exact_arithmetic
 from toys import assert_same_bits, training_plan, waiting, weights_of
 
 pytestmark = [

@@ -14,11 +14,11 @@ from corpus.arrays import header as array_header
 from corpus.arrays import lzma_dictionary
 from corpus.brainvision import Triplet
 from corpus.wfdb import Record
+from raxss._core.memory import available_memory
 from raxss.cli.check import lines_of
+from raxss.data.formats.opening import open_recording
+from raxss.data.inspection import inspect_file
 from raxss.errors import RAxSSError, RecordingError
-from raxss.memory import available_memory
-from raxss.recordings.inspection import inspect_file
-from raxss.recordings.opening import open_recording
 from test_agreement import BV_GAP, EDF, WFDB, compressed, csv, matlab, npy, npz, segmented
 
 PERSON = "Canary_Jane"  # in place of each field in turn
@@ -237,9 +237,9 @@ def test_a_short_stretch_of_it_is_read(tmp_path):
 
 
 def test_a_table_that_outgrows_memory_is_an_error_in_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr("raxss.memory.available_memory", lambda: 10**5)
-    monkeypatch.setattr("raxss.recordings.array_files.SMALL_BYTES", 10**4)
-    monkeypatch.setattr("raxss.recordings.recording.SMALL_BYTES", 10**4)
+    monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 10**5)
+    monkeypatch.setattr("raxss.data.formats.array_files.SMALL_BYTES", 10**4)
+    monkeypatch.setattr("raxss.data.recording.SMALL_BYTES", 10**4)
     np.savetxt(tmp_path / "a.csv", np.random.default_rng(0).normal(size=(20_000, 2)), delimiter=",")
     with pytest.raises(RecordingError, match=r"the table needs .* GB of memory, but .* GB are free"):
         open_recording(tmp_path / "a.csv")

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 
 from memory import PEAK
 from raxss import RAxSSClassifier
-from raxss.archive import model_digest
-from raxss.audit import read_fitted
+from raxss._core.sealing import CARD, FACTS, FORMAT, HISTORY, MOST_BYTES, SEAL, SEALED, SETTINGS, WEIGHTS
 from raxss.cli.fit import was_interrupted
+from raxss.data.leakage import read_fitted
 from raxss.errors import ModelError, ModelWarning
-from raxss.sealing import CARD, FACTS, FORMAT, HISTORY, MOST_BYTES, SEAL, SEALED, SETTINGS, WEIGHTS
+from raxss.estimator.batch import model_digest
 from resealed import facts_of, reseal, unseal
 from toys import SMALL, waves
 

@@ -14,15 +14,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from corpus import edf as corpus
-from raxss.errors import RecordingError
-from raxss.recordings.inspection import CODES, Inspection, Problem, inspect_file, inspect_paths
-from raxss.recordings.inspection.confinement import (
+from raxss.data.inspection import CODES, Inspection, Problem, inspect_file, inspect_paths
+from raxss.data.inspection.confinement import (
     leads_outside,
     open_confined,
     problem_of_opening,
     root_of,
 )
-from raxss.recordings.inspection.edf import (
+from raxss.data.inspection.edf import (
     EdfHeader,
     _examine_open,
     contiguous_runs,
@@ -34,10 +33,11 @@ from raxss.recordings.inspection.edf import (
     record_onsets,
     text_of,
 )
-from raxss.recordings.inspection.front import header_of, iter_paths, with_signals
-from raxss.recordings.inspection.signals import inspect_signals, signal_problems
-from raxss.recordings.problems import refusals
-from raxss.recordings.recording import ArrayRecording, Segment
+from raxss.data.inspection.front import header_of, iter_paths, with_signals
+from raxss.data.inspection.signals import inspect_signals, signal_problems
+from raxss.data.problems import refusals
+from raxss.data.recording import ArrayRecording, Segment
+from raxss.errors import RecordingError
 
 
 def written(folder, file, name="night.edf"):
@@ -411,7 +411,7 @@ def test_the_shares_that_messages_tell_are_those_that_were_spoilt(rng):
 
 def test_blocks_do_not_change_what_is_found(rng, monkeypatch):
     """The same in one piece and in pieces of a thousand samples, which cut every stretch."""
-    from raxss.recordings.inspection import signals
+    from raxss.data.inspection import signals
 
     for pathology in PATHOLOGIES:
         recording, limits = spoilt(pathology, "middle", rng)
@@ -556,7 +556,7 @@ def test_a_fault_of_ours_is_a_refusal_and_not_a_traceback(tmp_path, monkeypatch)
     def broken(path, root):
         raise ZeroDivisionError("of Jane Doe")
 
-    monkeypatch.setattr("raxss.recordings.inspection.edf.inspect_edf", broken)
+    monkeypatch.setattr("raxss.data.inspection.edf.inspect_edf", broken)
     (problem,) = inspect_file(written(tmp_path, corpus.plain())).problems
     assert problem.code == "header-damaged"
     assert "ZeroDivisionError" in problem.message
@@ -580,7 +580,7 @@ def test_signals_of_a_refused_file_are_never_looked_at(tmp_path):
 
 
 def test_of_very_many_stretches_some_are_looked_at_and_a_note_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("raxss.recordings.inspection.signals.MOST_STRETCHES", 2)
+    monkeypatch.setattr("raxss.data.inspection.signals.MOST_STRETCHES", 2)
     gaps = corpus.plus("EDF+D", [f"+{10 * k}" for k in range(8)])
     inspection = inspect_file(written(tmp_path, gaps), signals=True)
     assert inspection.notes == ("the signals of one in 4 segments were looked at",)

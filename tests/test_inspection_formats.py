@@ -18,13 +18,13 @@ from corpus import bids as bids_corpus
 from corpus.brainvision import NEW_SEGMENT, Triplet
 from corpus.edf import PERSON, SECRET
 from corpus.wfdb import Record, Segmented
+from raxss.data.formats.opening import open_recording
+from raxss.data.inspection import bids, brainvision, wfdb
+from raxss.data.inspection.arrays import inspect_array
+from raxss.data.inspection.fields import follow, microvolts_per
+from raxss.data.inspection.sidecars import sidecars_of
+from raxss.data.problems import CODES, REFUSED, Problem, refusals
 from raxss.errors import RecordingError
-from raxss.recordings.inspection import bids, brainvision, wfdb
-from raxss.recordings.inspection.arrays import inspect_array
-from raxss.recordings.inspection.fields import follow, microvolts_per
-from raxss.recordings.inspection.sidecars import sidecars_of
-from raxss.recordings.opening import open_recording
-from raxss.recordings.problems import CODES, REFUSED, Problem, refusals
 
 PIECES = [
     *(

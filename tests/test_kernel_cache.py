@@ -22,8 +22,8 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 import raxss
-from raxss import kernel_cache
-from raxss.kernel_cache import (
+from raxss._core import kernel_cache
+from raxss._core.kernel_cache import (
     SUFFIX,
     KernelCache,
     cached,
@@ -179,7 +179,7 @@ def test_every_kernel_of_the_package_uses_this_cache_or_none():
 
 
 def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
-    from raxss.study.baselines import rocket_loops
+    from raxss.benchmark.baselines import rocket_loops
 
     kernels = [
         one for one in vars(rocket_loops).values() if isinstance(getattr(one, "_cache", None), KernelCache)
@@ -446,7 +446,7 @@ OLD_PLACES = """
     import os, pickle, sys
     from pathlib import Path
     import numba, numpy as np
-    from raxss.kernel_cache import cached
+    from raxss._core.kernel_cache import cached
 
     class Command:
         def __reduce__(self):
@@ -495,7 +495,7 @@ def test_what_is_planted_where_numba_looks_is_not_read(tmp_path, whose, variable
 SIDE_BY_SIDE = """
     import sys, time
     import numba, numpy as np
-    from raxss.kernel_cache import cached
+    from raxss._core.kernel_cache import cached
 
     def plain(x, k):
         total = 0.0
@@ -532,7 +532,7 @@ def test_processes_that_compile_at_once_leave_whole_entries(folder):
 PREDICT = """
     import hashlib, sys
     from raxss import RAxSSClassifier
-    from raxss.datasets import load_synthetic
+    from raxss.data.datasets import load_synthetic
     model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
     print(model.predict_proba(load_synthetic(8)).tobytes().hex())
 """
@@ -542,7 +542,7 @@ PREDICT = """
 def test_predictions_are_the_same_whatever_happens_to_the_entries(folder, tmp_path):
     """With the real kernels: all entries damaged in each way, in turn."""
     from raxss import RAxSSClassifier
-    from raxss.datasets import load_synthetic
+    from raxss.data.datasets import load_synthetic
 
     model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
     model.fit(load_synthetic(8)).save_pretrained(tmp_path / "model")

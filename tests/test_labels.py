@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from make_bids import CANARIES, SHORTHANDS, make_bids
-from raxss.errors import LabelError, RecordingError
-from raxss.recordings.labels import (
+from raxss.data.labels import (
     ClinicalRow,
     electrode_of,
     is_contact,
@@ -26,7 +25,8 @@ from raxss.recordings.labels import (
     read_label_table,
     seizure_onset,
 )
-from raxss.recordings.tables import read_table
+from raxss.data.tables import read_table
+from raxss.errors import LabelError, RecordingError
 
 # --- contacts
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from raxss.backbones import Mamba, build_backbone, n_parameters
-from raxss.backbones.mamba import FASTEST, SLOWEST, MambaBlock
 from raxss.errors import ConfigError
+from raxss.method.backbones import Mamba, build_backbone, n_parameters
+from raxss.method.backbones.mamba import FASTEST, SLOWEST, MambaBlock
 
 
 @pytest.fixture(autouse=True)

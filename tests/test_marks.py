@@ -7,8 +7,9 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from raxss import Series
+from raxss.data.montage import bipolar, channel_of
 from raxss.errors import ConfigError, DataError, RecordingError
-from raxss.faithfulness import (
+from raxss.explain.faithfulness import (
     Judgement,
     Mark,
     as_marked,
@@ -22,7 +23,6 @@ from raxss.faithfulness import (
     truth_from,
     windows_that_know,
 )
-from raxss.recordings.montage import bipolar, channel_of
 
 HEADER = "onset\tduration\ttrial_type\n"
 
@@ -219,7 +219,7 @@ def test_band_power_finds_a_planted_ripple_and_a_slow_wave_does_not_hide_it(rng)
 
 
 def test_the_marks_of_the_zurich_clip_land_on_differences_of_its_contacts(shared_data):
-    from raxss.recordings.bids import read_bids
+    from raxss.data.bids import read_bids
 
     root = shared_data / "ds003498-clip"
     (place,) = (root / "sub-01").rglob("*_events.tsv")
@@ -242,7 +242,7 @@ def test_the_marks_of_the_zurich_clip_land_on_differences_of_its_contacts(shared
 
 def test_the_command_asks_about_the_differences_that_marks_are_about_and_says_so(events, capsys):
     from raxss.cli.faithfulness import marked
-    from raxss.recordings.series import SeriesCollection
+    from raxss.data.series import SeriesCollection
 
     contacts = SeriesCollection(contact(f"AD{k}", np.arange(8.0) * k, rate=2.0) for k in (1, 2, 3))
     series, truth = marked(contacts, events(HEADER + "1\t1\tripple_AD2-3\n"))

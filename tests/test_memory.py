@@ -2,7 +2,7 @@
 
 import pytest
 
-from raxss import memory
+from raxss._core import memory
 from raxss.errors import DataError
 
 

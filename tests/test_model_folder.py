@@ -141,7 +141,7 @@ def test_a_killed_save_leaves_the_old_model_whole(folder, tmp_path):
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     script = """
 import os, signal, sys
-import raxss.model_folder as place
+import raxss.estimator.persistence as place
 from raxss import Config, RAxSSClassifier
 model = RAxSSClassifier.from_pretrained(sys.argv[1], device="cpu")
 place._card = lambda facts: os.kill(os.getpid(), signal.SIGKILL)

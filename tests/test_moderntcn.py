@@ -16,9 +16,9 @@ from network_claims import (
     seeded_on_one_thread,
     trained_a_little,
 )
-from raxss.backbones import ModernTCN, n_parameters
-from raxss.backbones.moderntcn import FeedForward, TwoKernels, depthwise
 from raxss.errors import ConfigError
+from raxss.method.backbones import ModernTCN, n_parameters
+from raxss.method.backbones.moderntcn import FeedForward, TwoKernels, depthwise
 
 
 @pytest.fixture(autouse=True)

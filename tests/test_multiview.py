@@ -21,12 +21,12 @@ from network_claims import (
     seeded_on_one_thread,
 )
 from raxss import RAxSSClassifier
-from raxss.backbones import MultiView, multiview, n_parameters
-from raxss.backbones.multiview import VIEWS, log_bands, some_of, with_derivatives
+from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.errors import ConfigError
-from raxss.fitting import show_windows
-from raxss.pool import WindowPool
-from raxss.study.baselines.mil import MILClassifier
+from raxss.estimator.fit import show_windows
+from raxss.method.backbones import MultiView, multiview, n_parameters
+from raxss.method.backbones.multiview import VIEWS, log_bands, some_of, with_derivatives
+from raxss.method.training.window_pool import WindowPool
 from toys import SMALL, waves
 
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
@@ -258,7 +258,7 @@ def test_a_network_is_shown_scaled_training_windows_and_no_more_than_memory_bear
     assert 0.5 < seen.std() < 1.5
     pool = pool_of(series)
     assert len(seen) == len(pool) < 1024
-    monkeypatch.setattr("raxss.fitting.SAMPLES_TO_LOOK_AT", 5 * 32)
+    monkeypatch.setattr("raxss.estimator.fit.SAMPLES_TO_LOOK_AT", 5 * 32)
     show_windows(model.backbone_, pool, seed=0)
     assert model.backbone_.seen.shape == (5, 1, 32)
 

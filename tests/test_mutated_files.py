@@ -14,24 +14,24 @@ import pytest
 
 from mutants import mutated_bytes, mutated_json, mutated_table, mutated_toml
 from raxss import RAxSSClassifier, Series
-from raxss.archive import _read_part
+from raxss._core.atomic import canonical_hash
+from raxss.benchmark.result import FORMAT as CELL_FORMAT
+from raxss.benchmark.result import CellResult, sealed
+from raxss.benchmark.study import Study
 from raxss.cli.verify import recording_meant, refuse_other_model
-from raxss.config import Config
+from raxss.data.bids_tree import Tree
+from raxss.data.files import read_manifest
+from raxss.data.labels import read_clinical_sheet, read_events, read_label_table
+from raxss.data.prepare import folder as prepared
+from raxss.data.prepare import read_prepared
+from raxss.data.splits import Split, split_series
 from raxss.errors import DataError, RAxSSError, RecordingError
-from raxss.evidence import Report, SeriesEvidence
-from raxss.evidence.report.verifying import verify_report
-from raxss.faithfulness.marks import read_events as read_marks
-from raxss.faithfulness.told import told_in_report
-from raxss.prepared import folder as prepared
-from raxss.prepared import read_prepared
-from raxss.recordings.bids_tree import Tree
-from raxss.recordings.files import read_manifest
-from raxss.recordings.labels import read_clinical_sheet, read_events, read_label_table
-from raxss.splits import Split, split_series
-from raxss.storage import canonical_hash
-from raxss.study.result import FORMAT as CELL_FORMAT
-from raxss.study.result import CellResult, sealed
-from raxss.study.study import Study
+from raxss.estimator.batch import _read_part
+from raxss.estimator.config import Config
+from raxss.explain import Report, SeriesEvidence
+from raxss.explain.export.report.verifying import verify_report
+from raxss.explain.faithfulness.marks import read_events as read_marks
+from raxss.explain.faithfulness.report_verdict import told_in_report
 from toys import SMALL, waves
 from worst_tables import report_page
 
@@ -248,9 +248,9 @@ def test_tables_of_prepared_folders(tmp_path, prepared_folder):
 
 @pytest.fixture
 def prepared_folder(tmp_path):
-    from raxss.preparation import Preparation
-    from raxss.prepared.preparing import prepare
-    from raxss.recordings.manifest_plan import plan_manifest
+    from raxss.data.manifests import plan_manifest
+    from raxss.data.prepare.preparing import prepare
+    from raxss.data.prepare.preprocessing import Preparation
 
     rng = np.random.default_rng(0)
     for name in "ab":

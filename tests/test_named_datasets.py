@@ -16,14 +16,14 @@ from numpy.testing import assert_array_equal
 from typer.testing import CliRunner
 
 from raxss.cli import app
-from raxss.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
-from raxss.datasets import archives as archives_module
-from raxss.datasets.archives import TextFile, find_texts, read_numbers
-from raxss.datasets.folders import folder_of
-from raxss.datasets.listing import choose, listed_files, read_listing, safe_path
-from raxss.datasets.summary import PAPER, summarise_centres, summarise_ds003029, summarise_plan
+from raxss.data.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
+from raxss.data.datasets import archives as archives_module
+from raxss.data.datasets.archives import TextFile, find_texts, read_numbers
+from raxss.data.datasets.folders import folder_of
+from raxss.data.datasets.listing import choose, listed_files, read_listing, safe_path
+from raxss.data.datasets.summary import PAPER, summarise_centres, summarise_ds003029, summarise_plan
+from raxss.data.plan import read_plan
 from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError
-from raxss.recordings.plan import read_plan
 
 BERN_TEXT = "".join(f"{value:13.6f},{-value:13.6f}\n" for value in np.linspace(-20, 20, 10240))
 

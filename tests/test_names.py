@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raxss.recordings.names import (
+from raxss.data.names import (
     LEADING_ZEROS,
     MONTAGE_PREFIX,
     NAMELESS,

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional
 
 from network_claims import build, seeded_on_one_thread
-from raxss.backbones import BACKBONES
-from raxss.backbones.sizes import MOST
 from raxss.errors import ConfigError
+from raxss.method.backbones import BACKBONES
+from raxss.method.backbones.sizes import MOST
 
 NAMES = [
     "committee",

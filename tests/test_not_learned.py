@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from raxss import RAxSSClassifier
+from raxss.data.series import Series
 from raxss.errors import NotLearnedWarning
-from raxss.fitting import describe_windows
-from raxss.recordings.series import Series
+from raxss.estimator.fit import describe_windows
 
 
 def waves(rng, n_series=24, length=120):

@@ -18,16 +18,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from raxss import outputs, storage
+from raxss._core import atomic as storage
+from raxss._core import outputs
+from raxss._core.atomic import reserved_output, whole_file, whole_files, whole_folder
+from raxss._core.outputs import output_lock
 from raxss.errors import OutputError, OutputInUseError
-from raxss.outputs import output_lock
-from raxss.storage import reserved_output, whole_file, whole_files, whole_folder
 
 needs_locks = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
 
 HOLD = """
     import sys
-    from raxss.outputs import output_lock
+    from raxss._core.outputs import output_lock
     with output_lock(sys.argv[1]):
         print("ready", flush=True)
         sys.stdin.readline()
@@ -134,7 +135,7 @@ def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path):
 def test_a_forked_child_does_not_hold_on_to_what_its_parent_held(tmp_path):
     script = """
         import os, sys, time
-        from raxss.outputs import output_lock
+        from raxss._core.outputs import output_lock
         with output_lock(sys.argv[1]):
             if os.fork() == 0:
                 print("ready", flush=True)  # by the child: what a fork does in it is done by then
@@ -351,7 +352,7 @@ def fit_in_rounds(root, n_rounds, barrier, found, who):
 
 def check_rounds_of_fit(root, n_rounds):
     from raxss import RAxSSClassifier
-    from raxss.datasets import load_synthetic
+    from raxss.data.datasets import load_synthetic
 
     rows = ["path,label,group"]
     for one in load_synthetic(8):
@@ -459,7 +460,7 @@ def test_every_command_that_has_an_output_is_in_this_table():
 @pytest.fixture(scope="module")
 def fitted():
     from raxss import RAxSSClassifier
-    from raxss.datasets import load_synthetic
+    from raxss.data.datasets import load_synthetic
 
     series = load_synthetic(8)
     model = RAxSSClassifier(
@@ -470,8 +471,8 @@ def fitted():
 
 def savers(fitted, folder):
     """What writes an output from Python: its path, and the call."""
-    from raxss.evidence import report_of
-    from raxss.splits import split_series
+    from raxss.data.splits import split_series
+    from raxss.explain import report_of
 
     model, series = fitted
     evidence = model.explain(series[0])
@@ -536,9 +537,9 @@ def test_a_checkpoint_is_held_while_training(fitted, tmp_path, in_a_thread):
 
 def test_commands_that_only_look_write_nothing(fitted, tmp_path, monkeypatch):
     from raxss.cli import app
-    from raxss.evidence import report_of
-    from raxss.evidence.findings import told_of_model
-    from raxss.model_folder import describe_model
+    from raxss.estimator.persistence import describe_model
+    from raxss.explain import report_of
+    from raxss.explain.findings import told_of_model
 
     model, series = fitted
     rows = ["path,label,group"]

@@ -13,14 +13,14 @@ import pytest
 from scipy.stats import rankdata
 from typer.testing import CliRunner
 
+from raxss.benchmark.collect import gather
+from raxss.benchmark.evaluation_set import slug
+from raxss.benchmark.pages.overview import overview, write_overview
+from raxss.benchmark.pages.report import write_report
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.study import Study
 from raxss.cli import app
 from raxss.errors import DataError
-from raxss.study.gathering import gather
-from raxss.study.overview import overview, write_overview
-from raxss.study.report import write_report
-from raxss.study.result import CellResult
-from raxss.study.study import Study
-from raxss.study.views import slug
 
 RESULTS = Path(__file__).parents[1] / "results"
 SEEDS = (1, 2, 3)

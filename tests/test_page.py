@@ -16,14 +16,12 @@ from scipy.signal import butter, iirnotch, sosfilt, sosfilt_zi, tf2sos
 
 from pages import FACTS, evidence_of, needed, recording, signal
 from raxss import RAxSSClassifier, Series
-from raxss.aggregation import aggregate
 from raxss.errors import ConfigError, DataError
-from raxss.evidence import Report, report_of
-from raxss.evidence.findings import recording_of
-from raxss.evidence.report.contents import N_TOP, plain_text, report_contents
-from raxss.evidence.report.electrodes import electrodes
-from raxss.evidence.report.page import contents_of, page_of
-from raxss.evidence.report.signals import (
+from raxss.explain import Report, report_of
+from raxss.explain.export.report.contents import N_TOP, plain_text, report_contents
+from raxss.explain.export.report.electrodes import electrodes
+from raxss.explain.export.report.page import contents_of, page_of
+from raxss.explain.export.report.signals import (
     FULL_BYTES,
     GAP,
     N_BINS,
@@ -36,9 +34,11 @@ from raxss.evidence.report.signals import (
     envelope,
     spans_to_keep,
 )
+from raxss.explain.findings import recording_of
+from raxss.method.aggregation import aggregate
 from toys import SMALL, waves
 
-VIEWER = Path(str(resources.files("raxss.evidence.report"))) / "viewer"
+VIEWER = Path(str(resources.files("raxss.explain.export.report"))) / "viewer"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pages import (
     signal,
 )
 from raxss import Series
-from raxss.evidence import report_of
+from raxss.explain import report_of
 
 
 def best_window(evidence, class_="soz"):
@@ -233,7 +233,7 @@ def test_filters_say_what_they_do_and_change_the_picture_alone(page):
 
 
 def test_where_only_an_envelope_is_kept_the_page_says_so(browser, tmp_path, monkeypatch):
-    monkeypatch.setattr("raxss.evidence.report.contents.PAGE_SECONDS", 4.0)
+    monkeypatch.setattr("raxss.explain.export.report.contents.PAGE_SECONDS", 4.0)
     page = opened(browser, tmp_path, recording(["A1", "A2"], n_samples=20_000), full_bytes=6000)
     assert (
         "Grey band: envelope elsewhere (lowest to highest of each 0.1 s)"

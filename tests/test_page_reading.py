@@ -8,7 +8,7 @@ import pytest
 
 from pages import CONTACTS, FACTS, assert_quiet, evidence_of, opened, recording, rows, shown_page, signal
 from raxss import Series
-from raxss.evidence import report_of
+from raxss.explain import report_of
 
 
 def best_of(night):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raxss.backbones import PatchTST
-from raxss.backbones import patchtst_numba as compiled
-from raxss.backbones.revin import RevIN
+from raxss.method.backbones import PatchTST
+from raxss.method.backbones import patchtst_numba as compiled
+from raxss.method.backbones.revin import RevIN
 
 
 def make(
@@ -229,7 +229,7 @@ def kept_shares(probability: float, n_windows: int = 60) -> np.ndarray:
             linear.weight.zero_()
             linear.bias.zero_()
         layer.value.bias.fill_(1.0)
-    from raxss.backbones import patchtst_kernels as kernels
+    from raxss.method.backbones import patchtst_kernels as kernels
 
     sizes = compiled._sizes(network, n_windows)
     tokens, heads, summed = (compiled._zeros(n_windows, sizes.per_window) for _ in range(3))

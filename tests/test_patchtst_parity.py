@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from raxss.backbones import n_parameters
-from raxss.backbones.patchtst import EncoderLayer, PatchTST
-from raxss.backbones.revin import RevIN
+from raxss.method.backbones import n_parameters
+from raxss.method.backbones.patchtst import EncoderLayer, PatchTST
+from raxss.method.backbones.revin import RevIN
 
 transformers = pytest.importorskip("transformers")
 theirs = pytest.importorskip("transformers.models.patchtst.modeling_patchtst")

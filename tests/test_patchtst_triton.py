@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from raxss.backbones import patchtst_triton
-from raxss.backbones.patchtst import PatchTST
+from raxss.method.backbones import patchtst_triton
+from raxss.method.backbones.patchtst import PatchTST
 
 # windows, variates, samples: fewer patches than a block holds, and as many
 CASES = {"padded": (2, 2, 72), "full": (2, 1, 256)}
@@ -59,7 +59,7 @@ def interpreted(folder: Path) -> None:
     import triton
     import triton.language as tl
 
-    from raxss.backbones import patchtst_triton_kernels as kernels
+    from raxss.method.backbones import patchtst_triton_kernels as kernels
 
     for name, launch in patchtst_triton.LAUNCHES.items():  # programs that take several pieces in turn
         patchtst_triton.LAUNCHES[name] = launch._replace(programs=2)
@@ -228,7 +228,7 @@ def test_a_missing_triton_is_named_once(caplog, monkeypatch):
 
 
 def test_the_module_imports_without_triton():
-    code = "import sys; sys.modules['triton'] = None; import raxss.backbones.patchtst_triton"
+    code = "import sys; sys.modules['triton'] = None; import raxss.method.backbones.patchtst_triton"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

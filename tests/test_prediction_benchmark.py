@@ -10,8 +10,8 @@ import pytest
 from benchmarks.prediction import network_flops, pooled_samples, recording
 
 from raxss import Series
-from raxss.backbones import build_backbone
-from raxss.preparation import Preparation
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.method.backbones import build_backbone
 
 
 def test_the_operations_of_the_network_are_those_of_its_products():

@@ -13,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from raxss.data.prepare.preprocessing import Preparation, Scaling, check_series
+from raxss.data.prepare.streaming import REACH, Resampling, _filter, rate_ratio
+from raxss.data.series import Series
 from raxss.errors import (
     ConfigError,
     DataError,
@@ -21,9 +24,6 @@ from raxss.errors import (
     SignalWarning,
     VariateMismatchError,
 )
-from raxss.preparation import Preparation, Scaling, check_series
-from raxss.recordings.series import Series
-from raxss.streaming import REACH, Resampling, _filter, rate_ratio
 
 
 def ragged(rng, n_variates=2, offset=0.0, gaps=0.0):

@@ -22,6 +22,14 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
+from raxss.data.manifests import plan_labelled, plan_manifest
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
+from raxss.data.prepare import preparing, units
+from raxss.data.prepare.folder import COLUMNS, N_OPEN, is_prepared, read_prepared, seal
+from raxss.data.prepare.preparing import prepare
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.recording import ArrayRecording, Channel, Recording, Segment
+from raxss.data.series import Series
 from raxss.errors import (
     ConfigError,
     DataError,
@@ -32,14 +40,6 @@ from raxss.errors import (
     RAxSSWarning,
     RecordingError,
 )
-from raxss.preparation import Preparation
-from raxss.prepared import preparing, units
-from raxss.prepared.folder import COLUMNS, N_OPEN, is_prepared, read_prepared, seal
-from raxss.prepared.preparing import prepare
-from raxss.recordings.manifest_plan import plan_labelled, plan_manifest
-from raxss.recordings.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
-from raxss.recordings.recording import ArrayRecording, Channel, Recording, Segment
-from raxss.recordings.series import Series
 from toys import hears_ctrl_c
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks into /proc")
@@ -480,9 +480,9 @@ def test_a_second_run_at_once_is_refused_and_a_dead_ones_lock_is_not(manifest, t
 
 KILLER = """
 import hashlib, json, os, pathlib, signal, sys
-from raxss.preparation import Preparation
-from raxss.prepared.preparing import prepare
-from raxss.recordings.manifest_plan import plan_manifest
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.prepare.preparing import prepare
+from raxss.data.manifests import plan_manifest
 import pyarrow.parquet, pandas  # before any fork
 
 manifest, home, first, last, step = sys.argv[1], pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:])
@@ -783,7 +783,7 @@ def test_a_manifest_is_planned_as_it_is_read(tmp_path, rng):
         "path,label,patient,centre,channel,rate\na.npz,x,p1,north,C4,\nb.npz,y,p2,south,,30\nc.npy,x,p3,south,0,12.5\n"
     )
     plan = plan_manifest(tmp_path / "m.csv")
-    from raxss.recordings.files import read_manifest
+    from raxss.data.files import read_manifest
 
     for planned, read in zip(read_plan(plan), read_manifest(tmp_path / "m.csv"), strict=True):
         for known in ("name", "label", "group", "rate", "origin", "start_seconds"):

@@ -14,10 +14,10 @@ from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from raxss.evidence.findings import under_other_weights, watched
-from raxss.evidence.plain import plain
-from raxss.evidence.printed import SETTINGS, pages_of, write_pdf
-from raxss.trial import Trial
+from raxss.explain.escape import plain
+from raxss.explain.export.pdf import SETTINGS, pages_of, write_pdf
+from raxss.explain.findings import under_other_weights, watched
+from raxss.uncertainty.validation import Trial
 from test_findings import channels_of, explained
 
 
@@ -403,7 +403,7 @@ sys.exit("matplotlib.pyplot" in sys.modules)  # nobody's global state is touched
 
 def test_a_pdf_that_fails_leaves_the_old_one(found, tmp_path, monkeypatch):
     (tmp_path / "a.pdf").write_bytes(b"old")
-    monkeypatch.setattr("raxss.evidence.printed.channel_page", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("raxss.explain.export.pdf.channel_page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_pdf(found, tmp_path / "a.pdf", model=ABOUT)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.pdf", b"old")]

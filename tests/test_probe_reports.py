@@ -6,17 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raxss.study.answers import answers_table, headline
-from raxss.study.probe import Answer, Probed
-from raxss.study.result import CellResult
-from raxss.study.reweighting import TWINS, Cross
-from raxss.study.reweighting_report import fitted_sentence, sentences, verdict, write_reweighting
-from raxss.study.reweighting_tables import name_of, pick, tables_of
-from raxss.study.robustness import LEVELS
-from raxss.study.robustness_report import sentences as robust_sentences
-from raxss.study.robustness_report import tables_of as robust_tables
-from raxss.study.robustness_report import write_robustness
-from raxss.study.statistics import paired_bootstrap
+from raxss.benchmark.analyses.probe import Answer, Probed
+from raxss.benchmark.analyses.reweighting import TWINS, Cross
+from raxss.benchmark.analyses.reweighting_report import fitted_sentence, sentences, verdict, write_reweighting
+from raxss.benchmark.analyses.reweighting_tables import name_of, pick, tables_of
+from raxss.benchmark.analyses.robustness import LEVELS
+from raxss.benchmark.analyses.robustness_report import sentences as robust_sentences
+from raxss.benchmark.analyses.robustness_report import tables_of as robust_tables
+from raxss.benchmark.analyses.robustness_report import write_robustness
+from raxss.benchmark.prediction_tables import answers_table, headline
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.statistics import paired_bootstrap
 
 CROSS = Cross(spaces=["signal"], exclusions=[0, 0.5], temperatures=[0.05, 0.1], smoothings=[0.0, 0.5])
 N = 40

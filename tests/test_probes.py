@@ -17,17 +17,23 @@ from torch import nn
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.benchmark.analyses.probe import Answer, Asked, Probed
+from raxss.benchmark.analyses.probing import of_windows, run_probe
+from raxss.benchmark.analyses.reweighting import Cross, Reweighting, reweigh, weighed
+from raxss.benchmark.analyses.robustness import (
+    LEVELS,
+    Robustness,
+    changed,
+    conditions_at_test,
+    with_fewer_groups,
+)
+from raxss.benchmark.evaluation_set import views_of
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.runs import answered, cell_of, is_done
+from raxss.benchmark.study import Study
+from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError
-from raxss.study.cells import answered, cell_of, is_done
-from raxss.study.probe import Answer, Asked, Probed
-from raxss.study.probing import of_windows, run_probe
-from raxss.study.result import CellResult
-from raxss.study.reweighting import Cross, Reweighting, reweigh, weighed
-from raxss.study.robustness import LEVELS, Robustness, changed, conditions_at_test, with_fewer_groups
-from raxss.study.study import Study
-from raxss.study.table import Work, run_table
-from raxss.study.views import views_of
 from toys import SMALL, waves
 
 CPU = Work(device="cpu")

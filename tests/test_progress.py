@@ -2,7 +2,7 @@
 
 import pytest
 
-from raxss.progress import ProgressBar, progress_bar, share_bar
+from raxss._core.progress import ProgressBar, progress_bar, share_bar
 
 
 def test_nothing_is_drawn_where_stderr_is_no_terminal(capsys):

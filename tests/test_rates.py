@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier
 from raxss.cli import app
+from raxss.data.prepare.preprocessing import Preparation, is_rate_known, resampled
+from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError, RateMismatchError, RAxSSWarning, SignalWarning
-from raxss.preparation import Preparation, is_rate_known, resampled
-from raxss.recordings.series import Series
 from toys import SMALL, waves
 
 ENGINES = {"serial": (), "local": ("--engine", "local", "--workers", "1")}

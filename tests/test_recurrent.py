@@ -8,11 +8,11 @@ from torch.nn import functional
 import naive_networks_scan as naive
 from network_claims import build, seeded_on_one_thread
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.backbones import GRU, LSTM, gru_numba, n_parameters
-from raxss.backbones.patches import PatchTokens
-from raxss.backbones.recurrent import _states
 from raxss.errors import BackboneError, ConfigError, EmptyDataError
-from raxss.prediction import exact_arithmetic
+from raxss.method.backbones import GRU, LSTM, gru_numba, n_parameters
+from raxss.method.backbones.patches import PatchTokens
+from raxss.method.backbones.recurrent import _states
+from raxss.method.window_scorer import exact_arithmetic
 from toys import waiting
 
 NAMES = ["gru", "lstm", "mamba"]

@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import naive
-from raxss import RAxSSClassifier, Series, memory, refreshing
-from raxss.aggregation import WEIGHTINGS, influence
-from raxss.backbones import build_backbone
-from raxss.config import Config
+from raxss import RAxSSClassifier, Series
+from raxss._core import memory
 from raxss.errors import TrainingError
-from raxss.fitting import epoch_refresh, window_pool
-from raxss.prediction import score_windows
-from raxss.refreshing import EpochRefresh, feature_moments, pool_features
-from raxss.retrieval import batch, retrieve
-from raxss.retrieval.batch import feature_support
-from raxss.stepping import Learner
-from raxss.training import train
-from raxss.windows import windows_of
+from raxss.estimator.config import Config
+from raxss.estimator.fit import epoch_refresh, window_pool
+from raxss.method.aggregation import WEIGHTINGS, influence
+from raxss.method.backbones import build_backbone
+from raxss.method.retrieval import batch, retrieve
+from raxss.method.retrieval.batch import feature_support
+from raxss.method.training import feature_support as refreshing
+from raxss.method.training.feature_support import EpochRefresh, feature_moments, pool_features
+from raxss.method.training.loop import train
+from raxss.method.training.step import Learner
+from raxss.method.window_scorer import score_windows
+from raxss.method.windows import windows_of
 from toys import SMALL, assert_same_bits, training_plan, waves, weights_of
 
 LENGTH, STRIDE = 32, 8

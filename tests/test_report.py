@@ -12,14 +12,14 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from sklearn.metrics import f1_score
 
+from raxss.benchmark.live_table import Board
+from raxss.benchmark.pages.markdown import plain
+from raxss.benchmark.pages.page import make_page
+from raxss.benchmark.pages.report import plot_systems, read_table, tables_of, write_report
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.statistics import COMPARED, paired_bootstrap
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
-from raxss.study.board import Board
-from raxss.study.markdown import plain
-from raxss.study.page import make_page
-from raxss.study.report import plot_systems, read_table, tables_of, write_report
-from raxss.study.result import CellResult
-from raxss.study.statistics import COMPARED, paired_bootstrap
 
 FIRST = ["dataset", "system", "seed", "f1", "auc", "accuracy"]
 SEEDS = (69421, 69422, 69423)

@@ -11,11 +11,11 @@ from pages import assert_quiet
 from raxss import RAxSSClassifier
 from raxss.cli import app
 from raxss.errors import DataError, ModelError
-from raxss.evidence import Report, report_of
-from raxss.evidence.channel_page import said_of_doubt
-from raxss.evidence.report.verifying import verify_report
-from raxss.faithfulness import told_in_report
-from raxss.model_folder import describe_model
+from raxss.estimator.persistence import describe_model
+from raxss.explain import Report, report_of
+from raxss.explain.export.channel_page import said_of_doubt
+from raxss.explain.export.report.verifying import verify_report
+from raxss.explain.faithfulness import told_in_report
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}

@@ -13,12 +13,12 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from typer.testing import CliRunner
 
+from raxss.benchmark.rerun import Rerun, rerun
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.study import Study
+from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError
-from raxss.study.rerun import Rerun, rerun
-from raxss.study.result import CellResult
-from raxss.study.study import Study
-from raxss.study.table import Work, run_table
 
 RESULTS = Path(__file__).parents[1] / "results"
 STUDY = """

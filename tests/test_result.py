@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
+from raxss.benchmark.result import CellResult
 from raxss.errors import DataError
-from raxss.study.result import CellResult
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from raxss.study.result import CellResult
-from raxss.study.systems import SYSTEMS
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.systems import SYSTEMS
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(one.parent.name for one in RESULTS.glob("*/results.csv"))

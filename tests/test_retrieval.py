@@ -10,9 +10,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
+from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError, EmptyDataError
-from raxss.recordings.series import Series
-from raxss.retrieval import WindowFlag, retrieve
+from raxss.method.retrieval import WindowFlag, retrieve
 
 TOLERANCE = 1e-6
 
@@ -362,7 +362,7 @@ def test_what_progress_raises_ends_the_search():
 
 
 def test_a_search_that_does_not_fit_says_how_much_it_needs_before_it_starts(walk, monkeypatch):
-    monkeypatch.setattr("raxss.memory.available_memory", lambda: 3 * 10**9)
+    monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 3 * 10**9)
     words = r"74 windows with 100000000 neighbors each needs 118.4 GB of memory, but 3.0 GB are free"
     with pytest.raises(DataError, match=words):
         retrieve(walk, window_length=32, stride=5, n_neighbors=10**8)

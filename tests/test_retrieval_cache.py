@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raxss.data.series import Series
 from raxss.errors import ConfigError
-from raxss.recordings.series import Series
-from raxss.retrieval import Retrieval, cached_retrieve, clear_cache, retrieve
-from raxss.retrieval import cache as cache_module
-from raxss.retrieval.cache import cached_retrieve_many
+from raxss.method.retrieval import Retrieval, cached_retrieve, clear_cache, retrieve
+from raxss.method.retrieval import cache as cache_module
+from raxss.method.retrieval.cache import cached_retrieve_many
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError
-from raxss.recordings.series import Series
-from raxss.retrieval import on_torch
-from raxss.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
-from raxss.retrieval.cuda_plan import plan
-from raxss.retrieval.front import ask, retrieve
-from raxss.retrieval.many import retrieve_many
-from raxss.retrieval.on_cuda import read_keys, why_not
+from raxss.method.retrieval import on_torch
+from raxss.method.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
+from raxss.method.retrieval.cuda_plan import plan
+from raxss.method.retrieval.front import ask, retrieve
+from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.on_cuda import read_keys, why_not
 
 CPU = torch.device("cpu")
 LENGTHS = (1, 7, 32, 33, 40, 200, 777, 3000)

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
-from raxss.compiled import run_on_threads
-from raxss.retrieval import Retrieval, retrieve
-from raxss.retrieval.blocked import nearest_by_blocks
-from raxss.retrieval.diagonal import (
+from raxss._core.threads import run_on_threads
+from raxss.method.retrieval import Retrieval, retrieve
+from raxss.method.retrieval.blocked import nearest_by_blocks
+from raxss.method.retrieval.diagonal import (
     _Tiles,
     fresh_starts,
     nearest_by_diagonals,
     suits_diagonals,
     tile_side,
 )
-from raxss.retrieval.on_torch import nearest_on_torch
-from raxss.retrieval.search import Search, search_features, search_signal, sliding_means
+from raxss.method.retrieval.on_torch import nearest_on_torch
+from raxss.method.retrieval.search import Search, search_features, search_signal, sliding_means
 
 TOLERANCE = 1e-6
 

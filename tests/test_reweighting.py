@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose
 
 import naive
 from raxss import RAxSSClassifier, Series, SeriesCollection
+from raxss.benchmark.analyses import reweighting
+from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError
-from raxss.prediction import Scorer
-from raxss.study import reweighting
-from raxss.study.reweighting import Cross, reweigh
+from raxss.method.window_scorer import Scorer
 from toys import SMALL, waves
 
 CROSS = Cross(exclusions=(0, 0.5), temperatures=(0.05, 0.5), smoothings=(0.0, 0.3))

@@ -6,16 +6,16 @@ import torch
 from scipy.stats import ks_2samp
 
 import naive
-from raxss.errors import ConfigError, VariateMismatchError
-from raxss.study.baselines.rocket import RocketClassifier, _left_no_trace
-from raxss.study.baselines.rocket_features import (
+from raxss.benchmark.baselines.rocket import RocketClassifier, _left_no_trace
+from raxss.benchmark.baselines.rocket_features import (
     Kernels,
     draw_kernels,
     features_on_torch,
     kernel_features,
     normalised,
 )
-from raxss.study.baselines.rocket_loops import BLOCK
+from raxss.benchmark.baselines.rocket_loops import BLOCK
+from raxss.errors import ConfigError, VariateMismatchError
 from toys import waves
 
 NEAR_ZERO = 1e-4  # an output that float32 may put on either side of 0

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chisquare
 
-from raxss import sampling
-from raxss.sampling import draw_probabilities, epoch_batches, epoch_order, epoch_orders, share_alone
+from raxss.method import sampling
+from raxss.method.sampling import draw_probabilities, epoch_batches, epoch_order, epoch_orders, share_alone
 
 pools = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10_000)), max_size=12)
 
@@ -138,7 +138,7 @@ def test_batches_cut_the_epoch_into_pieces_of_one_size(pool, batch_size):
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_the_order_does_not_depend_on_the_number_of_threads(threads):
     script = (
-        "from raxss.sampling import epoch_order;"
+        "from raxss.method.sampling import epoch_order;"
         "print(epoch_order([400, 900], [4000, 9000], seed=3, epoch=1).tolist())"
     )
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from make_bids import BAD, CHANNELS, OTHER_TYPE, make_bids
+from raxss.data.bids import plan_bids
+from raxss.data.files import read_inputs, read_recording, read_series
+from raxss.data.names import canonical
 from raxss.errors import RAxSSWarning, RecordingError
-from raxss.recordings.bids import plan_bids
-from raxss.recordings.files import read_inputs, read_recording, read_series
-from raxss.recordings.names import canonical
 
 GOOD = [name for name in CHANNELS if name != BAD]
 

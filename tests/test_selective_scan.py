@@ -16,9 +16,9 @@ import torch
 from torch.nn import functional
 
 import naive_networks_scan as naive
-from raxss.backbones import selective_scan_numba, selective_scan_triton
-from raxss.backbones.selective_scan import CHUNK, plain_scan, selective_scan
 from raxss.errors import BackboneError
+from raxss.method.backbones import selective_scan_numba, selective_scan_triton
+from raxss.method.backbones.selective_scan import CHUNK, plain_scan, selective_scan
 from toys import waiting
 
 NAMES = ("x", "delta", "A", "B", "C", "D")
@@ -77,7 +77,7 @@ def compile_kernels(folder: Path) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from raxss.backbones import selective_scan_triton_kernels as kernels
+    from raxss.method.backbones import selective_scan_triton_kernels as kernels
 
     constants = {"STEPS": selective_scan_triton.STEPS, "CHANNELS": selective_scan_triton.CHANNELS}
     kinds = dict.fromkeys(constants, "constexpr") | dict.fromkeys(("length", "width", "n_states"), "i32")

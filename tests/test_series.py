@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
+from raxss.data.series import Series, SeriesCollection
 from raxss.errors import DataError, EmptyDataError, LabelError
-from raxss.recordings.series import Series, SeriesCollection
 
 
 def test_the_digest_tells_samples_and_nothing_else():

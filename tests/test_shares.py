@@ -9,8 +9,8 @@ import torch
 
 import naive
 from network_claims import seeded_on_one_thread
-from raxss.backbones import shares as module
-from raxss.backbones.shares import N_KERNELS, fitted_cuts, plain_shares, shares, spread_dilations
+from raxss.method.backbones import ppv as module
+from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, plain_shares, shares, spread_dilations
 
 PATHS = {"as called": shares, "plain": plain_shares}
 LENGTHS = [1, 2, 8, 31, 64, 257]

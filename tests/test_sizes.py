@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from raxss import RAxSSClassifier
-from raxss.backbones import BACKBONES, build_backbone, features_of, register_backbone, sizes
-from raxss.backbones.protocol import build_for_weights, known_n_features, n_features
-from raxss.backbones.sizes import at_most_parameters, check_allocation, check_network
 from raxss.errors import ConfigError
+from raxss.method.backbones import BACKBONES, build_backbone, features_of, register_backbone, sizes
+from raxss.method.backbones.protocol import build_for_weights, known_n_features, n_features
+from raxss.method.backbones.sizes import at_most_parameters, check_allocation, check_network
 from toys import SMALL, Tiny
 
 SHAPES = [(1, 64, 1), (3, 200, 4), (2, 10, 1)]

@@ -81,7 +81,7 @@ def test_retrieval_on_200_000_samples_stays_under_1_gb():
     peak, _ = peak_memory(
         """
         import numpy as np
-        from raxss.retrieval import retrieve
+        from raxss.method.retrieval import retrieve
         samples = np.random.default_rng(69421).normal(size=200_000).cumsum()
         found = retrieve(samples, window_length=1024, stride=5, n_neighbors=10)
         assert found.n_windows == 39_796

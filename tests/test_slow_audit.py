@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from raxss.copies import find_copies
-from raxss.recordings.series import Series
+from raxss.data.near_duplicates import find_copies
+from raxss.data.series import Series
 from test_audit import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
 
 pytestmark = pytest.mark.slow

@@ -5,11 +5,11 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold
 
-from raxss.datasets import load_dataset, load_synthetic
-from raxss.study.baselines.forest import ForestClassifier
-from raxss.study.baselines.mil import MILClassifier
-from raxss.study.baselines.rocket import RocketClassifier
-from raxss.study.baselines.sequences import SequenceClassifier
+from raxss.benchmark.baselines.forest import ForestClassifier
+from raxss.benchmark.baselines.mil import MILClassifier
+from raxss.benchmark.baselines.rocket import RocketClassifier
+from raxss.benchmark.baselines.sequences import SequenceClassifier
+from raxss.data.datasets import load_dataset, load_synthetic
 
 pytestmark = pytest.mark.slow
 

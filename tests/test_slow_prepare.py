@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raxss.prepared import read_prepared
+from raxss.data.prepare import read_prepared
 from test_prepared import (
     content_of,
     killed_at,

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier
+from raxss._core.jobs import each_result
 from raxss.cli import app
-from raxss.engines import each_result
 from raxss.errors import ConfigError
 from test_engines import (
     Unreadable,

@@ -10,9 +10,9 @@ import time
 import numpy as np
 import pytest
 
-from raxss.prepared import read_prepared
-from raxss.study.cells import run_cell
-from raxss.study.systems import SYSTEMS
+from raxss.benchmark.runs import run_cell
+from raxss.benchmark.systems import SYSTEMS
+from raxss.data.prepare import read_prepared
 from test_cells import cell, hospital
 from test_table import SMOKE, cells_in, rows_in, run, written
 from toys import hears_ctrl_c

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
 from raxss import RAxSSClassifier, Series
-from raxss.training import fit_temperature
+from raxss.method.training.loop import fit_temperature
 from toys import SMALL, waves
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from raxss.data.series import Series, SeriesCollection
+from raxss.data.splits import Split, folds, group_of, groups_by, hold_out, leave_one_out, split_series
 from raxss.errors import ConfigError, DataError, LabelError, RecordingError
-from raxss.recordings.series import Series, SeriesCollection
-from raxss.splits import Split, folds, group_of, groups_by, hold_out, leave_one_out, split_series
 
 grouped = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=60)
 fractions = st.floats(0.01, 0.99)

@@ -9,8 +9,8 @@ import torch
 from benchmarks import sss_reference, training
 from benchmarks.common import Disagreement
 
-from raxss.backbones import build_backbone, n_parameters
-from raxss.storage import json_ready
+from raxss._core.atomic import json_ready
+from raxss.method.backbones import build_backbone, n_parameters
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,8 @@ import pandas as pd
 import pytest
 from scipy.stats import friedmanchisquare, norm
 
-from raxss.errors import DataError
-from raxss.metrics import score
-from raxss.study.result import CellResult
-from raxss.study.statistics import (
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.statistics import (
     COMPARED,
     critical_difference,
     difference,
@@ -23,6 +21,8 @@ from raxss.study.statistics import (
     plot_critical_difference,
     resampled,
 )
+from raxss.errors import DataError
+from raxss.metrics import score
 
 
 def cell(system, labels, p, groups, *, seed=1, fold=None, names=None, dataset="toy"):

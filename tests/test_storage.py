@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raxss import outputs, storage
+from raxss._core import atomic as storage
+from raxss._core import outputs
 from raxss.errors import OutputError
 
 
@@ -122,7 +123,7 @@ def test_a_kill_in_the_middle_of_writing_leaves_the_old_file_whole(tmp_path):
     storage.write_bytes(path, b"old" * 1000)
     script = """
         import sys, time
-        from raxss.storage import whole_file
+        from raxss._core.atomic import whole_file
         with whole_file(sys.argv[1]) as temporary:
             temporary.write_bytes(b"new" * 10)
             print("ready", flush=True)
@@ -147,7 +148,7 @@ def test_a_disk_without_room_is_an_output_error_and_the_old_file_stays(tmp_path)
     script = """
         import errno, resource, signal, sys
         from raxss.errors import OutputError
-        from raxss.storage import write_bytes
+        from raxss._core.atomic import write_bytes
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write over the limit then fails with an OSError
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
@@ -268,7 +269,7 @@ def test_a_kill_in_the_middle_of_filling_leaves_the_old_folder_whole(tmp_path):
     fill(tmp_path / "model", "one")
     script = """
         import sys, time
-        from raxss.storage import whole_folder
+        from raxss._core.atomic import whole_folder
         with whole_folder(sys.argv[1], overwrite=True) as place:
             (place / "half").write_text("of it")
             print("ready", flush=True)
@@ -325,7 +326,7 @@ def test_the_digest_is_that_of_the_content(tmp_path):
 
 def test_what_a_killed_run_left_is_cleared_by_the_next_and_a_living_one_is_let_be(tmp_path):
     script = (
-        "import os, signal, sys; from raxss.storage import whole_file, whole_folder\n"
+        "import os, signal, sys; from raxss._core.atomic import whole_file, whole_folder\n"
         "with whole_folder(sys.argv[1]) as place, whole_file(sys.argv[2]) as file:\n"
         "    (place / 'a').write_text('half'); file.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -377,7 +378,7 @@ def test_reading_a_table_starts_no_thread_that_could_abort_the_end_of_the_proces
     script = f"""
         import os, sys
         import pandas as pd, pyarrow.parquet
-        from raxss.storage import read_parquet
+        from raxss._core.atomic import read_parquet
         before = len(os.listdir("/proc/self/task"))
         {reader}(sys.argv[1])
         print(len(os.listdir("/proc/self/task")) - before)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from raxss.backbones import BACKBONES
-from raxss.config import WindowConfig
+from raxss.benchmark.dataset import Source
+from raxss.benchmark.study import SEEDS, Study, load_extensions
+from raxss.benchmark.systems import SYSTEMS
+from raxss.data.prepare.preprocessing import Preparation
 from raxss.errors import ConfigError
-from raxss.preparation import Preparation
-from raxss.study.dataset import Source
-from raxss.study.study import SEEDS, Study, load_extensions
-from raxss.study.systems import SYSTEMS
+from raxss.estimator.config import WindowConfig
+from raxss.method.backbones import BACKBONES
 
 STUDIES = Path(__file__).parents[1] / "studies"
 
@@ -350,7 +350,7 @@ def test_the_file_is_named_where_it_is_wrong_or_missing(tmp_path):
 
 EXTENSION = """
     from torch import nn
-    from raxss.backbones import register_backbone
+    from raxss.method.backbones import register_backbone
 
     @register_backbone("of-a-test")
     class OfATest(nn.Module):

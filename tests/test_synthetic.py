@@ -3,8 +3,8 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.testing import assert_allclose, assert_array_equal
 
+from raxss.data.synthetic import make_motif_series
 from raxss.errors import ConfigError
-from raxss.recordings.synthetic import make_motif_series
 
 
 @pytest.fixture(scope="module")

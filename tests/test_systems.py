@@ -7,12 +7,12 @@ import pytest
 from sklearn.base import clone
 
 from raxss import RAxSSClassifier
-from raxss.backbones import BACKBONES
-from raxss.config import Config, WindowConfig, without_additions
+from raxss._core.atomic import json_ready
+from raxss.benchmark.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System, find_system
 from raxss.errors import ConfigError
-from raxss.storage import json_ready
-from raxss.study.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System, find_system
-from raxss.windows import window_starts
+from raxss.estimator.config import Config, WindowConfig, without_additions
+from raxss.method.backbones import BACKBONES
+from raxss.method.windows import window_starts
 from toys import waves
 
 WINDOWS = WindowConfig(window_length=64, stride=16)

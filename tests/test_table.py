@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raxss.backbones import BACKBONES
+from raxss._core.outputs import output_lock
+from raxss.benchmark import live_table as board
+from raxss.benchmark.live_table import Board
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.study import Study
+from raxss.benchmark.systems import SYSTEMS
+from raxss.benchmark.table import Work, best_of, run_table
 from raxss.cli import app
+from raxss.data.prepare.folder import FACTS, seal
 from raxss.errors import MissingExtraError, OutputInUseError
-from raxss.outputs import output_lock
-from raxss.prepared.folder import FACTS, seal
-from raxss.study import board
-from raxss.study.board import Board
-from raxss.study.result import CellResult
-from raxss.study.study import Study
-from raxss.study.systems import SYSTEMS
-from raxss.study.table import Work, best_of, run_table
+from raxss.method.backbones import BACKBONES
 
 SMOKE = Path(__file__).parents[1] / "studies" / "smoke.toml"
 
@@ -31,7 +31,7 @@ BACKBONE = """
     import os
     import torch
     from torch import nn
-    from raxss.backbones import register_backbone
+    from raxss.method.backbones import register_backbone
 
     @register_backbone("linear")
     class Linear(nn.Module):
@@ -192,7 +192,7 @@ def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeyp
     kept = json.loads(error.read_text())
     assert (kept["system"], kept["seed"], kept["type"]) == ("sss-linear", 2, "ConfigError")
     assert "the seed of this test" in kept["message"]
-    assert any(one.startswith("raxss.study.cells:") for one in kept["frames"])
+    assert any(one.startswith("raxss.benchmark.runs:") for one in kept["frames"])
     assert str(tmp_path) not in error.read_text()
     assert ".py" not in error.read_text()  # no files of whoever ran it
     assert len(cells_in(out)) == 5
@@ -395,7 +395,7 @@ def test_without_ray_the_way_to_install_it_is_told(study, tmp_path, monkeypatch)
 NEW_BACKBONE = """
     import torch
     from torch import nn
-    from raxss.backbones import register_backbone
+    from raxss.method.backbones import register_backbone
 
     @register_backbone("spectrum")
     class Spectrum(nn.Module):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from raxss.bounded import MAX_TOML_BYTES
+from raxss._core.bounded import MAX_TOML_BYTES
+from raxss.benchmark.pages.report import MAX_CSV_BYTES
 from raxss.cli.audit_split import MAX_NAMES_BYTES
-from raxss.recordings.files import MAX_MANIFEST_BYTES
-from raxss.recordings.inspection.tables import JSON_BYTES
-from raxss.recordings.tables import MAX_TABLE_BYTES
-from raxss.splits import MAX_SPLIT_BYTES
-from raxss.study.report import MAX_CSV_BYTES
+from raxss.data.files import MAX_MANIFEST_BYTES
+from raxss.data.inspection.tables import JSON_BYTES
+from raxss.data.splits import MAX_SPLIT_BYTES
+from raxss.data.tables import MAX_TABLE_BYTES
 from worst_tables import READERS
 
 MOST_MB = 500

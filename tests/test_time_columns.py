@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
+from raxss.data.files import read_series
+from raxss.data.inspection.arrays import inspect_array
+from raxss.data.inspection.front import inspect_file
 from raxss.errors import RecordingError
-from raxss.recordings.files import read_series
-from raxss.recordings.inspection.arrays import inspect_array
-from raxss.recordings.inspection.front import inspect_file
 
 SIGNAL = np.random.default_rng(17).normal(size=(2, 600)).round(4)
 TIMES = np.arange(600) / 250

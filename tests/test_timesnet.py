@@ -18,9 +18,9 @@ from network_claims import (
     seeded_on_one_thread,
     trained_a_little,
 )
-from raxss.backbones import TimesNet, n_parameters, timesnet
-from raxss.backbones.timesnet import Inception, TimesBlock, fold, group_folds, strongest_periods
 from raxss.errors import ConfigError
+from raxss.method.backbones import TimesNet, n_parameters, timesnet
+from raxss.method.backbones.timesnet import Inception, TimesBlock, fold, group_folds, strongest_periods
 
 
 @pytest.fixture(autouse=True)

@@ -10,18 +10,20 @@ import torch
 from torch import nn
 
 import naive
-from raxss import Series, memory, step_memory
-from raxss import pool as pool_module
-from raxss.backbones import build_backbone
-from raxss.checkpoints import state_of
+from raxss import Series
+from raxss._core import memory
+from raxss._core.memory import available_bytes
 from raxss.errors import DataError, ModelError, TrainingError
-from raxss.memory import available_bytes
-from raxss.pool import WindowPool
-from raxss.refreshing import feature_moments
-from raxss.sampling import epoch_order
-from raxss.step_memory import check_step_memory, step_bytes
-from raxss.stepping import Learner, autocast_type, batch_loss, learning_rate, step_for
-from raxss.training import fit_temperature, pool_posteriors, train, train_epoch, validate
+from raxss.method.backbones import build_backbone
+from raxss.method.sampling import epoch_order
+from raxss.method.training import step_memory
+from raxss.method.training import window_pool as pool_module
+from raxss.method.training.checkpoints import state_of
+from raxss.method.training.feature_support import feature_moments
+from raxss.method.training.loop import fit_temperature, pool_posteriors, train, train_epoch, validate
+from raxss.method.training.step import Learner, autocast_type, batch_loss, learning_rate, step_for
+from raxss.method.training.step_memory import check_step_memory, step_bytes
+from raxss.method.training.window_pool import WindowPool
 from toys import assert_same_bits, training_plan, weights_of
 
 LENGTH, STRIDE = 16, 4

@@ -13,17 +13,10 @@ from typer.testing import CliRunner
 from pages import assert_quiet, rows
 from raxss import RAxSSClassifier, Series
 from raxss.cli import app
-from raxss.errors import DataError, ModelError, RAxSSError
-from raxss.evidence import Report, SeriesEvidence, mne_annotations
-from raxss.evidence.findings import watched
-from raxss.evidence.printed import pages_of
-from raxss.evidence.report import page as page_module
-from raxss.evidence.report.verifying import verify_report
-from raxss.evidence.series_evidence import safe_name
-from raxss.preparation import Preparation
-from raxss.recordings.bids import read_bids
-from raxss.recordings.series import SeriesCollection
-from raxss.training_overlap import (
+from raxss.data.bids import read_bids
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.series import SeriesCollection
+from raxss.data.training_overlap import (
     EITHER,
     MARKS,
     MOST_KEYS,
@@ -37,6 +30,13 @@ from raxss.training_overlap import (
     kept_of_training,
     summary_of,
 )
+from raxss.errors import DataError, ModelError, RAxSSError
+from raxss.explain import Report, SeriesEvidence, mne_annotations
+from raxss.explain.export.pdf import pages_of
+from raxss.explain.export.report import page as page_module
+from raxss.explain.export.report.verifying import verify_report
+from raxss.explain.findings import watched
+from raxss.explain.series_evidence import safe_name
 from test_derivatives import errors_of
 from test_phi import text_of_pdf
 from test_printed import words
@@ -414,7 +414,7 @@ def test_raw_recordings_are_recognised_when_the_model_learned_from_prepared_ones
 ):
     """Preparation on disk and in memory must give the same samples, bit by bit in float32."""
     raxss("prepare", root, "--unlabelled", "--out", tmp_path / "prepared", "--workers", "1", *options)
-    from raxss.prepared import read_prepared
+    from raxss.data.prepare import read_prepared
 
     prepared = labelled(read_prepared(tmp_path / "prepared"))
     fitted = RAxSSClassifier("dlinear", **MODEL).fit(prepared[:4], validation=prepared[4:5])
@@ -461,7 +461,7 @@ def test_the_page_says_unknown_and_none(browser, fitted, older, series, tmp_path
 
 def test_marks_of_the_page_are_the_words_of_the_package():
     """They stand once in TypeScript and once in Python."""
-    source = (page_module.resources.files("raxss.evidence.report") / "viewer" / "data.ts").read_text()
+    source = (page_module.resources.files("raxss.explain.export.report") / "viewer" / "data.ts").read_text()
     table = source.partition("const SEEN")[2].partition("};")[0]
     found = dict(re.findall(r'^  "?([a-z ]+)"?: "(.*)",$', table, flags=re.MULTILINE))
     assert found == dict(MARKS)

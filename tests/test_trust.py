@@ -6,10 +6,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from raxss import Config, RAxSSClassifier
+from raxss.benchmark.analyses.coverage import (
+    WAYS,
+    calibrated_otherwise,
+    coverage_of,
+    figures_of,
+    held_out_answers,
+)
+from raxss.data.splits import folds
 from raxss.errors import ConfigError
-from raxss.reliability import calibration_figures
-from raxss.splits import folds
-from raxss.study.trust import WAYS, calibrated_otherwise, coverage_of, figures_of, held_out_answers
+from raxss.uncertainty.reliability import calibration_figures
 from toys import SMALL, waves
 
 SETTINGS = {name: value for name, value in SMALL.items() if name not in ("random_state", "device")}

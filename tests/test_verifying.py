@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier, Series
 from raxss.cli import app
 from raxss.errors import DataError, ModelError, RAxSSError
-from raxss.evidence import Report
-from raxss.evidence.report.page import _shell, contents_of, page_of
-from raxss.evidence.report.verifying import PACKED, verify_report
+from raxss.explain import Report
+from raxss.explain.export.report.page import _shell, contents_of, page_of
+from raxss.explain.export.report.verifying import PACKED, verify_report
 from toys import SMALL, waves
 
 

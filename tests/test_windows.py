@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
+from raxss.data.series import Series
 from raxss.errors import ConfigError
-from raxss.recordings.series import Series
-from raxss.windows import window_starts, windows_of
+from raxss.method.windows import window_starts, windows_of
 
 sizes = st.integers(1, 60)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from raxss import RAxSSClassifier, Series
-from raxss.evidence.findings import by_recording, class_of, told_of_model
-from raxss.evidence.writing import told, write_recordings, write_report
-from raxss.model_folder import describe_model
+from raxss.estimator.persistence import describe_model
+from raxss.explain.export.writing import told, write_recordings, write_report
+from raxss.explain.findings import by_recording, class_of, told_of_model
 from toys import SMALL, waves
 
 

@@ -121,7 +121,7 @@ def _within(shape: Shape) -> Shape:
     """The same of the size at which its memory is just allowed, if that is smaller."""
 
     def write(path: Path, n_bytes: int) -> None:
-        from raxss.bounded import MAX_JSON_MEMORY, json_memory
+        from raxss._core.bounded import MAX_JSON_MEMORY, json_memory
 
         shape(path, 1_000_000)
         content = path.read_bytes()
@@ -382,7 +382,7 @@ def _short_texts(path: Path, n_bytes: int) -> None:
 
 def report_page(path: Path, block: bytes) -> None:
     """A report around this block of data, with its hash."""
-    from raxss.evidence.report import page
+    from raxss.explain.export.report import page
 
     before, after = page._shell()
     path.write_bytes(before + page._opening(block) + block + after)
@@ -417,40 +417,40 @@ class Reader:
 
 
 def _labels_events() -> Callable[[Path], object]:
-    from raxss.recordings.labels import read_events, seizure_onset
+    from raxss.data.labels import read_events, seizure_onset
 
     return lambda path: seizure_onset(read_events(path))
 
 
 def _marks() -> Callable[[Path], object]:
-    from raxss.faithfulness.marks import read_events
+    from raxss.explain.faithfulness.marks import read_events
 
     return read_events
 
 
 def _inspected_events() -> Callable[[Path], object]:
-    from raxss.recordings.inspection.sidecars import RecordingFacts, _events_problems
+    from raxss.data.inspection.sidecars import RecordingFacts, _events_problems
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
     return lambda path: _events_problems(path, path.parent, facts)
 
 
 def _inspected_channels() -> Callable[[Path], object]:
-    from raxss.recordings.inspection.sidecars import RecordingFacts, _channels_problems
+    from raxss.data.inspection.sidecars import RecordingFacts, _channels_problems
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
     return lambda path: _channels_problems(path, path.parent, facts, Counter())
 
 
 def _inspected_participants() -> Callable[[Path], object]:
-    from raxss.recordings.inspection.bids import _participants_problems
+    from raxss.data.inspection.bids import _participants_problems
 
     return lambda path: _participants_problems(path.parent, ["sub-01"])
 
 
 def _channels() -> Callable[[Path], object]:
-    from raxss.recordings.bids import _channel_rows
-    from raxss.recordings.bids_tree import Run, Tree
+    from raxss.data.bids import _channel_rows
+    from raxss.data.bids_tree import Run, Tree
 
     def read(path: Path) -> object:
         run = Run("sub-01_task-a", "01", "ieeg", path.parent, {"subject": "01"}, None)
@@ -460,20 +460,20 @@ def _channels() -> Callable[[Path], object]:
 
 
 def _participants() -> Callable[[Path], object]:
-    from raxss.recordings.bids import _participants
-    from raxss.recordings.bids_tree import Tree
+    from raxss.data.bids import _participants
+    from raxss.data.bids_tree import Tree
 
     return lambda path: _participants(Tree(path.parent))
 
 
 def _scans() -> Callable[[Path], object]:
-    from raxss.recordings.bids_tree import Tree, _scans
+    from raxss.data.bids_tree import Tree, _scans
 
     return lambda path: _scans(Tree(path.parent), path.parent, "ieeg")
 
 
 def _label_table() -> Callable[[Path], object]:
-    from raxss.recordings.labels import read_label_table
+    from raxss.data.labels import read_label_table
 
     return read_label_table
 
@@ -481,7 +481,7 @@ def _label_table() -> Callable[[Path], object]:
 def _sheet() -> Callable[[Path], object]:
     import openpyxl  # noqa: F401 (imported by the reader)
 
-    from raxss.recordings.labels import read_clinical_sheet
+    from raxss.data.labels import read_clinical_sheet
 
     return read_clinical_sheet
 
@@ -489,7 +489,7 @@ def _sheet() -> Callable[[Path], object]:
 def _manifest() -> Callable[[Path], object]:
     import numpy as np
 
-    from raxss.recordings.files import distinct_names, lines_of_inputs
+    from raxss.data.files import distinct_names, lines_of_inputs
 
     def read(path: Path) -> object:
         np.save(path.parent / "a.npy", np.zeros(5))
@@ -500,7 +500,7 @@ def _manifest() -> Callable[[Path], object]:
 
 
 def _results() -> Callable[[Path], object]:
-    from raxss.study.rerun import committed_table
+    from raxss.benchmark.rerun import committed_table
 
     return lambda path: committed_table(path.parent)
 
@@ -512,25 +512,25 @@ def _names() -> Callable[[Path], object]:
 
 
 def _split() -> Callable[[Path], object]:
-    from raxss.splits import Split
+    from raxss.data.splits import Split
 
     return lambda path: Split.read(path, ["a", "b"])
 
 
 def _sidecar() -> Callable[[Path], object]:
-    from raxss.recordings.bids_tree import Tree
+    from raxss.data.bids_tree import Tree
 
     return lambda path: Tree(path.parent).json(path)
 
 
 def _evidence() -> Callable[[Path], object]:
-    from raxss.evidence import SeriesEvidence
+    from raxss.explain import SeriesEvidence
 
     return lambda path: SeriesEvidence.load(path.parent)
 
 
 def _windows() -> Callable[[Path], object]:
-    from raxss.evidence import SeriesEvidence
+    from raxss.explain import SeriesEvidence
 
     def read(path: Path) -> object:
         (path.parent / "evidence.json").write_text(json.dumps(HEAD))
@@ -543,26 +543,26 @@ def _parquet() -> Callable[[Path], object]:
     import pandas as pd
     import pyarrow.parquet as pq
 
-    from raxss.storage import read_parquet
+    from raxss._core.atomic import read_parquet
 
     pd.DataFrame({"a": ["x"]}), pq.ParquetFile
     return read_parquet
 
 
 def _report() -> Callable[[Path], object]:
-    from raxss.evidence.report import Report
+    from raxss.explain.export.report import Report
 
     return lambda path: repr(Report.read(path))
 
 
 def _part() -> Callable[[Path], object]:
-    from raxss.archive import _read_part
+    from raxss.estimator.batch import _read_part
 
     return _read_part
 
 
 def _prepared() -> Callable[[Path], object]:
-    from raxss.prepared import read_prepared
+    from raxss.data.prepare import read_prepared
 
     return lambda path: read_prepared(path.parent)
 
@@ -571,7 +571,7 @@ def _prepared_table() -> Callable[[Path], object]:
     import pandas  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
-    from raxss.prepared import read_prepared
+    from raxss.data.prepare import read_prepared
 
     def read(path: Path) -> object:
         _prepared_facts(path.parent)
@@ -581,33 +581,33 @@ def _prepared_table() -> Callable[[Path], object]:
 
 
 def _cell() -> Callable[[Path], object]:
-    from raxss.study.result import CellResult
+    from raxss.benchmark.result import CellResult
 
     return CellResult.read
 
 
 def _verdict() -> Callable[[Path], object]:
-    from raxss.faithfulness.told import told_in_report
+    from raxss.explain.faithfulness.report_verdict import told_in_report
 
     return lambda path: told_in_report(path.parent, weights_sha256="0", beside=path.parent)
 
 
 def _study() -> Callable[[Path], object]:
-    from raxss.study.study import Study
+    from raxss.benchmark.study import Study
 
     return Study.read
 
 
 def _settings() -> Callable[[Path], object]:
-    from raxss.config import Config
+    from raxss.estimator.config import Config
 
     return Config.from_file
 
 
 def _prepared_facts(folder: Path) -> None:
     """What a prepared folder has beside its table, with the hashes that it should have."""
-    from raxss.prepared import folder as prepared
-    from raxss.storage import MARK, sha256_of
+    from raxss._core.atomic import MARK, sha256_of
+    from raxss.data.prepare import folder as prepared
 
     (folder / MARK).write_text("")
     (folder / prepared.PROBLEMS).write_text("{}")
@@ -627,8 +627,8 @@ def _many_series(path: Path, n_bytes: int) -> None:
     """A table as raxss writes it, of as many series as it may have, or as give the size."""
     import pyarrow as pa
 
-    from raxss.prepared.assembling import _write_table
-    from raxss.prepared.folder import COLUMNS, MAX_SERIES
+    from raxss.data.prepare.assembling import _write_table
+    from raxss.data.prepare.folder import COLUMNS, MAX_SERIES
 
     row = {name: {"str": "x" * 20, "int": 1, "float": 1.0}[kind] for name, kind in COLUMNS.items()}
     row |= {"file": "samples/a.npy", "offset": 0}
@@ -771,8 +771,8 @@ def _forked(work: Callable[[], object]) -> object:
 
 
 def _read(read: Callable[[Path], object], path: Path) -> dict[str, object]:
+    from raxss.data.inspection.fields import Refused
     from raxss.errors import RAxSSError
-    from raxss.recordings.inspection.fields import Refused
 
     before, start, message, held = _status("VmRSS"), time.perf_counter(), "", None
     try:

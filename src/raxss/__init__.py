@@ -9,30 +9,33 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from raxss.aggregation import aggregate, window_weights
-    from raxss.config import Config
-    from raxss.estimator import RAxSSClassifier
-    from raxss.evidence import SeriesEvidence, trace
-    from raxss.recordings.series import Series, SeriesCollection
-    from raxss.retrieval import Retrieval, retrieve
-    from raxss.windows import windows_of
+from raxss._core.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from raxss.data.series import Series, SeriesCollection
+    from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.estimator.config import Config
+    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.tracing import trace
+    from raxss.method.aggregation import aggregate, window_weights
+    from raxss.method.retrieval.front import retrieve
+    from raxss.method.retrieval.result import Retrieval
+    from raxss.method.windows import windows_of
+
 
 # Imported when first asked for, so that `raxss --help` does not wait for torch.
 _HOMES = {
-    "Series": "raxss.recordings.series",
-    "SeriesCollection": "raxss.recordings.series",
-    "windows_of": "raxss.windows",
-    "retrieve": "raxss.retrieval",
-    "Retrieval": "raxss.retrieval",
-    "aggregate": "raxss.aggregation",
-    "window_weights": "raxss.aggregation",
-    "trace": "raxss.evidence",
-    "SeriesEvidence": "raxss.evidence",
-    "Config": "raxss.config",
-    "RAxSSClassifier": "raxss.estimator",
+    "Series": "raxss.data.series",
+    "SeriesCollection": "raxss.data.series",
+    "windows_of": "raxss.method.windows",
+    "retrieve": "raxss.method.retrieval",
+    "Retrieval": "raxss.method.retrieval",
+    "aggregate": "raxss.method.aggregation",
+    "window_weights": "raxss.method.aggregation",
+    "trace": "raxss.explain",
+    "SeriesEvidence": "raxss.explain",
+    "Config": "raxss.estimator.config",
+    "RAxSSClassifier": "raxss.estimator.classifier",
 }
 
 __all__ = [

@@ -12,7 +12,7 @@ import warnings
 
 import typer
 
-from raxss import __version__
+from raxss._core.version import __version__
 from raxss.cli import (
     audit_split,
     check,

@@ -13,9 +13,9 @@ from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed
 MAX_NAMES_BYTES = 2**24
 
 if TYPE_CHECKING:
-    from raxss.audit import Audit
-    from raxss.recordings.series import SeriesCollection
-    from raxss.splits import Split
+    from raxss.data.leakage import Audit
+    from raxss.data.series import SeriesCollection
+    from raxss.data.splits import Split
 
 SplitPath = Annotated[
     Path | None,
@@ -59,11 +59,11 @@ def audit_split(
     """
     import json
 
-    from raxss.audit import audit_split as audit
-    from raxss.audit import read_fitted
     from raxss.cli import printable
     from raxss.cli.fit import read_data
     from raxss.cli.split import make_splits
+    from raxss.data.leakage import audit_split as audit
+    from raxss.data.leakage import read_fitted
 
     series = read_data(data, root)
     scaling, digests = read_fitted(model) if model is not None else (None, None)
@@ -87,8 +87,8 @@ def audit_split(
 
 def read_splits(path: Path, series: SeriesCollection) -> list[Split]:
     """One split from a file, or all from a folder."""
+    from raxss.data.splits import Split
     from raxss.errors import RecordingError
-    from raxss.splits import Split
 
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
@@ -98,7 +98,7 @@ def read_splits(path: Path, series: SeriesCollection) -> list[Split]:
 
 def read_names(path: Path) -> list[str]:
     """The lines of a text file."""
-    from raxss.bounded import read_text
+    from raxss._core.bounded import read_text
     from raxss.errors import DataError, RecordingError
 
     try:

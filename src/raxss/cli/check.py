@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from raxss.recordings.inspection import Inspection
+    from raxss.data.problems import Inspection
 
 Paths = Annotated[
     list[Path],
@@ -27,7 +27,7 @@ def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> Non
 
     Verdicts are ok, warning (it can be read, and you should know) and refused. Exit code 1 if any is refused.
     """
-    from raxss.recordings.inspection.front import iter_paths
+    from raxss.data.inspection.front import iter_paths
 
     inspections = []
     for inspection in iter_paths(paths, signals=signals):
@@ -48,7 +48,7 @@ def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> Non
 def lines_of(inspection: Inspection) -> list[str]:
     """As a person reads it: the verdict and the file, then one line a problem.
 
-    >>> from raxss.recordings.inspection import Inspection, Problem
+    >>> from raxss.data.inspection import Inspection, Problem
     >>> flat = Problem("flat", "'night.edf' has a channel 'C3' that is flat")
     >>> print("\\n".join(lines_of(Inspection("night.edf", (flat,)))))
     warning  night.edf

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from raxss.datasets.registry import Dataset
-    from raxss.datasets.summary import CentreSummary
+    from raxss.data.datasets.registry import Dataset
+    from raxss.data.datasets.summary import CentreSummary
 
 app = typer.Typer(help="Named datasets: which there are, what is in them, how to get them.")
 
@@ -43,7 +43,7 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
     """List the named datasets: licence, size, citation, and what is on disk."""
     if context.invoked_subcommand is not None:
         return
-    from raxss.datasets import DATASETS
+    from raxss.data.datasets.registry import DATASETS
 
     facts = [_facts(one, root) for one in DATASETS.values()]
     if as_json:
@@ -61,8 +61,8 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
 @app.command("summary")
 def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False) -> None:
     """Print what is in a dataset; of ds003029 the paper's table, one row a centre."""
-    from raxss.datasets import plan_dataset
-    from raxss.datasets.summary import summarise_ds003029, summarise_plan
+    from raxss.data.datasets.plans import plan_dataset
+    from raxss.data.datasets.summary import summarise_ds003029, summarise_plan
 
     if name == "ds003029":
         centres = summarise_ds003029(root)
@@ -98,13 +98,13 @@ def download(
 
     The files go to ROOT/NAME. What is there and right is not fetched again.
     """
-    from raxss.datasets import find_dataset, folder_of
-    from raxss.datasets.download import BASE_VARIABLE
-    from raxss.datasets.download import download as fetch
-    from raxss.datasets.folders import ROOT_VARIABLE, data_root
-    from raxss.datasets.listing import choose, listed_files
+    from raxss._core.progress import progress_bar
+    from raxss.data.datasets.download import BASE_VARIABLE
+    from raxss.data.datasets.download import download as fetch
+    from raxss.data.datasets.folders import ROOT_VARIABLE, data_root, folder_of
+    from raxss.data.datasets.listing import choose, listed_files
+    from raxss.data.datasets.registry import find_dataset
     from raxss.errors import ConfigError, DataError
-    from raxss.progress import progress_bar
 
     dataset = find_dataset(name)
     if not dataset.base:
@@ -148,7 +148,7 @@ def download(
 
 
 def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
-    from raxss.datasets import on_disk
+    from raxss.data.datasets.folders import on_disk
     from raxss.errors import RAxSSError
 
     facts: dict[str, Any] = {
@@ -195,7 +195,7 @@ def _centres_as_text(centres: CentreSummary) -> str:
 
 
 def _centres_as_json(centres: CentreSummary) -> str:
-    from raxss.storage import json_ready
+    from raxss._core.atomic import json_ready
 
     rows = [json_ready(row) for row in centres.table.to_dict("records")]
     return json.dumps({"centres": rows, "notes": centres.notes}, indent=2, ensure_ascii=False)

@@ -11,9 +11,9 @@ import typer
 from raxss.cli.predict import Device, Overwrite
 
 if TYPE_CHECKING:
-    from raxss.estimator import RAxSSClassifier
-    from raxss.evidence import SeriesEvidence
-    from raxss.recordings.series import SeriesCollection
+    from raxss.data.series import SeriesCollection
+    from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.explain.series_evidence import SeriesEvidence
 
 OutFolder = Annotated[Path, typer.Option("--out", help="Folder to write.")]
 Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
@@ -36,12 +36,12 @@ def demo(
 
     Writes metrics.json, the folder model, and the folder evidence with reports and figures.
     """
+    from raxss._core.atomic import whole_folder, write_json
     from raxss.cli.fit import settings_from
-    from raxss.datasets import load_sample
-    from raxss.estimator import RAxSSClassifier
-    from raxss.model_folder import describe_model
-    from raxss.splits import hold_out
-    from raxss.storage import whole_folder, write_json
+    from raxss.data.datasets.sample import load_sample
+    from raxss.data.splits import hold_out
+    from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.estimator.persistence import describe_model
 
     began = time.perf_counter()
     signal = "ecg" if preset == "recommended" else None
@@ -95,8 +95,8 @@ def _circumstances(model: RAxSSClassifier, seed: int, preset: str) -> dict[str, 
 
     import torch
 
-    from raxss.model_folder import versions
-    from raxss.prediction import pick_device
+    from raxss.estimator.persistence import versions
+    from raxss.method.window_scorer import pick_device
 
     device = pick_device(model.device)
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
@@ -122,7 +122,7 @@ def _telling_cases(model: RAxSSClassifier, test: SeriesCollection) -> list[Any]:
 
 def _saved(evidence: SeriesEvidence, folder: Path, facts: dict[str, Any]) -> str:
     """JSON, Parquet, figures and the report of one record; the name of its folder."""
-    from raxss.evidence import report_of
+    from raxss.explain.export.report import report_of
 
     place = evidence.save(folder)
     report_of(evidence, model=facts).save(place / "report.html")

@@ -29,10 +29,10 @@ from raxss.cli.predict import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from raxss.estimator import RAxSSClassifier
-    from raxss.evidence import SeriesEvidence
-    from raxss.evidence.derivatives import Derivatives
-    from raxss.recordings.series import Series
+    from raxss.data.series import Series
+    from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.explain.export.derivatives import Derivatives
+    from raxss.explain.series_evidence import SeriesEvidence
 
     Batch = dict[str, list[Series]]  # recordings whose series are in memory at once
 
@@ -117,7 +117,7 @@ def explain(
     """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, PDF, BIDS."""
     alone = out is not None and out.suffix.lower() == ".html"
     refuse_contradictions(out, formats, alone, one_table, pdf, bids_derivatives)
-    from raxss.storage import reserved_output
+    from raxss._core.atomic import reserved_output
 
     pages = out.with_suffix(".pdf") if out is not None and alone and pdf else None
     with ExitStack() as held:
@@ -151,11 +151,11 @@ def _explain(
     held: ExitStack,
 ) -> None:
     """`explain`, with its outputs locked; ``held`` takes the locks of derivatives, once they are known."""
-    from raxss.archive import refuse_unused_rate
-    from raxss.evidence import write_tables
-    from raxss.evidence.findings import class_of, told_of_model
-    from raxss.evidence.writing import told, write_recordings, write_report
-    from raxss.model_folder import describe_model
+    from raxss.estimator.batch import refuse_unused_rate
+    from raxss.estimator.persistence import describe_model
+    from raxss.explain.export.tables import write_tables
+    from raxss.explain.export.writing import told, write_recordings, write_report
+    from raxss.explain.findings import class_of, told_of_model
 
     alone = out is not None and out.suffix.lower() == ".html"
     classifier = opened_model(model, device, bank, bank_size)
@@ -243,7 +243,7 @@ def refuse_contradictions(
 
 def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
     """What is told of the model, with what was found of its faithfulness; reports lie in ``beside``."""
-    from raxss.faithfulness import told_in_report
+    from raxss.explain.faithfulness.report_verdict import told_in_report
 
     found = told_in_report(folder, weights_sha256=str(about["weights_sha256"]), beside=beside)
     return about | {"faithfulness": found}
@@ -266,10 +266,10 @@ def batches_of(
     classifier: RAxSSClassifier, inputs: list[Path], *, rate: float | None = None, resample: bool = False
 ) -> Iterator[Batch]:
     """Recordings with their series, as many as are held at once: of a BIDS tree one, of files all."""
-    from raxss.archive import refuse_unused_rate
-    from raxss.evidence.findings import by_recording
-    from raxss.prepared import is_prepared
-    from raxss.recordings.bids import is_bids_root
+    from raxss.data.bids import is_bids_root
+    from raxss.data.prepare.folder import is_prepared
+    from raxss.estimator.batch import refuse_unused_rate
+    from raxss.explain.findings import by_recording
 
     roots = [path for path in inputs if is_bids_root(path) and not is_prepared(path)]
     others = [path for path in inputs if path not in roots]
@@ -287,9 +287,9 @@ def batches_of_tree(
 
     Of many recordings one that the model cannot take is told and left out, or no run would ever get past it.
     """
-    from raxss.archive import FromPlan
+    from raxss.data.bids import plan_to_read
     from raxss.errors import DataError, RAxSSWarning, shown
-    from raxss.recordings.bids import plan_to_read
+    from raxss.estimator.batch import FromPlan
 
     preparation = classifier.preparation_of_model(resample=resample)
     plan = plan_to_read(root, only_labelled=False, recordings=wanted)
@@ -342,8 +342,8 @@ def opened_derivatives(
     root: Path, inputs: list[Path], about: dict[str, Any], class_: Any, overwrite: bool
 ) -> Derivatives:
     """The derivative dataset of the tree that the inputs are of, or an error before any work is done."""
-    from raxss.evidence.derivatives import find_source, open_derivatives
-    from raxss.storage import check_writable
+    from raxss._core.atomic import check_writable
+    from raxss.explain.export.derivatives import find_source, open_derivatives
 
     source, recordings = find_source(inputs)
     opened = open_derivatives(

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from raxss.estimator import RAxSSClassifier
-    from raxss.faithfulness import Plan
-    from raxss.recordings.series import SeriesCollection
+    from raxss.data.series import SeriesCollection
+    from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.explain.faithfulness.running import Plan
 
 What = Annotated[
     Path | None,
@@ -84,17 +84,17 @@ def faithfulness(
 
     The page, DIR/README.md, ends in a verdict by stated rules. After a kill the same command goes on.
     """
+    from raxss._core.atomic import output_lock
     from raxss.cli.table import names_from
-    from raxss.faithfulness import PROBES, Plan
-    from raxss.storage import output_lock
+    from raxss.explain.faithfulness.running import PROBES, Plan
 
     plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
     if what is None:
         with output_lock(os.path.realpath(out)):
             tell_controls(out, plan, device)
     elif what.suffix.lower() == ".toml":
-        from raxss.study.faithfulness import run_study
-        from raxss.study.study import Study
+        from raxss.benchmark.analyses.faithfulness import run_study
+        from raxss.benchmark.study import Study
 
         if data or marks or other or split or rate or resample:
             raise typer.BadParameter(
@@ -135,11 +135,11 @@ def probe_model(
     resample: bool = False,
 ) -> None:
     """Probe one model on recordings."""
+    from raxss.benchmark.analyses.faithfulness_control import run_controls
+    from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
     from raxss.cli.predict import opened_model
-    from raxss.faithfulness import run_probes
-    from raxss.model_folder import describe_model
-    from raxss.study.faithfulness_control import run_controls
-    from raxss.study.faithfulness_report import write_faithfulness
+    from raxss.estimator.persistence import describe_model
+    from raxss.explain.faithfulness.running import run_probes
 
     model = opened_model(folder, device, None, None)
     model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
@@ -174,8 +174,9 @@ def asked_about(
     resample: bool = False,
 ) -> SeriesCollection:
     """A named dataset, prepared as the training data were; or files."""
-    from raxss.datasets import DATASETS, load_dataset
-    from raxss.recordings.series import SeriesCollection
+    from raxss.data.datasets import load_dataset
+    from raxss.data.datasets.registry import DATASETS
+    from raxss.data.series import SeriesCollection
 
     if len(data) == 1 and data[0] in DATASETS and not Path(data[0]).exists():
         prepare = model.preparation_of_model(resample=resample).apply
@@ -189,8 +190,8 @@ def asked_about(
 
 def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dict[str, NDArray[np.bool_]]]:
     """The series that the marks are about, which may be differences of those given; and where marks are."""
-    from raxss.faithfulness import read_marked
-    from raxss.recordings.series import SeriesCollection
+    from raxss.data.series import SeriesCollection
+    from raxss.explain.faithfulness.marks import read_marked
 
     found, truth = read_marked(marks, series)
     meant = SeriesCollection(found)
@@ -204,9 +205,9 @@ def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dic
 
 def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection:
     """Those that the model has not learned from: of the others its evidence may be memory."""
+    from raxss.data.series import SeriesCollection
+    from raxss.data.training_overlap import MARKED, UNKNOWN, TrainingRecord, summary_of
     from raxss.errors import DataError
-    from raxss.recordings.series import SeriesCollection
-    from raxss.training_overlap import MARKED, UNKNOWN, TrainingRecord, summary_of
 
     states = list(map(TrainingRecord.of(model.training_data_).state, series))
     if UNKNOWN in states:
@@ -224,8 +225,8 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
 
 def tell_controls(out: Path, plan: Plan, device: str) -> None:
     """The controls alone."""
-    from raxss.study.faithfulness_control import run_controls
-    from raxss.study.faithfulness_report import write_faithfulness
+    from raxss.benchmark.analyses.faithfulness_control import run_controls
+    from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
 
     found = run_controls(out / "controls", plan=plan, device=device)
     tell(write_faithfulness(found, out=out, title="Controls")[-1])
@@ -233,7 +234,7 @@ def tell_controls(out: Path, plan: Plan, device: str) -> None:
 
 def tell(page: Path) -> None:
     """The verdicts, and where to read on."""
-    from raxss.bounded import read_json
+    from raxss._core.bounded import read_json
 
     found = read_json(page.parent / "verdict.json")["verdicts"]
     for name, one in found.items():

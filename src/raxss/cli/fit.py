@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from raxss.config import Config
-    from raxss.recordings.series import SeriesCollection
+    from raxss.data.series import SeriesCollection
+    from raxss.estimator.config import Config
 
 Data = Annotated[
     str,
@@ -86,7 +86,7 @@ def fit(
     the same command with --resume goes on from there. Ctrl-C keeps the best model so far, unless an older
     model is there; a second Ctrl-C while that is written keeps the checkpoint alone. The last line says which.
     """
-    from raxss.storage import check_writable, output_lock, refuse_existing
+    from raxss._core.atomic import check_writable, output_lock, refuse_existing
 
     settings = settings_from(
         preset,
@@ -135,7 +135,7 @@ def _fit_and_save(
     keep_older: bool,
 ) -> None:
     """Train and write the model folder; KeyboardInterrupt after whatever an interrupted run leaves is written."""
-    from raxss.estimator import RAxSSClassifier
+    from raxss.estimator.classifier import RAxSSClassifier
 
     had_model = keep_older and (out / "config.json").exists()
     series, validation, told = training_parts(read_data(data, root), split)
@@ -175,7 +175,7 @@ def what_is_kept(out: Path, before: tuple[int, int] | None, checkpoint: Path, sh
         model = f"The older model was left as it is in {shown}, and no new one was written"
     else:
         model = "No model was written"
-    from raxss.checkpoints import epoch_of_checkpoint
+    from raxss.method.training.checkpoints import epoch_of_checkpoint
 
     epoch = epoch_of_checkpoint(checkpoint)
     if epoch is None:
@@ -193,8 +193,8 @@ def was_interrupted(folder: Path) -> bool:
 
 def model_facts(folder: Path) -> dict[str, Any]:
     """What config.json of a model folder says; empty where there is none that can be read."""
+    from raxss._core.sealing import read_facts
     from raxss.errors import ModelError
-    from raxss.sealing import read_facts
 
     try:
         return read_facts(folder)
@@ -206,7 +206,7 @@ def settings_from(
     preset: str, config: Path | None, *, signal: str | None = None, **overrides: int | float | str | None
 ) -> Config:
     """Preset, then the TOML file, then single options; later ones win."""
-    from raxss.config import Config, setting_homes
+    from raxss.estimator.config import Config, setting_homes
 
     settings = Config.preset(preset, signal=signal)
     if config is not None:
@@ -224,7 +224,7 @@ def training_parts(
     """What training may see: all of it, or the first two parts of a split, and what kind of split it is."""
     if split is None:
         return series, None, None
-    from raxss.splits import Split
+    from raxss.data.splits import Split
 
     read = Split.read(split, series.names)
     train, validation, _ = read.parts(series)
@@ -233,10 +233,10 @@ def training_parts(
 
 def read_data(data: str, root: Path | None = None) -> SeriesCollection:
     """A prepared folder or a manifest if there is one at that place, else a named dataset."""
-    from raxss.datasets import load_dataset
+    from raxss.data.datasets import load_dataset
+    from raxss.data.files import read_manifest
+    from raxss.data.prepare.folder import is_prepared, read_prepared
     from raxss.errors import RecordingError
-    from raxss.prepared import is_prepared, read_prepared
-    from raxss.recordings.files import read_manifest
 
     if data.endswith(".csv") or os.path.isfile(data):
         return read_manifest(data)

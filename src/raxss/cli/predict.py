@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
-    from raxss.engines import Failure
-    from raxss.estimator import RAxSSClassifier
-    from raxss.recordings.series import Series, SeriesCollection
+    from raxss._core.jobs.outcome import Failure
+    from raxss.data.series import Series, SeriesCollection
+    from raxss.estimator.classifier import RAxSSClassifier
 
 Model = Annotated[Path, typer.Argument(help="Model folder, as raxss fit wrote it.")]
 Inputs = Annotated[
@@ -101,8 +101,8 @@ def predict(
     answer), uncalibrated_ (what the windows add up to, where the model calibrates scores of series), seconds
     (empty where no rate is known), warnings (how a recording is unlike those learned from, or was resampled).
     """
+    from raxss._core.atomic import reserved_output
     from raxss.errors import OutputError
-    from raxss.storage import reserved_output
 
     if engine is None and any(one is not None for one in (workers, threads, address)):
         raise typer.BadParameter("--workers, --threads and --address need --engine")
@@ -114,7 +114,7 @@ def predict(
             table = prediction_table(classifier, inputs, split, rate=rate, resample=resample)
             write_table(table, out, overwrite=overwrite)
             return
-        from raxss.archive import predict_archive
+        from raxss.estimator.batch import predict_archive
 
         parts = out.with_name(f"{out.name}.parts")
         table, failures = predict_archive(
@@ -140,8 +140,8 @@ def predict(
 
 def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
     """Whole or not at all."""
+    from raxss._core.atomic import whole_file, without_formula
     from raxss.cli import printable
-    from raxss.storage import whole_file, without_formula
 
     with whole_file(out, overwrite=overwrite) as temporary:
         if out.suffix == ".csv":
@@ -154,7 +154,7 @@ def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
 
 def tell_seen(states: list[str]) -> None:
     """Say of how many series the score is no test, or that this is not known."""
-    from raxss.training_overlap import NO, summary_of
+    from raxss.data.training_overlap import NO, summary_of
 
     if any(one != NO for one in states):
         print(summary_of(states, "series"))
@@ -180,7 +180,7 @@ def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) ->
 
 def opened_model(folder: Path, device: str, bank: str | None, bank_size: int | None) -> RAxSSClassifier:
     """The model, with a bar on terminals, and with another bank where one is asked for."""
-    from raxss.archive import open_model
+    from raxss.estimator.batch import open_model
 
     return open_model(folder, device, bank, bank_size, verbose=1)
 
@@ -196,7 +196,7 @@ def prediction_table(
     """One row a series."""
     import pandas as pd
 
-    from raxss.archive import doubt_columns, prediction_row, seconds_of
+    from raxss.estimator.batch import doubt_columns, prediction_row, seconds_of
 
     rows = [
         prediction_row(
@@ -214,8 +214,8 @@ def prediction_table(
 
 def names_of_test(model: RAxSSClassifier, inputs: list[Path], split: Path) -> set[str]:
     """The series of the test part, without reading any that is not prepared."""
+    from raxss.data.prepare.folder import is_prepared
     from raxss.errors import ConfigError, shown
-    from raxss.prepared import is_prepared
 
     for path in inputs:
         if not is_prepared(path):
@@ -238,12 +238,12 @@ def series_for(
 
     ``rate`` is that of files that tell none; ``resample`` brings all to that of the training data.
     """
-    from raxss.archive import refuse_unused_rate
-    from raxss.prepared import is_prepared, read_prepared
-    from raxss.recordings.bids import is_bids_root, read_bids
-    from raxss.recordings.files import read_inputs
-    from raxss.recordings.series import SeriesCollection
-    from raxss.splits import Split
+    from raxss.data.bids import is_bids_root, read_bids
+    from raxss.data.files import read_inputs
+    from raxss.data.prepare.folder import is_prepared, read_prepared
+    from raxss.data.series import SeriesCollection
+    from raxss.data.splits import Split
+    from raxss.estimator.batch import refuse_unused_rate
 
     wanted = model.preparation_of_model(resample=resample)
     series: list[Series] = []
@@ -268,8 +268,8 @@ def series_for(
 
 def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
     """A test part that the model has learned from tests nothing."""
+    from raxss.data.training_overlap import SEEN, UNKNOWN, TrainingRecord, summary_of
     from raxss.errors import DataError, listed
-    from raxss.training_overlap import SEEN, UNKNOWN, TrainingRecord, summary_of
 
     states = list(map(TrainingRecord.of(model.training_data_).state, test))
     if UNKNOWN in states:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 if TYPE_CHECKING:
-    from raxss.preparation import Preparation
-    from raxss.recordings.plan import CollectionPlan
+    from raxss.data.plan import CollectionPlan
+    from raxss.data.prepare.preprocessing import Preparation
 
 Source = Annotated[
     str,
@@ -60,8 +60,8 @@ def prepare(
     Recordings are read in blocks, however long they are. Finished ones lie in OUT.preparing while the work goes on;
     after a kill, Ctrl-C or a full disk the same command goes on from there and ends with the same bytes.
     """
-    from raxss.prepared.preparing import prepare as carry_out
-    from raxss.storage import check_writable, output_lock
+    from raxss._core.atomic import check_writable, output_lock
+    from raxss.data.prepare.preparing import prepare as carry_out
 
     preparation = preparation_from(pool, rate, scaling)
     check_writable(out)
@@ -86,8 +86,8 @@ def prepare(
 
 def preparation_from(pool: str | None, rate: float | None, scaling: str) -> Preparation:
     """The options as one setting."""
+    from raxss.data.prepare.preprocessing import Preparation
     from raxss.errors import ConfigError
-    from raxss.preparation import Preparation
 
     pooling = None
     if pool is not None:
@@ -108,11 +108,11 @@ def plan_source(
     unlabelled: bool = False,
 ) -> CollectionPlan:
     """The plan of whatever a source is."""
-    from raxss.datasets.plans import plan_dataset
-    from raxss.datasets.registry import DATASETS
+    from raxss.data.bids import plan_bids
+    from raxss.data.datasets.plans import plan_dataset
+    from raxss.data.datasets.registry import DATASETS
+    from raxss.data.manifests import plan_labelled, plan_manifest
     from raxss.errors import ConfigError, RecordingError, nearest
-    from raxss.recordings.bids import plan_bids
-    from raxss.recordings.manifest_plan import plan_labelled, plan_manifest
 
     path, seconds = Path(source), seconds_from(crop)
     wanted = [one.strip() for one in classes.split(",") if one.strip()] if classes else None
@@ -156,7 +156,7 @@ def is_bids(folder: Path) -> bool:
 
 def is_dataset(name: str) -> bool:
     """Whether a dataset has that name."""
-    from raxss.datasets.registry import find_dataset
+    from raxss.data.datasets.registry import find_dataset
     from raxss.errors import DataError
 
     try:
@@ -198,9 +198,9 @@ def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionP
 
 def print_summary(folder: Path) -> None:
     """What the folder holds, what is not in it, and what to do next."""
-    from raxss.bounded import read_json
+    from raxss._core.bounded import read_json
     from raxss.cli import printable
-    from raxss.prepared.folder import PROBLEMS, read_prepared
+    from raxss.data.prepare.folder import PROBLEMS, read_prepared
 
     facts = read_prepared(folder).facts
     problems = read_json(folder / PROBLEMS)

@@ -69,7 +69,7 @@ def robustness(
 
 
 def _ask(question: str, *given: Any, **options: Any) -> None:
-    from raxss.study.probing import list_probe, run_probe
+    from raxss.benchmark.analyses.probing import list_probe, run_probe
 
     carry_out(
         partial(run_probe, question),

@@ -10,7 +10,7 @@ import typer
 from raxss.cli.fit import Root
 
 if TYPE_CHECKING:
-    from raxss.study.rerun import Rerun
+    from raxss.benchmark.rerun import Rerun
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What raxss table wrote.")]
 System = Annotated[str, typer.Argument(help="One of its systems: sss.")]
@@ -34,7 +34,7 @@ def rerun(
     Exit code 1 where it is further off than seeds are from each other. DIR is only read. The extensions that a
     study names are Python files, which are run.
     """
-    from raxss.study.rerun import rerun as repeated
+    from raxss.benchmark.rerun import rerun as repeated
 
     found = repeated(folder, system, seed, dataset=dataset, study=study, root=root, device=device)
     for one in found:

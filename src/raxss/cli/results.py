@@ -16,7 +16,7 @@ def results(folder: Folder) -> None:
     It is made from the tables of the studies alone. What is written by hand goes into DIR/about.md, which the page
     begins with.
     """
-    from raxss.study.overview import write_overview
+    from raxss.benchmark.pages.overview import write_overview
 
     *plots, page = write_overview(folder)
     print(f"The page is {page}, with {len(plots)} plot{'' if len(plots) == 1 else 's'}.")

@@ -10,8 +10,8 @@ import typer
 from raxss.cli.fit import Data, Root
 
 if TYPE_CHECKING:
-    from raxss.recordings.series import SeriesCollection
-    from raxss.splits import Split
+    from raxss.data.series import SeriesCollection
+    from raxss.data.splits import Split
 
 By = Annotated[
     str | None,
@@ -51,9 +51,9 @@ def split(
     overwrite: Overwrite = False,
 ) -> None:
     """Set validation and test series aside, whole groups at a time, and keep the split by name."""
+    from raxss._core.atomic import reserved_output, whole_folder
     from raxss.cli.fit import read_data
-    from raxss.splits import weak_parts
-    from raxss.storage import reserved_output, whole_folder
+    from raxss.data.splits import weak_parts
 
     with reserved_output(out, overwrite=overwrite):
         series = read_data(data, root)
@@ -83,9 +83,9 @@ def make_splits(
     """The splits that the options ask for."""
     from typing import cast
 
+    from raxss.data.splits import Balance, leave_one_out, split_series
+    from raxss.data.splits import folds as make_folds
     from raxss.errors import ConfigError
-    from raxss.splits import Balance, leave_one_out, split_series
-    from raxss.splits import folds as make_folds
 
     balancing = cast(Balance, balance)  # refused there if it is none of them
     if folds is not None and leave_out is not None:

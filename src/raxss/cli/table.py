@@ -12,7 +12,7 @@ import typer
 from raxss.cli.fit import Root
 
 if TYPE_CHECKING:
-    from raxss.study.table import Outcome
+    from raxss.benchmark.table import Outcome
 
 StudyFile = Annotated[Path, typer.Argument(help="TOML file: datasets, splits, systems, seeds, budget.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for results, table and plots.")]
@@ -42,7 +42,7 @@ def table(
     Each fit leaves a file of its own; after a kill, Ctrl-C or an error the same command goes on with what is
     missing. The extensions that a study names are Python files, which are run.
     """
-    from raxss.study.table import list_table, run_table
+    from raxss.benchmark.table import list_table, run_table
 
     carry_out(
         run_table, list_table, study, out, engine=engine, workers=workers, address=address, device=device,
@@ -68,9 +68,9 @@ def carry_out(
     figures: str = "results.csv",
 ) -> None:
     """What all commands do with a study: read it, run or list its fits, and say what there is."""
+    from raxss.benchmark.study import Study
+    from raxss.benchmark.table import Work
     from raxss.errors import one_of
-    from raxss.study.study import Study
-    from raxss.study.table import Work
 
     one_of("--engine", engine, ("local", "ray"))
     read = Study.read(study)

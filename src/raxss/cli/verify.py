@@ -21,9 +21,9 @@ from raxss.cli.predict import (
 )
 
 if TYPE_CHECKING:
-    from raxss.estimator import RAxSSClassifier
-    from raxss.evidence import Report
-    from raxss.recordings.series import Series
+    from raxss.data.series import Series
+    from raxss.estimator.classifier import RAxSSClassifier
+    from raxss.explain.export.report.page import Report
 
 ReportFile = Annotated[
     Path, typer.Argument(metavar="REPORT", help="Page that raxss explain wrote: report.html.")
@@ -58,10 +58,11 @@ def verify(
     step, the page by a byte.
     """
     from raxss.cli import printable
-    from raxss.evidence import Report, report_of
-    from raxss.evidence.findings import class_of
-    from raxss.evidence.report.verifying import verify_report
-    from raxss.model_folder import describe_model
+    from raxss.estimator.persistence import describe_model
+    from raxss.explain.export.report import report_of
+    from raxss.explain.export.report.page import Report
+    from raxss.explain.export.report.verifying import verify_report
+    from raxss.explain.findings import class_of
 
     found = Report.read(report)
     classifier = opened_model(model, device, bank, bank_size)
@@ -123,8 +124,8 @@ def recordings_in(
     A file in a tree may have been explained by itself, or, where derivatives were written, as the tree's tables
     say; the name that the report has for it tells which.
     """
-    from raxss.evidence.derivatives import run_in_tree
-    from raxss.evidence.findings import by_recording
+    from raxss.explain.export.derivatives import run_in_tree
+    from raxss.explain.findings import by_recording
 
     if (root := run_in_tree(path, stated)) is None:
         return by_recording(series_for(classifier, [path], rate=rate, resample=resample))
@@ -134,7 +135,7 @@ def recordings_in(
 def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:
     """The recording that the report is of, among those that were found."""
     from raxss.errors import DataError, listed, shown
-    from raxss.evidence.report.contents import title_of
+    from raxss.explain.export.report.contents import title_of
 
     stated, names = report.contents.get("recording"), list(recordings)
     meant = [one for one in names if title_of(one) == stated]

@@ -1,0 +1,1 @@
+"""Infrastructure: atomic files, locks, bounded readers, threads, memory, progress and jobs."""

@@ -1,0 +1,401 @@
+"""Atomic files and folders, and locks on outputs.
+
+A file is written beside its place, flushed to the disk and renamed over it; a folder likewise. A run that
+dies in between leaves the old content as it was. Nothing here, and nothing that reads what this wrote,
+uses pickle.
+
+Of two writers of one output the first wins, and the other is told who that is (`output_lock`). What is not to be
+overwritten is put into place by a rename that replaces nothing, which also holds where there are no locks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import glob
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raxss._core.bounded_parquet import read_parquet_table
+from raxss._core.outputs import absolute
+from raxss._core.outputs import make_folder as make_folder  # here too: who writes files needs these
+from raxss._core.outputs import named_output as named_output
+from raxss._core.outputs import output_lock as output_lock
+from raxss._core.outputs import remove as remove
+from raxss.errors import DataError, OutputError, OutputInUseError, RAxSSError, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MARK = ".raxss"  # in every folder that was written whole
+PARTIAL = ".partial"  # ends the name of what is being written
+READY = ".raxss-ready"  # ends the name of a folder whose files only need to be moved into place
+NEITHER = "choose another place, or overwrite it (--overwrite on the command line, overwrite=True in Python)"
+LARGE_TABLE = 100_000_000  # bytes in memory
+
+
+def write_bytes(path: Path | str, content: bytes, *, overwrite: bool | None = None) -> None:
+    """Write a file so that a reader sees the old content or the new; ``overwrite`` as in `whole_file`."""
+    with whole_file(path, overwrite=overwrite) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path | str, text: str, *, overwrite: bool | None = None) -> None:
+    """`write_bytes` for text, as UTF-8."""
+    write_bytes(path, text.encode(), overwrite=overwrite)
+
+
+def write_json(path: Path | str, value: Any, *, overwrite: bool | None = None) -> None:
+    """`write_bytes` for JSON; NaN becomes null, because JSON has none."""
+    text = json.dumps(json_ready(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(path, text + "\n", overwrite=overwrite)
+
+
+def read_parquet(path: Path | str) -> pd.DataFrame:
+    """A Parquet table, read by the calling thread alone.
+
+    Arrow's own threads, which `pandas.read_parquet` starts, now and then abort a process that ends soon after
+    (apache/arrow issue 34314): everything was done, and the exit code says that it was not. A file that is in
+    memory, read without threads, starts none. What would unpack to far more than its size is refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> place = Path(tempfile.mkdtemp()) / "a.parquet"
+    >>> pd.DataFrame({"name": ["a", "b"], "rate": [1.0, 2.0]}).to_parquet(place)
+    >>> read_parquet(place)["rate"].tolist()
+    [1.0, 2.0]
+    """
+    try:
+        table = read_parquet_table(path)
+        if table.nbytes < LARGE_TABLE:
+            return table.to_pandas(use_threads=False)
+        # column by column, each let go when it is converted, so that a large table is not held twice
+        return table.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
+    except (RAxSSError, FileNotFoundError):
+        raise
+    except Exception as error:  # Arrow raises whatever its parser stumbles over
+        raise DataError(
+            f"{shown(Path(path))} is not a whole Parquet table ({type(error).__name__})."
+        ) from error
+
+
+@contextmanager
+def whole_file(path: Path | str, *, overwrite: bool | None = None) -> Iterator[Path]:
+    """Give a temporary path to write to, and move it into place if the block succeeds.
+
+    Parameters
+    ----------
+    overwrite
+        Whether this output may replace a file that is there; it is locked meanwhile. None: it is no output but a
+        part of one, or an entry of a cache, whose writers all write the same or hold a lock on the whole; it
+        replaces what is there, and is not locked.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with whole_file(folder / "a.txt") as temporary:
+    ...     _ = temporary.write_text("all of it")
+    >>> [file.name for file in folder.iterdir()]
+    ['a.txt']
+    """
+    path = absolute(path)
+    make_folder(path.parent)
+    with ExitStack() as held:
+        if overwrite is not None:
+            held.enter_context(output_lock(path))
+            refuse_existing(path, overwrite=overwrite)
+        temporary = _place_beside(path)
+        try:
+            with named_output(path):
+                yield temporary
+                flush(temporary)
+                if overwrite is False:
+                    _rename_new(temporary, path)
+                else:
+                    os.replace(temporary, path)
+                flush(path.parent)
+        finally:
+            remove(temporary)
+
+
+@contextmanager
+def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary folder to fill, and move it into place if the block succeeds.
+
+    An existing folder is replaced in one step where the system can exchange two names (Linux), only with
+    ``overwrite``, and only if an earlier call of this made it: that is what the file ``.raxss`` in it says. The
+    folder is locked meanwhile.
+    """
+    path = absolute(path)
+    refuse_existing(path, overwrite=overwrite)
+    make_folder(path.parent)
+    with output_lock(path):
+        refuse_existing(path, overwrite=overwrite)  # another writer may have ended just now
+        temporary = _place_beside(path)
+        try:
+            with named_output(path):
+                temporary.mkdir()
+                (temporary / MARK).write_text(
+                    "Written by raxss, which may replace this folder if told to overwrite it.\n"
+                )
+                yield temporary
+                for file in temporary.rglob("*"):
+                    flush(file)
+                flush(temporary)
+                if overwrite and path.exists():
+                    refuse_existing(path, overwrite=True)
+                    _exchange(temporary, path)
+                else:
+                    _rename_new(temporary, path)
+                flush(path.parent)
+        except OutputError as error:  # of a file inside: name the place that was asked for
+            told = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
+            raise OutputError(error.errno, told) from error
+        finally:
+            remove(temporary)
+
+
+@contextmanager
+def whole_files(root: Path | str, name: str) -> Iterator[Path]:
+    """Give a temporary folder to fill; what is in it then takes its places under ``root``, all of it or nothing.
+
+    Several names cannot be exchanged in one step. So the filled folder first gets, in one step, a name that says it
+    is ready, and is emptied then: where a process dies in between, the next call, or `finish_files`, goes on.
+
+    Parameters
+    ----------
+    name
+        Of what belongs together; the same again replaces it. Others may write other names at the same time; this
+        one is locked meanwhile.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> with whole_files(root, "run-1") as temporary:
+    ...     (temporary / "sub-01").mkdir()
+    ...     for suffix in ("tsv", "json"):
+    ...         _ = (temporary / "sub-01" / f"run-1.{suffix}").write_text("all of it")
+    >>> sorted(file.name for file in root.rglob("*"))
+    ['run-1.json', 'run-1.tsv', 'sub-01']
+    """
+    root = make_folder(absolute(root))
+    with output_lock(root / name):
+        finish_files(root)
+        temporary = _place_beside(root / name)
+        try:
+            with named_output(root / name):
+                temporary.mkdir()
+                yield temporary
+                for file in temporary.rglob("*"):
+                    flush(file)
+                flush(temporary)
+                ready = root / f".{name}{READY}"
+                os.rename(temporary, ready)
+                flush(root)
+                _empty_into(ready, root)
+        finally:
+            remove(temporary)
+
+
+def finish_files(root: Path | str) -> None:
+    """Do what a process that died in `whole_files` left to do; one that lives does so itself."""
+    for ready in sorted(Path(root).glob(f".*{READY}")):
+        name = ready.name.removeprefix(".").removesuffix(READY)
+        with suppress(OutputInUseError), output_lock(Path(root) / name):
+            if ready.is_dir():
+                with named_output(ready):
+                    _empty_into(ready, Path(root))
+
+
+def _empty_into(ready: Path, root: Path) -> None:
+    for file in sorted(ready.rglob("*")):
+        if file.is_file():
+            place = root / file.relative_to(ready)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # another process may be finishing this too
+                os.replace(file, place)
+            flush(place.parent)
+    remove(ready)
+
+
+def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
+    """Say before any work is done that a result would be in the way of something.
+
+    With ``overwrite`` a file may be replaced, and a folder that raxss made; any other folder never.
+    """
+    path = absolute(path)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if overwrite and path.is_dir() and not (path / MARK).exists():
+        raise OutputError(
+            errno.EEXIST,
+            f"the folder {path.name!r} was not made by raxss and was left as it is, because overwriting would "
+            "delete what is in it; choose another place",
+        )
+    if not overwrite:
+        raise OutputError(
+            errno.EEXIST,
+            f"{path.name!r} exists already and was left as it is; {NEITHER}",
+        )
+
+
+def check_writable(path: Path | str) -> None:
+    """Fail now rather than after an hour of work if nothing can be written at ``path``."""
+    path = absolute(path)
+    folder = make_folder(path.parent)
+    with named_output(path), tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+@contextmanager
+def reserved_output(path: Path | str, *, overwrite: bool) -> Iterator[None]:
+    """`output_lock` of something that is to be written, after looking whether it can and may be."""
+    refuse_existing(path, overwrite=overwrite)
+    check_writable(path)
+    with output_lock(path):
+        refuse_existing(path, overwrite=overwrite)  # another writer may have ended just now
+        yield
+
+
+def sha256_of(path: Path | str) -> str:
+    """Hex digest of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def canonical_hash(value: Any) -> str:
+    """SHA-256 of a value's one spelling in JSON.
+
+    >>> canonical_hash({"b": 1, "a": 2.5}) == canonical_hash({"a": 2.5, "b": 1})
+    True
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _place_beside(path: Path) -> Path:
+    """A hidden name in the same folder that no other writer has; what killed runs left there goes.
+
+    The name tells host and process, so that only what surely nobody writes any more is removed.
+    """
+    host = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*{PARTIAL}"):
+        process = left.name.removesuffix(PARTIAL).split("-")[-2]
+        if process.isdigit() and not _runs(int(process)):
+            remove(left)
+    return path.with_name(f".{path.name}.{host}-{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # signal 0 only asks
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def flush(path: Path) -> None:
+    """Ask the system to put a file or folder on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rename_new(source: Path, target: Path) -> None:
+    """Rename, and fail if there is something of that name, even if it appeared just now."""
+    try:
+        if source.is_dir():
+            if os.name == "nt" and target.is_dir():
+                target.rmdir()
+            os.rename(source, target)  # of a folder: replaces an empty folder and nothing else
+            return
+        failed = _renamed_at(source, target, RENAME_NOREPLACE)
+        if failed in (None, errno.EEXIST):
+            if failed:
+                raise FileExistsError(failed, os.strerror(failed))
+            return
+        try:
+            os.link(source, target)  # fails if there is something; the other name is removed afterwards
+        except FileExistsError:
+            raise
+        except OSError:  # a disk without hard links
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            os.rename(source, target)  # Windows replaces nothing either; elsewhere the lock has to do
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR):
+            raise
+        raise OutputError(
+            errno.EEXIST,
+            f"{target.name!r} was written by somebody else meanwhile and was left as it is; what this run made is "
+            f"lost: {NEITHER}",
+        ) from error
+
+
+RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
+
+
+def _renamed_at(source: Path, target: Path, flag: int) -> int | None:
+    """Linux' renameat2: None, or the number of its error; ENOSYS where there is none."""
+    at_fdcwd = -100
+    library = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+    if library is None or not hasattr(library, "renameat2"):
+        return errno.ENOSYS
+    if library.renameat2(at_fdcwd, os.fsencode(source), at_fdcwd, os.fsencode(target), flag) == 0:
+        return None
+    return ctypes.get_errno()
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Swap two folders by name, at once on Linux, by two renames elsewhere."""
+    if _renamed_at(first, second, RENAME_EXCHANGE) is None:
+        return
+    aside = second.with_name(f".{second.name}.{os.getpid()}.previous")
+    os.rename(second, aside)
+    os.rename(first, second)
+    os.rename(aside, first)
+
+
+def json_ready(value: Any) -> Any:
+    """Numpy numbers and arrays as plain ones; values that are not finite as null."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if isinstance(value, dict):
+        return {str(key): json_ready(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(one) for one in value]
+    return value
+
+
+def without_formula(value: Any) -> Any:
+    """Text that a spreadsheet would run as a formula, made plain with a leading apostrophe.
+
+    >>> without_formula("=cmd()"), without_formula("C3"), without_formula(-0.5)
+    ("'=cmd()", 'C3', -0.5)
+    """
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )

@@ -1,0 +1,145 @@
+"""How is one function run on many items: here, in several processes, or on a cluster?
+
+    function, items -> each_result -> (position, result or Failure), in the order in which they finish
+
+An item that fails does not stop the others; a worker that dies is replaced, and what it was at is run again.
+Next: local.py (processes of this machine), on_ray.py (a Ray cluster); archive.py and study/ give them work.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from raxss._core.jobs.outcome import Failure, Item, Result, Surroundings, attempt
+from raxss._core.version import __version__
+from raxss.errors import ConfigError, OutputError, one_of, shown
+
+__all__ = ["ENGINES", "Failure", "check_engine", "each_result"]
+
+ENGINES = ("local", "ray")
+
+
+def each_result(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    engine: str = "local",
+    n_workers: int | None = 1,
+    n_threads: int | None = None,
+    address: str | None = None,
+    retries: int = 2,
+    shared_folder: Path | None = None,
+) -> Generator[tuple[int, Result | Failure], None, None]:
+    """Run a function on every item, and give each result with the item's position as soon as it is there.
+
+    Parameters
+    ----------
+    function, items
+        Sent to other processes, so a function of a module, not one defined inside another. Items are taken as
+        workers become free; they need not all exist at once.
+    engine
+        ``"local"``: processes of this machine. ``"ray"``: a Ray cluster, whose nodes need the same raxss, the same
+        paths to whatever the function reads and writes, and each a GPU where the function wants one: tasks claim
+        none, so that several share it.
+    n_workers
+        How many items are worked on at once. 1 on the local engine runs them in this process; None takes as
+        many as this machine, or the cluster, has cores for.
+    n_threads
+        How many threads each worker's numerical libraries use; None leaves that to them.
+    address
+        Of a Ray cluster: ``"auto"`` for the one on this machine, ``"host:port"``, ``"ray://host:port"``. Without
+        it one is started on this machine, reachable from this machine alone, and stopped at the end.
+    retries
+        How often an item is run again after its worker died (out of memory, killed). An item whose function
+        raised is not run again.
+    shared_folder
+        Where the function writes; it must exist. A worker that does not see this folder says so, instead of
+        writing elsewhere.
+
+    Notes
+    -----
+    Close the iterator (``contextlib.closing``) if it may be left early: that ends the workers at once.
+
+    Examples
+    --------
+    >>> for position, result in each_result(float, ["1.5", "two", "3"]):
+    ...     print(position, result)
+    0 1.5
+    1 ValueError: could not convert string to float: 'two'
+    2 3.0
+    """
+    check_engine(engine, address)
+    _check_counts(n_workers=n_workers, n_threads=n_threads, retries=retries)
+    return _each_result(function, items, engine, n_workers, n_threads, address, retries, shared_folder)
+
+
+def check_engine(engine: str, address: str | None = None) -> None:
+    """Say at once what stands in the way of an engine: its name, a package that is missing, nobody at its address.
+
+    >>> check_engine("local")
+    """
+    one_of("engine", engine, ENGINES)
+    if engine == "ray":
+        from raxss._core.jobs.on_ray import check_ray
+
+        check_ray(address)
+    elif address is not None:
+        raise ConfigError(
+            f"an address ({address!r}) is for engine 'ray', and the engine is {engine!r}; leave one of them out."
+        )
+
+
+def _each_result(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    engine: str,
+    n_workers: int | None,
+    n_threads: int | None,
+    address: str | None,
+    retries: int,
+    shared_folder: Path | None,
+) -> Generator[tuple[int, Result | Failure], None, None]:
+    with _mark_in(shared_folder) as mark:
+        task = partial(attempt, function, surroundings=Surroundings(__version__, mark))
+        if engine == "ray":
+            from raxss._core.jobs.on_ray import each_on_ray
+
+            yield from each_on_ray(task, items, n_workers, n_threads, address, retries)
+        else:
+            from raxss._core.jobs.local import each_here
+
+            yield from each_here(task, items, n_workers, n_threads, retries)
+
+
+def _check_counts(*, n_workers: int | None, n_threads: int | None, retries: int) -> None:
+    for name, value, least in (
+        ("n_workers", n_workers, 1),
+        ("n_threads", n_threads, 1),
+        ("retries", retries, 0),
+    ):
+        if value is not None and value < least:
+            raise ConfigError(f"{name} is {value}; a whole number of at least {least} is needed.")
+
+
+@contextmanager
+def _mark_in(folder: Path | None) -> Iterator[Path | None]:
+    """A file that says: this is the folder that is meant. It is gone afterwards."""
+    if folder is None:
+        yield None
+        return
+    mark = Path(os.path.abspath(folder)) / f".shared-{secrets.token_hex(8)}"
+    try:
+        mark.write_text("Workers of a running command look for this file.\n")
+    except OSError as error:
+        raise OutputError(
+            error.errno, f"cannot write into {shown(folder)}: {error.strerror}. Choose another folder."
+        ) from error
+    try:
+        yield mark
+    finally:
+        mark.unlink(missing_ok=True)

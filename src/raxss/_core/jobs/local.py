@@ -1,0 +1,228 @@
+"""How do several processes of this machine share the items?
+
+    task, items -> one joblib (loky) worker a slot, one item at a time -> (position, result or Failure)
+
+Every worker has a pool of its own, so that one that dies takes nothing with it but the item it was at, which is
+known and run again. Next: on_ray.py does the same on a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from raxss._core.jobs.outcome import Failure, Item, Result, died, failure_of, thread_settings
+
+Task = Callable[[Item], Result | Failure]
+LOOKS_EVERY = 1.0  # seconds between a worker's looks at whether its parent is still there
+
+
+def each_here(
+    task: Task[Item, Result],
+    items: Iterable[Item],
+    n_workers: int | None,
+    n_threads: int | None,
+    retries: int,
+) -> Iterator[tuple[int, Result | Failure]]:
+    """See `raxss._core.jobs.each_result`."""
+    n_workers = n_workers or max(1, _n_cores() // (n_threads or 1))
+    if n_workers > 1:
+        yield from _in_processes(task, items, n_workers, n_threads, retries)
+        return
+    for position, item in enumerate(items):
+        with threads_limited(n_threads):  # not while whoever takes the result is at work
+            result = task(item)
+        yield position, result
+
+
+def _n_cores() -> int:
+    from joblib import cpu_count
+
+    return int(cpu_count())  # of this process: affinity and the limits of a container count
+
+
+# In this process ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def threads_limited(n_threads: int | None) -> Iterator[None]:
+    """Fix the threads of libraries that are loaded already, and set them back.
+
+    >>> import torch
+    >>> with threads_limited(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    if n_threads is None:
+        yield
+        return
+    import numba
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    of_torch, of_numba = torch.get_num_threads(), numba.get_num_threads()
+    with ExitStack() as back:
+        back.enter_context(threadpool_limits(n_threads))
+        back.callback(torch.set_num_threads, of_torch)
+        torch.set_num_threads(n_threads)
+        back.callback(numba.set_num_threads, of_numba)
+        numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
+        yield
+
+
+# In processes of their own ------------------------------------------------------------------------------------
+
+
+def _in_processes(
+    task: Task[Item, Result], items: Iterable[Item], n_workers: int, n_threads: int | None, retries: int
+) -> Iterator[tuple[int, Result | Failure]]:
+    """Give every free worker the next item; one whose worker died goes first."""
+    # joblib warns of these where nothing is wrong: a worker without children is ended, a worker is replaced
+    warnings.filterwarnings("ignore", message="Failed to kill subprocesses")
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+    waiting = enumerate(items)
+    again: list[tuple[int, Item]] = []
+    deaths: Counter[int] = Counter()
+    running: dict[Future[Any], tuple[_Worker, int, Item]] = {}
+    idle: list[_Worker] = []
+    finished: tuple[int, Result | Failure] | None = None
+    with _Workers(n_threads) as workers:
+        while True:
+            while len(running) < n_workers:
+                following = again.pop() if again else next(waiting, None)
+                if following is None:
+                    break
+                worker = idle.pop() if idle else workers.start()
+                try:
+                    running[worker.begin(task, following[1])] = worker, *following
+                except BrokenProcessPool:  # it died while it had nothing to do
+                    workers.end_now(worker)
+                    again.append(following)
+            if finished is not None:
+                yield finished  # after the refill: no worker waits for whoever takes the result
+            if not running:
+                return
+            done = wait(running, return_when=FIRST_COMPLETED).done.pop()
+            worker, position, item = running.pop(done)
+            error = done.exception()
+            finished = position, done.result() if error is None else failure_of(error)
+            if not isinstance(error, BrokenProcessPool):
+                idle.append(worker)
+                continue
+            workers.end_now(worker)
+            if (how := _exit_codes(error)) is None:  # it could not read the item, and would not the next time
+                continue
+            deaths[position] += 1
+            finished = (position, died(deaths[position], how)) if deaths[position] > retries else None
+            if finished is None:
+                again.append((position, item))
+
+
+def _exit_codes(error: BrokenProcessPool) -> str | None:
+    """How a worker that died did so, such as ``SIGKILL(-9)``; None if it did not die."""
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    if not isinstance(error, TerminatedWorkerError):
+        return None
+    codes = re.search(r"exit codes of the workers are \{(.*)\}", str(error))
+    return codes[1] if codes else "without a word"
+
+
+class _Worker:
+    """One process, started when it is first given something to do."""
+
+    def __init__(self, n_threads: int | None) -> None:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        # the variables are set before the process loads anything
+        self._pool = ProcessPoolExecutor(
+            1, env=thread_settings(n_threads), initializer=_end_with, initargs=(os.getpid(),)
+        )
+
+    def begin(self, task: Task[Item, Result], item: Item) -> Future[Any]:
+        with _interrupts_held():
+            return self._pool.submit(task, item)
+
+    def end(self) -> None:
+        self._pool.shutdown(wait=True)
+
+    def end_now(self) -> None:
+        # Not shutdown(kill_workers=True): loky's own thread stumbles over an item that waits to be sent.
+        with _interrupts_held():
+            for process in list(self._pool._processes or ()):
+                with suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            self._pool.shutdown(wait=True)
+
+
+class _Workers:
+    """All that were started; none is left behind, whatever happens."""
+
+    def __init__(self, n_threads: int | None) -> None:
+        self._n_threads = n_threads
+        self._alive: list[_Worker] = []
+
+    def start(self) -> _Worker:
+        self._alive.append(_Worker(self._n_threads))
+        return self._alive[-1]
+
+    def end_now(self, worker: _Worker) -> None:
+        self._alive.remove(worker)
+        worker.end_now()
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for worker in self._alive:
+            if kind is None:
+                worker.end()
+            else:
+                worker.end_now()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal; this one alone is to act on it.
+
+    What is started meanwhile never gets it, and this process gets it a moment later: also where the system hands it
+    to another thread, such as one of a linear algebra library.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    held: list[int] = []
+    acts = threading.current_thread() is threading.main_thread()  # no other thread is ever interrupted
+    handler = signal.getsignal(signal.SIGINT) if acts else None
+    if handler is not None:  # else a program around Python has its own, which could not be put back
+        signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _end_with(parent: int) -> None:
+    """In a worker: end when the process that gives it work is gone, however that went."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOKS_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

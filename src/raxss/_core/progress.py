@@ -1,0 +1,82 @@
+"""How far has the work come, and how long will it take? A bar on stderr, quiet where stderr is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
+    """A rich progress bar on stderr; shows nothing if ``quiet``, or where stderr is not a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=quiet or not sys.stderr.isatty(),
+    )
+
+
+@contextmanager
+def share_bar(
+    description: str, total: int, *, unit: str, quiet: bool = False
+) -> Iterator[Callable[[float], None] | None]:
+    """A bar that is told the share done; gives the function to tell it by, or None where nothing is shown.
+
+    Examples
+    --------
+    >>> with share_bar("predicting", 1000, unit="windows", quiet=True) as on_progress:
+    ...     print(on_progress)
+    None
+    """
+    with progress_bar(unit=unit, quiet=quiet) as bar:
+        if bar.disable:
+            yield None
+            return
+        task = bar.add_task(description, total=total)
+        yield lambda share: bar.update(task, completed=round(share * total))
+
+
+class ProgressBar:
+    """A `raxss.method.training.loop.Callback` that draws one bar over all steps.
+
+    Where stderr is not a terminal it prints one plain line an epoch instead.
+    """
+
+    def __init__(self) -> None:
+        self._bar = progress_bar(unit="steps")
+        self._task: TaskID | None = None
+        self._n_steps = 0
+
+    def on_train_begin(self, n_epochs: int, n_steps: int) -> None:
+        """Start the bar."""
+        self._n_steps = n_steps
+        self._n_epochs = n_epochs
+        self._bar.start()
+        self._task = self._bar.add_task("training", total=n_epochs * n_steps)
+
+    def on_step(self, epoch: int, step: int) -> None:
+        """Move it."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=epoch * self._n_steps + step)
+
+    def on_epoch_end(self, record: dict[str, Any]) -> None:
+        """Say how good the epoch was."""
+        figures = f"epoch {record['epoch']}/{self._n_epochs} loss {record['train_loss']:.3f}"
+        if "validation_accuracy" in record:
+            figures += f", validation accuracy {record['validation_accuracy']:.3f}"
+        if self._task is not None:
+            self._bar.update(self._task, description=figures)
+        if self._bar.disable:
+            print(figures, file=sys.stderr, flush=True)
+
+    def on_train_end(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()

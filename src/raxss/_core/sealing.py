@@ -1,0 +1,481 @@
+"""Files of model folders and checkpoints: read within limits, and checked before anything of them is decoded.
+
+    folder -> open_model -> ModelFiles: the entries of config.json, history, tensors by name, dtype and shape
+                                        weights() -> the bytes of model.safetensors, if they are the sealed ones
+    file   -> open_plain, read_tensor_header, read_all: the same for a checkpoint, which is one safetensors file
+
+A model folder is sealed: config.json holds size and SHA-256 of every other file, dtype and shape of every tensor,
+and the SHA-256 of its own text. A changed byte, setting, class name, dtype or shape is refused with a `ModelError`.
+Sizes are compared with limits before anything is read, so that a damaged or hostile folder costs little memory and
+time. Links are refused, because they may lead to files outside the folder.
+
+A hash finds damage, mixed-up files and careless edits. It does not stop somebody who changes a folder on purpose
+and computes the hashes anew: only a signature would, and there is none yet. Load models from people you trust.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import stat
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss._core.atomic import json_ready
+from raxss._core.memory import gigabytes
+from raxss.errors import ModelError, ModelWarning
+
+FORMAT = "raxss-model-2"
+UNSEALED_FORMAT = "raxss-model-1"  # up to raxss 0.1: only the weights have a hash
+FACTS, WEIGHTS, CARD, SETTINGS, HISTORY = (
+    "config.json",
+    "model.safetensors",
+    "README.md",
+    "settings.toml",
+    "history.csv",
+)
+SEALED = (WEIGHTS, SETTINGS, HISTORY, CARD)  # the files that config.json has hashes of
+SEAL = "config_sha256"  # of the text of config.json without this entry
+FILES, TENSORS = "files", "tensors"
+_END = b"\n}\n"  # of the text of config.json
+
+MIB = 2**20
+MOST_TENSORS = (
+    20_000  # half of them of the network, half of what is kept with it; most networks have below 100
+)
+MOST_WEIGHT_BYTES = 2**31 + 2**24  # half of them of the network, as much as the largest committee has
+MOST_HEADER_BYTES = 16 * MIB  # of a safetensors file: 100,000 tensors with names of 100 letters
+MOST_VALUES = 2_000_000  # of a JSON file: Python takes up to 200 bytes for each
+MOST_BYTES: Mapping[str, int] = {
+    FACTS: 64 * MIB,  # digests of 800,000 training series
+    WEIGHTS: MOST_WEIGHT_BYTES + 8 + MOST_HEADER_BYTES,
+    CARD: 16 * MIB,
+    SETTINGS: 16 * MIB,
+    HISTORY: 16 * MIB,  # 100,000 epochs
+}
+ITEM_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 8),
+}
+"""Bytes of a number by the name that safetensors has for its dtype."""
+
+COPY_AGAIN = "Copy the model again, or refit."
+
+
+# Single files ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_plain(path: Path, label: str, *, most: int, advice: str = COPY_AGAIN) -> Iterator[BinaryIO]:
+    """Open a regular file of limited size for reading; links, pipes and folders are refused.
+
+    Parameters
+    ----------
+    label
+        What messages call it.
+    most
+        Bytes that it may have.
+    """
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):  # some systems lack some of them
+        flags |= getattr(os, name, 0)
+    try:
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "")
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise ModelError(
+                f"{label} is a link, which may lead to any file; it was not opened. Put a copy of the file itself "
+                "in its place."
+            ) from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        raise ModelError(f"{label} cannot be read ({reason}). {advice}") from error
+    try:
+        _refuse_special(os.fstat(descriptor), label, most, advice)
+    except ModelError:
+        os.close(descriptor)
+        raise
+    with open(descriptor, "rb") as file:
+        yield file
+
+
+def _refuse_special(status: os.stat_result, label: str, most: int, advice: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
+        raise ModelError(f"{label} cannot be read: it is {kind}, needed is a regular file. {advice}")
+    if status.st_size > most:
+        raise ModelError(
+            f"{label} has {gigabytes(status.st_size)}; at most {gigabytes(most)} are read, because larger ones "
+            f"would fill the memory. {advice}"
+        )
+
+
+def read_plain(path: Path, label: str, *, most: int) -> bytes:
+    """The content of a file, under the rules of `open_plain`."""
+    with open_plain(path, label, most=most) as file:
+        return read_all(file, label)
+
+
+def read_all(file: BinaryIO, label: str, *, advice: str = COPY_AGAIN) -> bytes:
+    """The whole content of an open file, of the size that `open_plain` found."""
+    size = os.fstat(file.fileno()).st_size
+    try:
+        file.seek(0)
+        content = file.read(size)
+    except (OSError, MemoryError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it does not fit into memory"
+        raise ModelError(f"{label} cannot be read ({reason}). {advice}") from error
+    if len(content) != size:
+        raise ModelError(f"{label} changed while it was read. {advice}")
+    return content
+
+
+def digest_of(file: BinaryIO) -> str:
+    """SHA-256 of an open file, a piece at a time."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while piece := file.read(MIB):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def bounded_json(content: bytes, label: str, *, advice: str = COPY_AGAIN) -> Any:
+    """JSON whose values are counted before they are made.
+
+    Examples
+    --------
+    >>> bounded_json(b'{"a": [1, 2]}', "config.json")
+    {'a': [1, 2]}
+    >>> bounded_json(b"[" + b"[]," * 2_000_000 + b"0]", "config.json")
+    Traceback (most recent call last):
+    raxss.errors.ModelError: config.json has 4,000,002 JSON values or so; at most 2,000,000 are read, ...
+    """
+    n_values = sum(content.count(mark) for mark in (b",", b"[", b"{")) + 1
+    if n_values > MOST_VALUES:
+        raise ModelError(
+            f"{label} has {n_values:,} JSON values or so; at most {MOST_VALUES:,} are read, because more would "
+            f"fill the memory. {advice}"
+        )
+    try:
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        # Only the place of the fault: the text may hold names.
+        place = (
+            f"at position {error.pos:,}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        )
+        raise ModelError(f"{label} cannot be read: it is not valid JSON ({place}). {advice}") from error
+
+
+# Tensors -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TensorHeader:
+    """What a safetensors file says of itself before its numbers.
+
+    Attributes
+    ----------
+    start
+        Where the numbers begin in the file.
+    dtypes, shapes
+        Of each tensor, under the names of safetensors: ``"F32"``, ``(3, 2)``.
+    places
+        First and last byte of each tensor, from ``start``.
+    metadata
+        Texts that belong to the file.
+    """
+
+    start: int
+    dtypes: dict[str, str]
+    shapes: dict[str, tuple[int, ...]]
+    places: dict[str, tuple[int, int]]
+    metadata: dict[str, str]
+
+    def described(self) -> dict[str, list[Any]]:
+        """Dtype and shape of each tensor, as config.json has them."""
+        return {name: [self.dtypes[name], list(self.shapes[name])] for name in sorted(self.dtypes)}
+
+    def n_numbers(self, prefix: str) -> int:
+        """How many numbers the tensors have whose names begin so."""
+        return sum(math.prod(shape) for name, shape in self.shapes.items() if name.startswith(prefix))
+
+    def array(self, content: bytes, name: str) -> NDArray[np.float64]:
+        """A float64 array out of the content of the file."""
+        if self.dtypes.get(name) != "F64":
+            raise ValueError(f"its {name!r} is {self.dtypes.get(name, 'missing')}; needed is F64")
+        count = math.prod(self.shapes[name])
+        found = np.frombuffer(content, np.dtype("<f8"), count, self.start + self.places[name][0])
+        return found.reshape(self.shapes[name]).astype(np.float64)
+
+
+def read_tensor_header(
+    file: BinaryIO, label: str, *, most_tensors: int = MOST_TENSORS, advice: str = COPY_AGAIN
+) -> TensorHeader:
+    """Read the header of a safetensors file, and check that it describes the file to the last byte.
+
+    safetensors itself would read a header of 100 MB, which costs gigabytes.
+    """
+
+    def refuse(reason: str) -> ModelError:
+        return ModelError(f"{label} cannot be read: {reason}. {advice}")
+
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    n_header = int.from_bytes(file.read(8), "little")
+    if size < 8 or n_header > size - 8:
+        raise refuse(f"it is no safetensors file, or was cut off: it has {size:,} bytes")
+    if n_header > MOST_HEADER_BYTES:
+        raise refuse(
+            f"its header has {gigabytes(n_header)}; at most {gigabytes(MOST_HEADER_BYTES)} are read, because "
+            "larger ones would fill the memory"
+        )
+    text = file.read(n_header)
+    n_tensors = text.count(b'"data_offsets"')  # before they are parsed, which takes long
+    if n_tensors > most_tensors:
+        raise refuse(
+            f"it has {n_tensors:,} tensors; at most {most_tensors:,} are read, because no network has more"
+        )
+    header = bounded_json(text, f"the header of {label}", advice=advice)
+    if not isinstance(header, dict):
+        raise refuse(f"its header is {type(header).__name__}, needed is an object")
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise refuse("the metadata in its header are no texts")
+    found = TensorHeader(8 + n_header, {}, {}, {}, metadata)
+    for number, (name, entry) in enumerate(header.items()):
+        dtype, shape, place = _checked_entry(entry)
+        if dtype is None:
+            raise refuse(
+                f"entry {number} of its header is not dtype, shape and place of a tensor that go together"
+            )
+        found.dtypes[name], found.shapes[name], found.places[name] = dtype, shape, place
+    last = 0
+    for first, end in sorted(found.places.values()):
+        if first != last:
+            raise refuse("its tensors overlap, or leave gaps")
+        last = end
+    if last != size - found.start:
+        raise refuse(f"its header describes {found.start + last:,} bytes, but it has {size:,}")
+    return found
+
+
+def _checked_entry(entry: Any) -> tuple[str | None, tuple[int, ...], tuple[int, int]]:
+    """Dtype, shape and place of a tensor; a dtype of None where they do not go together."""
+    none = None, (), (0, 0)
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        return none
+    dtype, shape, place = entry["dtype"], entry["shape"], entry["data_offsets"]
+    for numbers in (shape, place):
+        if not isinstance(numbers, list) or not all(type(one) is int and one >= 0 for one in numbers):
+            return none
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES or len(place) != 2:
+        return none
+    if place[1] - place[0] != math.prod(shape) * ITEM_BYTES[dtype]:
+        return none
+    return dtype, tuple(shape), (place[0], place[1])
+
+
+def digest_around(content: bytes, found: str, start: int) -> str:
+    """SHA-256 of a file that holds its own: zeros stand for the digest ``found`` in its first ``start`` bytes.
+
+    An empty text where the digest is not there exactly once.
+    """
+    head = content[:start]
+    mark = f'"sha256":"{found}"'.encode()
+    if head.count(mark) != 1:
+        return ""
+    place = head.index(mark) + len(b'"sha256":"')
+    digest = hashlib.sha256(memoryview(content)[:place])
+    digest.update(b"0" * len(found))
+    digest.update(memoryview(content)[place + len(found) :])
+    return digest.hexdigest()
+
+
+# Model folders -----------------------------------------------------------------------------------------------
+
+
+def sealed_text(facts: Mapping[str, Any], contents: Mapping[str, bytes], tensors: Mapping[str, Any]) -> str:
+    """The text of config.json: the entries, what the other files are, and the hash of all that.
+
+    Parameters
+    ----------
+    contents
+        Of the other files, by name.
+    tensors
+        Dtype and shape of each tensor, as `TensorHeader.described` has them.
+    """
+    files = {
+        name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in contents.items()
+    }
+    entries = json_ready({**facts, FILES: files, TENSORS: tensors})
+    text = json.dumps(entries, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return text.removesuffix(_END.decode()) + f',\n  "{SEAL}": "{digest}"' + _END.decode()
+
+
+def _has_whole_seal(content: bytes) -> bool:
+    """Whether the last entry of config.json is the hash of all the text before it."""
+    mark = f',\n  "{SEAL}": "'.encode()
+    place = len(content) - len(_END) - 1 - 64 - len(mark)
+    if place < 0 or not content.endswith(b'"' + _END) or not content.startswith(mark, place):
+        return False
+    found = content[place + len(mark) : -len(_END) - 1]
+    digest = hashlib.sha256(memoryview(content)[:place])
+    digest.update(_END)
+    return digest.hexdigest().encode() == found
+
+
+@dataclass
+class ModelFiles:
+    """An open model folder whose text files were checked.
+
+    Attributes
+    ----------
+    name
+        Of the folder.
+    facts
+        The entries of config.json, without its seal.
+    sealed
+        Whether the folder is sealed.
+    history
+        Content of history.csv.
+    header
+        Of model.safetensors.
+    """
+
+    name: str
+    facts: dict[str, Any]
+    sealed: bool
+    history: bytes
+    header: TensorHeader
+    _file: BinaryIO
+
+    def weights(self) -> bytes:
+        """The content of model.safetensors, if it is the file that config.json was written with."""
+        content = read_all(self._file, _label(WEIGHTS, self.name))
+        if hashlib.sha256(content).hexdigest() != self.facts.get("weights_sha256"):
+            raise _other_file(WEIGHTS, self.name, "its SHA-256 differs")
+        return content
+
+
+@contextmanager
+def open_model(folder: Path) -> Iterator[ModelFiles]:
+    """Open a model folder: limits, links and the seal are checked, and no tensor is read yet.
+
+    A folder of raxss 0.1 has no seal: a `ModelWarning` says so, and only its weights and settings are checked.
+    """
+    name = folder.name
+    facts, seal = _read_sealed_facts(folder)
+    sealed = seal is not None
+    contents: dict[str, bytes] = {}
+    for text in (SETTINGS, HISTORY, CARD) if sealed else (HISTORY,):
+        contents[text] = read_plain(folder / text, _label(text, name), most=MOST_BYTES[text])
+        if seal is not None:
+            _compare(text, name, seal[text], contents[text])
+    label = _label(WEIGHTS, name)
+    with open_plain(folder / WEIGHTS, label, most=MOST_BYTES[WEIGHTS]) as file:
+        size = os.fstat(file.fileno()).st_size
+        if seal is not None and size != seal[WEIGHTS]["size"]:
+            raise _other_file(WEIGHTS, name, f"{size:,} bytes, needed are {seal[WEIGHTS]['size']:,}")
+        if seal is not None and facts["weights_sha256"] != seal[WEIGHTS]["sha256"]:
+            raise ModelError(f"{FACTS} in model {name!r} has two different hashes of {WEIGHTS}. {COPY_AGAIN}")
+        header = read_tensor_header(file, label)
+        if sealed and facts[TENSORS] != header.described():
+            raise _other_file(WEIGHTS, name, "names, dtypes or shapes of its tensors differ")
+        if not sealed:
+            warnings.warn(
+                f"the model {name!r} was written by raxss 0.1 and is not sealed: its weights and settings are "
+                "checked, but changes of its class names or other facts would not be noticed. Load it and save it "
+                "anew (save_pretrained) to seal it.",
+                ModelWarning,
+                stacklevel=5,
+            )
+        yield ModelFiles(name, facts, sealed, contents[HISTORY], header, file)
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The entries of config.json of a model folder, if its seal is whole; nothing else is read."""
+    return _read_sealed_facts(folder)[0]
+
+
+def _read_sealed_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The entries of config.json, and size and hash of each other file: None where it has no seal."""
+    _refuse_partial(folder)
+    label = _label(FACTS, folder.name)
+    content = read_plain(folder / FACTS, label, most=MOST_BYTES[FACTS])
+    facts = bounded_json(content, label)
+    stated = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
+    if stated not in (FORMAT, UNSEALED_FORMAT):
+        raise ModelError(
+            f"the folder {folder.name!r} is not a model of this version: its format is {str(stated)[:40]!r}, "
+            f"needed is {FORMAT!r}. It may belong to another program or to a newer raxss."
+        )
+    if stated == UNSEALED_FORMAT:
+        if {SEAL, FILES, TENSORS} & set(facts):
+            raise ModelError(
+                f"{label} was changed after the model was saved: its format {stated!r} has no seal, but it has "
+                f"parts of one. {COPY_AGAIN}"
+            )
+        return facts, None
+    if not _has_whole_seal(content):
+        raise ModelError(
+            f"{label} was changed after the model was saved: its text does not match the SHA-256 in it. Settings "
+            f"of a model are changed in Python (set_params, then save_pretrained), not in the file. {COPY_AGAIN}"
+        )
+    seal = facts.get(FILES)
+    if not isinstance(seal, dict) or set(seal) != set(SEALED) or not all(map(_is_sealing, seal.values())):
+        raise ModelError(f"{label} does not say size and SHA-256 of {', '.join(SEALED)}. {COPY_AGAIN}")
+    if not isinstance(facts.get(TENSORS), dict) or "weights_sha256" not in facts:
+        raise ModelError(f"{label} does not say what its tensors are. {COPY_AGAIN}")
+    return {key: value for key, value in facts.items() if key != SEAL}, seal
+
+
+def _refuse_partial(folder: Path) -> None:
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise ModelError(
+            f"there is no model folder {folder.name!r}: {found} was found there. Give the folder that `raxss fit` "
+            "or save_pretrained wrote."
+        )
+    missing = [name for name in (FACTS, WEIGHTS, HISTORY) if not os.path.lexists(folder / name)]
+    if missing:
+        raise ModelError(
+            f"the folder {folder.name!r} is not a whole raxss model: {', '.join(missing)} is missing. Give the "
+            "folder that `raxss fit` or save_pretrained wrote."
+        )
+
+
+def _is_sealing(entry: Any) -> bool:
+    return isinstance(entry, dict) and type(entry.get("size")) is int and isinstance(entry.get("sha256"), str)
+
+
+def _compare(file: str, name: str, sealing: Mapping[str, Any], content: bytes) -> None:
+    if len(content) != sealing["size"]:
+        raise _other_file(file, name, f"{len(content):,} bytes, needed are {sealing['size']:,}")
+    if hashlib.sha256(content).hexdigest() != sealing["sha256"]:
+        raise _other_file(file, name, "its SHA-256 differs")
+
+
+def _label(file: str, name: str) -> str:
+    return f"{file} in model {name!r}"
+
+
+def _other_file(file: str, name: str, difference: str) -> ModelError:
+    return ModelError(
+        f"{_label(file, name)} is not the file that {FACTS} was written with ({difference}); the model is damaged, "
+        f"was changed, or was mixed with another. {COPY_AGAIN}"
+    )

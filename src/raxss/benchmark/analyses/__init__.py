@@ -1,0 +1,1 @@
+"""Analyses of fitted models beyond their test scores: reweighting, robustness, coverage, faithfulness."""

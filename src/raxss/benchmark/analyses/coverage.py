@@ -1,0 +1,235 @@
+"""Do probabilities, prediction sets and warnings keep what they promise on series held out?
+
+    series, settings -> folds -> one fit each -> every calibration of it -> a row a fold, series and way
+    rows             -> calibration figures; coverage of sets against the nominal; false alarms
+    collections      -> how often series of one are called unlike those of another
+
+One network a fold: its calibrations are fitted one after the other on the same validation part, since none changes
+the network. Test series are seen by nothing before they are scored. Next: scripts/measure_doubt.py runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raxss.data.series import SeriesCollection
+from raxss.data.splits import folds
+from raxss.errors import ConfigError
+from raxss.estimator.classifier import RAxSSClassifier
+from raxss.estimator.config import Config
+from raxss.estimator.fit import fitted_on_windows, fitted_series_calibration, trial_of, tried_series
+from raxss.estimator.inputs import groups_or_own
+from raxss.method.inference import Prediction
+from raxss.uncertainty.calibration import CALIBRATIONS, LEVELS, calibration_named
+from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.ood import Familiar
+from raxss.uncertainty.reliability import calibration_figures
+from raxss.uncertainty.summary import Answer, Doubt
+
+WAYS = (("none", "window"), *((method, level) for level in LEVELS for method in CALIBRATIONS))
+ALPHAS = (0.05, 0.1, 0.2)
+
+
+def calibrated_otherwise(one: Prediction, calibration: Calibration | None, level: str) -> Prediction:
+    """The prediction of a chain without calibration, as it would have been with one.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
+    >>> model = model.set_params(calibration="temperature").fit(series[:30], validation=series[30:])
+    >>> said = model.predict_proba(series[:1])[0]
+    >>> (plain,) = model.set_params(calibration="none").predictor().predictions(list(series[:1]))
+    >>> bool(np.allclose(calibrated_otherwise(plain, model.calibration_, "window").probability, said))
+    True
+    """
+    parts = one.aggregation
+    if parts.smoothing > 0:
+        raise ConfigError(f"smoothing is {parts.smoothing}; other calibrations can be tried where it is 0.")
+    if calibration is None:
+        return one
+    if level == "series":
+        return replace(one, calibrated=calibration(parts.series_probability[None])[0])
+    posteriors = calibration(parts.posteriors)
+    contributions = parts.weights[:, None] * posteriors
+    sums = {"contributions": contributions, "series_probability": contributions.sum(axis=0)}
+    return replace(one, aggregation=replace(parts, posteriors=posteriors, **sums))
+
+
+def held_out_answers(
+    series: SeriesCollection,
+    settings: Config,
+    *,
+    n_folds: int = 5,
+    validation: float = 0.2,
+    seed: int = 69421,
+    ways: Iterable[tuple[str, str]] = WAYS,
+    alphas: Sequence[float] = ALPHAS,
+    device: str = "auto",
+) -> Iterator[pd.DataFrame]:
+    """One table a fold: a row for each test series and way of calibrating.
+
+    Columns: ``fold, series, n_validation, calibration, level, target, probability_<place>...,
+    set_<alpha>_<place>..., low, high, warned``. ``target`` is the place of the label among the classes; low and
+    high are the interval of the most likely class.
+    """
+    for place, split in enumerate(folds(series, n_folds=n_folds, validation=validation, seed=seed)):
+        train, held, test = split.parts(series)
+        model = RAxSSClassifier.from_config(settings, random_state=seed, device=device)
+        model.fit(train, validation=held)
+        predictor = model.predictor()
+        tried, tested = tried_series(predictor, list(held)), list(predictor.predictions(list(test)))
+        rows: list[dict[str, Any]] = []
+        for method, level in ways:
+            map_ = _fitted(model, tried, method, level)
+            doubt = _doubt_of(model, tried, method, level, map_)
+            for one, label in zip(tested, test.labels, strict=True):
+                answer = doubt.answer(calibrated_otherwise(one, map_, level))
+                row = {"fold": place, "series": one.series.name, "n_validation": len(held)}
+                row |= {"calibration": method, "level": level, "target": _place(model, label)}
+                rows.append(row | _columns(answer, doubt, alphas))
+        yield pd.DataFrame(rows)
+
+
+def _fitted(
+    model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str
+) -> Calibration | None:
+    """What `RAxSSClassifier.fit` would have fitted on this validation part."""
+    targets = np.array([_place(model, one.series.label) for one in tried])
+    if method == "none":
+        return None
+    if level == "series":
+        return fitted_series_calibration(method, tried, targets)
+    return fitted_on_windows(calibration_named(method), [one.usable_posteriors for one in tried], targets)
+
+
+def _doubt_of(
+    model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str, map_: Calibration | None
+) -> Doubt:
+    """What the model would know of its limits with this calibration."""
+    targets = np.array([_place(model, one.series.label) for one in tried])
+    tables: dict[str, Any] = {"calibration": {"calibration": method, "calibration_level": level}}
+    trial = trial_of(
+        tried,
+        targets,
+        groups_or_own([one.series for one in tried]),
+        model.config_.updated(tables),
+        n_classes=len(model.classes_),
+        seed=model.seed_,
+    )
+    by_series = map_ if level == "series" else None
+    return replace(model.doubt(), trial=trial, calibrated=method != "none", series_calibration=by_series)
+
+
+def _place(model: RAxSSClassifier, label: Any) -> int:
+    return int(np.flatnonzero(model.classes_ == label)[0])
+
+
+def _columns(answer: Answer, doubt: Doubt, alphas: Sequence[float]) -> dict[str, Any]:
+    best, found = int(answer.probability.argmax()), answer.interval
+    row: dict[str, Any] = {f"probability_{c}": float(p) for c, p in enumerate(answer.probability)}
+    for alpha in alphas:
+        sets = doubt.sets(answer.probability, alpha)
+        row |= {f"set_{alpha}_{c}": bool(inside) for c, inside in enumerate(sets)}
+    row["low"] = np.nan if found is None else float(found.low[best])
+    row["high"] = np.nan if found is None else float(found.high[best])
+    return row | {"warned": bool(answer.notes)}
+
+
+def figures_of(answers: pd.DataFrame) -> pd.DataFrame:
+    """Calibration on the series held out, all folds together: a row a way.
+
+    ``brier, ece, log_loss, accuracy``; ``width`` the mean width of the intervals, ``warned`` the share of series
+    that were called unlike the training data.
+    """
+    rows = []
+    for (method, level), some in answers.groupby(["calibration", "level"], sort=False):
+        said, targets = _probabilities(some), some["target"].to_numpy()
+        row = {"calibration": method, "level": "" if method == "none" else level, "n": len(some)}
+        row |= calibration_figures(targets, said)
+        row["accuracy"] = float((said.argmax(axis=1) == targets).mean())
+        row["width"] = float((some["high"] - some["low"]).mean())
+        rows.append(row | {"warned": float(some["warned"].mean())})
+    return pd.DataFrame(rows)
+
+
+def coverage_of(answers: pd.DataFrame) -> pd.DataFrame:
+    """How often prediction sets held the truth, against the nominal: a row a way and level.
+
+    ``coverage`` with its standard error over folds, ``least`` of the classes, ``size`` the mean number of classes
+    in a set, ``abstains`` the share of sets without a single answer, ``right`` the share of right ones among the
+    answers.
+    """
+    all_columns = [str(one) for one in answers]
+    names = [one.split("_")[1] for one in all_columns if one.startswith("set_") and one.endswith("_0")]
+    rows = []
+    for (method, level), some in answers.groupby(["calibration", "level"], sort=False):
+        targets = some["target"].to_numpy()
+        for name in names:
+            columns = [one for one in all_columns if one.startswith(f"set_{name}_")]
+            sets = some[columns].to_numpy(dtype=bool)
+            held, alone = sets[np.arange(len(sets)), targets], sets.sum(axis=1) == 1
+            by_fold = pd.Series(held).groupby(some["fold"].to_numpy()).mean()
+            by_class = pd.Series(held).groupby(targets).mean()
+            rows.append(
+                {
+                    "calibration": method,
+                    "level": "" if method == "none" else level,
+                    "nominal": 1 - float(name),
+                    "coverage": float(held.mean()),
+                    "error": float(by_fold.std() / np.sqrt(len(by_fold))),
+                    "least": float(by_class.min()),
+                    "size": float(sets.sum(axis=1).mean()),
+                    "abstains": float(1 - alone.mean()),
+                    "right": float(held[alone].mean()) if alone.any() else np.nan,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def alarms(
+    collections: Mapping[str, SeriesCollection], *, share: float = 0.7, most: int = 200, seed: int = 69421
+) -> pd.DataFrame:
+    """How often series are called unlike those learned from, by length and spectrum alone: a row a pair.
+
+    ``learned, given, n, length, spectrum``: what a share of was learned from, what was given (of the same
+    collection the rest: false alarms), up to ``most`` series of it, and the share of them that was warned of for
+    either. Rates, which would give most foreign series away, are left aside.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_sample, load_synthetic
+    >>> found = alarms({"ecg": load_sample()[:60], "noise": load_synthetic()})
+    >>> found.query("learned != given")["spectrum"].tolist()
+    [1.0, 1.0]
+    """
+    rows = []
+    drawn = {name: np.random.default_rng(seed).permutation(len(one)) for name, one in collections.items()}
+    for learned, own in collections.items():
+        n_known = int(share * len(own))
+        familiar = Familiar.of([own[int(place)] for place in drawn[learned][:n_known]])
+        for given, series in collections.items():
+            left = drawn[given][n_known:] if given == learned else drawn[given]
+            notes = [familiar.notes(series[int(place)]) for place in left[:most]]
+            told = [{one.split()[1] for one in some} for some in notes]  # the recording, its spectrum
+            rows.append(
+                {
+                    "learned": learned,
+                    "given": given,
+                    "n": len(told),
+                    "length": float(np.mean(["recording" in one for one in told])),
+                    "spectrum": float(np.mean(["spectrum" in one for one in told])),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _probabilities(answers: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64]]:
+    columns = [one for one in map(str, answers) if one.startswith("probability_")]
+    return answers[columns].to_numpy(dtype=np.float64)

@@ -1,0 +1,456 @@
+"""How does a page say how far explanations can be trusted?
+
+    Parts by model, of controls -> measures.csv, summary.csv, curves.csv, features.csv, statements.csv, verdict.json
+    these alone                 -> plots/*.png, README.md, and page.html for those who have a browser and no more
+
+Every sentence follows from numbers by the rules of raxss.explain.faithfulness.verdict, which stand on the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raxss._core.atomic import json_ready, write_bytes, write_json
+from raxss._core.bounded import read_json
+from raxss.benchmark.analyses.faithfulness_control import CONTROLS
+from raxss.benchmark.evaluation_set import slug
+from raxss.benchmark.pages.markdown import Markdown, plain, render, table
+from raxss.benchmark.pages.report import csv_of, csv_text, png
+from raxss.errors import listed
+from raxss.explain.faithfulness import verdict
+from raxss.explain.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
+from raxss.explain.faithfulness.measures import mean_curves, measures_of, missing_orders, summarised
+from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.report_verdict import PAGE
+from raxss.explain.faithfulness.running import Parts
+from raxss.explain.faithfulness.verdict import Statement, statements
+
+Frame = pd.DataFrame
+COLOURS = {
+    "contribution": "#31688e",
+    "weight": "#a3892b",
+    "posterior": "#3b8f5a",
+    "gradient": "#c2572b",
+    "occlusion": "#8a5aa8",
+    "random": "#7a7a7a",
+}
+FAR_FROM_COMPLETE = 0.25  # of the change that integrated gradients should add up to
+#: Columns of the index, and how the claims that they show begin.
+SHOWN = {
+    "balanced accuracy": "The model decides",
+    "area gained (surrogate, mean)": "The score rests",
+    "evidence left without the network": "Evidence depends on what",
+    "moved by other neighbours (shuffled, other series, inverted)": "The score depends on who",
+}
+MARKS = {"yes": "✓", "no": "✗", "unclear": "?"}
+
+
+def write_faithfulness(
+    found: Mapping[str, Parts],
+    *,
+    out: Path | str,
+    title: str,
+    controls: Mapping[str, Parts] | None = None,
+) -> list[Path]:
+    """Write tables, plots and page; each file appears whole, the page last.
+
+    Parameters
+    ----------
+    found
+        Name of a model -> what its probes found.
+    controls
+        The same of models whose answer is known, to stand beside.
+    """
+    out, controls = Path(out), controls or {}
+    everyone = {**found, **controls}
+    tables = tables_of(everyone)
+    judged = {
+        name: statements(
+            tables["summary"][tables["summary"]["model"] == name], n_classes=len(parts.about["classes"])
+        )
+        for name, parts in everyone.items()
+    }
+    verdicts = {name: verdict(some) for name, some in judged.items()}
+    rows = [{"model": name, **asdict(one)} for name, some in judged.items() for one in some]
+    tables["statements"] = pd.DataFrame(rows)
+    files: dict[str, bytes] = {}
+    models = []
+    for name, parts in found.items():
+        own = {key: one[one["model"] == name] if len(one) else one for key, one in tables.items()}
+        plots = _plots(own)
+        places = {key: f"plots/{slug(name)}-{key}.png" for key in plots}
+        files |= {places[key]: plots[key] for key in plots}
+        models.append(_model(name, parts, own, judged[name], verdicts[name], places))
+    page = render(
+        "faithfulness.md.j2",
+        title=title,
+        models=models,
+        verdicts=_verdict_table(verdicts, controls),
+        claims=_claims(judged),
+        rules=_rules(judged),
+        has_controls=bool(controls),
+        n_series={name: len(parts.series) for name, parts in found.items()},
+    )
+    contents = {f"{name}.csv": csv_text(one).encode() for name, one in tables.items() if len(one.columns)}
+    for name, content in {**contents, **files}.items():
+        write_bytes(out / name, content)
+    told = {
+        name: {"verdict": word, "why": why, "said": [[one.holds, one.said] for one in judged[name]]}
+        for name, (word, why) in verdicts.items()
+    }
+    about = {name: parts.about for name, parts in everyone.items()}
+    write_bytes(out / PAGE, _html(title, told, found, files).encode())
+    write_json(out / "verdict.json", {"verdicts": told, "about": json_ready(about)})
+    write_bytes(out / "README.md", page.encode())
+    return [out / name for name in (*contents, *files, PAGE, "verdict.json", "README.md")]
+
+
+def _html(
+    title: str,
+    verdicts: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, Parts],
+    plots: Mapping[str, bytes],
+) -> str:
+    """The verdicts, what they rest on, and the plots, in one file that any browser shows."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    text = (resources.files("raxss.benchmark.pages") / "faithfulness.html.j2").read_text("utf-8")
+    pictures = {
+        name: [
+            base64.b64encode(plots[one]).decode() for one in plots if one.startswith(f"plots/{slug(name)}-")
+        ]
+        for name in found
+    }
+    return environment.from_string(text).render(
+        title=title, verdicts=verdicts, probed=found, pictures=pictures, marks=MARKS
+    )
+
+
+def write_index(folder: Path | str) -> Path:
+    """One table of the verdicts of all pages below a folder, with the numbers that they rest on.
+
+    Controls are the same beside every dataset, and stand there once. What is written by hand goes into
+    ``about.md``, with which the page begins.
+    """
+    rows: list[list[object]] = []
+    controls: list[list[object]] = []
+    for place in sorted(Path(folder).glob("*/verdict.json")):
+        claims = pd.read_csv(io.StringIO(csv_of(place.with_name("statements.csv"))))
+        found = read_json(place)
+        for name, one in found["verdicts"].items():
+            own = claims[claims["model"].astype(str) == str(name)]
+            told = [name, one["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]
+            dataset = found["about"].get(name, {}).get("dataset") or place.parent.name
+            if name not in CONTROLS:
+                rows.append([Markdown(f"[{plain(dataset)}]({place.parent.name}/README.md)"), *told])
+            elif ["control", *told] not in controls:
+                controls.append(["control", *told])
+    by_hand = Path(folder) / "about.md"
+    page = render(
+        "faithfulness_index.md.j2",
+        verdicts=table(["dataset", "system", "verdict", *SHOWN], rows + controls),
+        about=Markdown(by_hand.read_text("utf-8").strip()) if by_hand.exists() else "",
+    )
+    write_bytes(Path(folder) / "README.md", page.encode())
+    return Path(folder) / "README.md"
+
+
+def _of_claim(claims: Frame, start: str) -> str:
+    """The numbers of the claims that begin like this, one after the other."""
+    own = claims[claims["claim"].str.startswith(start)]
+    return ", ".join(f"{MARKS[row['holds']]} {row['mean']:.3f}" for row in own.to_dict("records")) or "–"
+
+
+# Tables -------------------------------------------------------------------------------------------------------
+
+
+def tables_of(found: Mapping[str, Parts]) -> dict[str, Frame]:
+    """``measures``, ``summary``, ``curves`` and ``features`` of all models, one below the other."""
+    tables: dict[str, list[Frame]] = {"measures": [], "summary": [], "curves": [], "features": []}
+    for name, parts in found.items():
+        measures = measures_of(parts)
+        own = {
+            "measures": measures,
+            "summary": summarised(measures),
+            "curves": mean_curves(parts),
+            "features": pd.DataFrame(
+                parts.of_all.get("features") or [], columns=["network", "layer", "property", "r2", "width"]
+            ),
+        }
+        for key, one in own.items():
+            one.insert(0, "model", name)
+            tables[key].append(one)
+    return {key: pd.concat(some, ignore_index=True) for key, some in tables.items()}
+
+
+def _number(row: Mapping[Any, Any] | None, digits: int = 3) -> str:
+    if row is None or np.isnan(row["mean"]):
+        return "–"
+    between = "" if np.isnan(row["low"]) else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})"
+    return f"{row['mean']:.{digits}f}{between}".replace("-", "−")
+
+
+def _cells(summary: Frame) -> dict[tuple[str, str, str], dict[Any, Any]]:
+    return {(row["probe"], row["of"], row["measure"]): row for row in summary.to_dict("records")}
+
+
+def _crossed(summary: Frame, probe: str, measures: Sequence[str], header: str) -> Markdown | None:
+    """A row for each thing that a probe is about, a column for each measure."""
+    cells = _cells(summary)
+    things = list(dict.fromkeys(of for one, of, _ in cells if one == probe))
+    shown = [one for one in measures if any((probe, of, one) in cells for of in things)]
+    rows = [[of, *(_number(cells.get((probe, of, one))) for one in shown)] for of in things]
+    rows = [row for row in rows if any(one != "–" for one in row[1:])]
+    return table([header, *(one.replace("_", " ") for one in shown)], rows) if rows else None
+
+
+def _gains(summary: Frame) -> Markdown | None:
+    cells = _cells(summary)
+    rows = [
+        [order, *(_number(cells.get(("deletion", f"{one}, {order}", "gain"))) for one in STAND_INS)]
+        for order in ORDERS
+        if order != RANDOM
+    ]
+    rows = [row for row in rows if any(one != "–" for one in row[1:])]
+    header = ["what", *(f"replaced by the {one}" for one in STAND_INS)]
+    return table(header, rows) if rows else None
+
+
+def _verdict_table(verdicts: Mapping[str, tuple[str, str]], controls: Mapping[str, Parts]) -> Markdown:
+    rows = [
+        [f"{name} (control)" if name in controls else name, word, why]
+        for name, (word, why) in verdicts.items()
+    ]
+    return table(["system", "verdict", "why"], rows)
+
+
+def _claims(judged: Mapping[str, Sequence[Statement]]) -> Markdown:
+    """A row for each claim, a column for each model."""
+    claims = list(dict.fromkeys(one.claim for some in judged.values() for one in some))
+    by_model = {name: {one.claim: one for one in some} for name, some in judged.items()}
+    rows = [[claim, *(_marked(own.get(claim)) for own in by_model.values())] for claim in claims]
+    return table(["what", *map(plain, by_model)], rows)
+
+
+def _marked(one: Statement | None) -> str:
+    return "–" if one is None else f"{MARKS[one.holds]} {one.mean:.3f}".replace("-", "−")
+
+
+def _rules(judged: Mapping[str, Sequence[Statement]]) -> list[str]:
+    """Each claim with its bound; where bounds differ, because controls have other classes, whose each is."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for name, some in judged.items():
+        for one in some:
+            whose = told.setdefault(one.claim.split(" (")[0].rstrip("."), {}).setdefault(one.rule, [])
+            if name not in whose:
+                whose.append(name)
+    return [
+        f"{claim}: {next(iter(rules))}."
+        if len(rules) == 1
+        else f"{claim}: {'; '.join(f'{rule} ({listed(whose)})' for rule, whose in rules.items())}."
+        for claim, rules in told.items()
+    ]
+
+
+def _model(
+    name: str,
+    parts: Parts,
+    tables: Mapping[str, Frame],
+    judged: Sequence[Statement],
+    given: tuple[str, str],
+    places: Mapping[str, str],
+) -> dict[str, Any]:
+    summary = tables["summary"]
+    found = summary[summary["measure"] == "gradient found"]
+    return {
+        "name": name,
+        "verdict": given[0],
+        "why": given[1],
+        "n_series": len(parts.series),
+        "n_groups": len(set(parts.groups)),
+        "sentences": [f"{one.said}." for one in judged],
+        "missing": [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()],
+        "gradients": [
+            f"Integrated gradients add up to {_number(row, 2)} of the change in score (stand-in: {row['of']})"
+            + (": layers without a slope decide, so their order means little." if off(row["mean"]) else ".")
+            for row in found.to_dict("records")
+            if not np.isnan(row["mean"])
+        ],
+        "gains": _gains(summary),
+        "check": _number(_cells(summary).get(("check", "windows dropped from the sum", "gain"))),
+        "retrieval": _crossed(
+            summary,
+            "retrieval",
+            (
+                "moved",
+                "weights_moved",
+                "rank_correlation",
+                "top_overlap",
+                "flipped",
+                "balanced accuracy lost",
+            ),
+            "what",
+        ),
+        "network": _crossed(
+            summary,
+            "network",
+            ("rank_correlation", "posterior_correlation", "weight_correlation", "moved"),
+            "what",
+        ),
+        "layers": [f"Step {k}: {one}" for k, one in enumerate(parts.about.get("layers", ()), start=1)],
+        "windows": _crossed(
+            summary,
+            "counterfactual",
+            ("fall, strongest window", "fall, random window", "fall beyond random"),
+            "what",
+        ),
+        "flips": _crossed(
+            summary, "flip", ("decision can be changed", "share replaced", "seconds replaced"), "what"
+        ),
+        "localisation": _crossed(
+            summary, "localisation", ("area", "chance", "base_rate", "by_posterior", "by_weight"), "what"
+        ),
+        "stability": _crossed(
+            summary, "stability", ("rank_correlation", "top_overlap", "moved", "flipped"), "what"
+        ),
+        "held": _held(tables["features"]),
+        "plots": {key: Markdown(place) for key, place in places.items()},
+    }
+
+
+def off(share: float) -> bool:
+    """Whether attributions that should add up to 1 are far from it.
+
+    >>> off(0.95), off(0.2)
+    (False, True)
+    """
+    return abs(share - 1) > FAR_FROM_COMPLETE
+
+
+def _held(features: Frame) -> Markdown | None:
+    """R² of each property from the features that are compared, and from those of the scrambled network."""
+    own = features[features["layer"] == "features"]
+    if own.empty:
+        return None
+    rows = []
+    for name in own["property"].unique():
+        of = own[own["property"] == name].set_index("network")["r2"]
+        rows.append(
+            [name, *(f"{of.get(one, np.nan):.2f}".replace("-", "−") for one in ("fitted", "scrambled"))]
+        )
+    return table(["what", "fitted network", "scrambled network"], rows)
+
+
+# Plots --------------------------------------------------------------------------------------------------------
+
+
+def _plots(tables: Mapping[str, Frame]) -> dict[str, bytes]:
+    plots = {}
+    with matplotlib.style.context("default"):  # not the reader's style: same results, same bytes
+        if len(tables["curves"]):
+            plots["deletion"] = png(plot_curves(tables["curves"]))
+        network = tables["summary"][tables["summary"]["probe"] == "network"]
+        if len(network):
+            plots["network"] = png(plot_cascade(network))
+        if len(tables["features"]):
+            plots["features"] = png(plot_held(tables["features"]))
+    return plots
+
+
+def plot_curves(curves: Frame) -> Axes:
+    """Mean score over the seconds replaced: a panel for each stand-in and direction, a line for each order."""
+    figure = Figure(figsize=(9.5, 6.2), layout="constrained")
+    panels = figure.subplots(len(STAND_INS), len(DIRECTIONS), sharey=True, squeeze=False)
+    for row, stand_in in zip(panels, STAND_INS, strict=True):
+        for ax, direction in zip(row, DIRECTIONS, strict=True):
+            here = curves[(curves["stand_in"] == stand_in) & (curves["direction"] == direction)]
+            for order in (one for one in ORDERS if one in set(here["order"])):
+                own = here[here["order"] == order].sort_values("step")
+                dashed = order in (OCCLUSION, GRADIENT, RANDOM)
+                ax.plot(own["seconds"], own["score"], "--" if dashed else "-", color=COLOURS[order], lw=1.5,
+                        label="at random" if order == RANDOM else f"by {order}")  # fmt: skip
+                if order in ("contribution", RANDOM) and own["low"].notna().all():
+                    ax.fill_between(
+                        own["seconds"], own["low"], own["high"], color=COLOURS[order], alpha=0.15, lw=0
+                    )
+            if direction == "insertion":
+                ax.invert_xaxis()  # time runs to the right: stretches come back
+            what = "taken away" if direction == "deletion" else "put back"
+            ax.set_title(f"{direction}: stretches {what}, stand-in: {stand_in}", fontsize=9)
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.grid(axis="y", color="#eeeeee", lw=0.8)
+    for ax in panels[-1]:
+        ax.set_xlabel("seconds replaced (mean over series)")
+    for ax in panels[:, 0]:
+        ax.set_ylabel("probability of the predicted class")
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    first: Axes = panels[0, 0]
+    return first
+
+
+def plot_cascade(network: Frame) -> Axes:
+    """How alike evidence stays while layers are scrambled from the top down."""
+    ax: Axes = Figure(figsize=(5.5, 3.4), layout="constrained").subplots()
+    shown = {
+        "rank_correlation": "contribution",
+        "posterior_correlation": "posterior",
+        "weight_correlation": "weight",
+    }
+    for measure, name in shown.items():
+        own = network[network["measure"] == measure]
+        own = own.assign(step=own["of"].str.removeprefix("step ").astype(int)).sort_values("step")
+        if own["mean"].isna().all():
+            continue
+        ax.plot(
+            [0, *own["step"]], [1.0, *own["mean"]], "o-", ms=3, lw=1.4, color=COLOURS[name], label=f"{name}s"
+        )
+        if own["low"].notna().all():
+            ax.fill_between(own["step"], own["low"], own["high"], color=COLOURS[name], alpha=0.15, lw=0)
+    ax.axhline(0, color="#999999", lw=0.8)
+    ax.set_xlabel("steps of scrambled layers, from the last down")
+    ax.set_ylabel("rank correlation with the model")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def plot_held(features: Frame) -> Axes:
+    """R² of each property from each layer of the fitted network."""
+    own = features[features["network"] == "fitted"]
+    wide = own.pivot_table(index="layer", columns="property", values="r2", sort=False, aggfunc="first")
+    figure = Figure(figsize=(1.6 + 0.75 * wide.shape[1], 1.4 + 0.3 * wide.shape[0]), layout="constrained")
+    ax: Axes = figure.subplots()
+    image = ax.imshow(wide.to_numpy(dtype=float), vmin=0, vmax=1, cmap="viridis", aspect="auto")
+    ax.set_xticks(
+        range(wide.shape[1]), [str(one) for one in wide.columns], rotation=35, ha="right", fontsize=7.5
+    )
+    ax.set_yticks(range(wide.shape[0]), [str(one) for one in wide.index], fontsize=7.5)
+    for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
+        label.set_parse_math(False)  # names are not formulas
+    for (row, column), value in np.ndenumerate(wide.to_numpy(dtype=float)):
+        if np.isfinite(value):
+            colour = "black" if value > 0.6 else "white"
+            ax.text(
+                column,
+                row,
+                f"{value:.2f}".replace("-", "−"),
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color=colour,
+            )
+    figure.colorbar(image, ax=ax, label="R²")
+    return ax

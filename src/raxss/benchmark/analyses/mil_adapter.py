@@ -1,0 +1,229 @@
+"""How do the probes of faithfulness see a model that pools windows by attention?
+
+    MILClassifier -> MILSubject: weights are the attention's shares, posteriors what the classifier says of a window
+
+With attention pooling, logits of a series are the classifier's of a mean of features: no sum of what windows say.
+Weight times posterior is then what MILLET shows, a proxy, and probes measure how good it is. With conjunctive
+pooling logits add up, probabilities do not. Integrated gradients are those of the pooled mean, in the direction in
+which the probability grows.
+Next: faithfulness.py runs probes on systems of a study.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raxss.benchmark.baselines.common import require_finite
+from raxss.benchmark.baselines.mil import BagNetwork, MILClassifier
+from raxss.data.series import Series
+from raxss.explain.faithfulness.distinct_windows import distinct_windows, portions
+from raxss.explain.faithfulness.model_adapter import (
+    Attribution,
+    Judgement,
+    attributed,
+    digest_of,
+    heard,
+    in_portions,
+)
+from raxss.method.aggregation import posteriors_of
+from raxss.method.backbones.protocol import features_of
+from raxss.method.window_scorer import exact_arithmetic, pick_device
+from raxss.method.windows import windows_of
+
+Floats = NDArray[np.float64]
+logger = logging.getLogger("raxss")
+
+
+@dataclass(frozen=True, eq=False)
+class MILSubject:
+    """A fitted `MILClassifier`, as probes see it.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = MILClassifier("attention", window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> judged = next(MILSubject(model).judged([series[0]]))
+    >>> bool(np.isclose(judged.weights.sum(), 1)), bool(
+    ...     np.allclose(judged.probability, model.predict_proba([series[0]])[0], atol=1e-6))
+    (True, True)
+    """
+
+    model: MILClassifier
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """Columns of every probability."""
+        return tuple(self.model.classes_.tolist())
+
+    @property
+    def window_length(self) -> int:
+        """L, in samples."""
+        return int(self.model.window_length_)
+
+    @property
+    def stride(self) -> int:
+        """Samples from one window to the next."""
+        return int(self.model.stride)
+
+    @property
+    def network(self) -> BagNetwork:
+        """Encoder, attention and classifier."""
+        return self.model.backbone_
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is asked."""
+        return pick_device(self.model.device)
+
+    @property
+    def retrieves(self) -> bool:
+        """Nothing is retrieved."""
+        return False
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Weights of the network, and the settings of the moment."""
+        scaling = self.model.scaling_
+        return {
+            "network": digest_of(self.network),
+            "fitted": [scaling.mode, scaling.mean.tolist(), scaling.deviation.tolist()],
+            "classes": [str(one) for one in self.classes],
+            "windows": [self.window_length, self.stride],
+            "pooling": self.model.pooling,
+        }
+
+    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[Judgement]:
+        """One after the other; there are no neighbours."""
+        for one, pool in zip(series, self.model._pools_one_by_one(list(series)), strict=True):
+            attended, said, summed = self._parts(pool.all_windows())
+            logits = self.network.logits_of(summed, torch.tensor([len(attended)], device=summed.device))
+            yield Judgement(
+                series=one,
+                starts=_starts(one, self.window_length, self.stride),
+                window_length=self.window_length,
+                posteriors=said,
+                weights=attended / attended.sum(),
+                probability=posteriors_of(logits.double())[0].detach().cpu().numpy(),
+            )
+
+    def _parts(self, portions: Iterable[Tensor]) -> tuple[Floats, Floats, Tensor]:
+        """Attention ``(n,)``, posteriors ``(n, C)`` and the sum of what is averaged ``(1, ..)``."""
+        network, attended, said, summed = self.network, [], [], []
+        with torch.inference_mode(), exact_arithmetic():
+            for windows in portions:
+                features = features_of(network.backbone, windows)
+                share = network.attention(features).float()
+                logits = network.classifier(features).float()
+                value = share * (features.float() if network.pooling == "attention" else logits)
+                attended.append(share[:, 0].double().cpu().numpy())
+                said.append(posteriors_of(logits.double()).cpu().numpy())
+                summed.append(value.sum(dim=0, keepdim=True))
+        return np.concatenate(attended), np.concatenate(said), torch.stack(summed).sum(dim=0)
+
+    def probabilities(self, series: Iterable[Series]) -> Floats:
+        """``(n_series, C)``, some at a time."""
+        return in_portions(self._probabilities, series, len(self.classes))  # checked when first judged
+
+    def _probabilities(self, series: list[Series]) -> Floats:
+        """Many copies at once; a window that occurs in several goes through the network one time."""
+        found = np.empty((len(series), len(self.classes)))
+        for places in portions(series, window_length=self.window_length, stride=self.stride):
+            some = [series[place] for place in places]
+            try:
+                found[places] = self._at_once(some)
+                continue
+            except torch.OutOfMemoryError:
+                logger.warning(
+                    "there is no room for many copies of a series at once; they are asked one by one."
+                )
+            # Out of the except block: what the failed pass held is free only when its traceback is.
+            found[places] = self.model._probabilities(some)
+        return found
+
+    def _at_once(self, copies: list[Series]) -> Floats:
+        """Of copies of one length: sums of what is averaged, by counts of distinct windows in each."""
+        device, network = self.device, self.network
+        network.to(device).eval()
+        scaled = [self.model.scaling_.apply(one) for one in copies]
+        cut = [windows_of(one, window_length=self.window_length, stride=self.stride) for one in scaled]
+        distinct = distinct_windows(cut)
+        usable = np.stack([~windows.nonfinite for windows in cut])
+        if not usable.any(axis=1).all():
+            return self.model._probabilities(copies)  # which says what is wrong with one of them
+        counts = np.zeros((len(copies), len(distinct)), dtype=np.float32)
+        rows = np.broadcast_to(np.arange(len(copies))[:, None], usable.shape)
+        np.add.at(counts, (rows[usable], distinct.places[usable]), 1.0)
+        sums: Tensor | None = None
+        with torch.inference_mode(), exact_arithmetic():
+            for which, windows in distinct.passes(device):
+                own = torch.from_numpy(counts[:, which]).to(device)
+                part = own.double() @ network.window_values(windows).double()
+                sums = part if sums is None else sums + part
+            assert sums is not None, "a series has one window at least"
+            logits = network.logits_of(sums.float(), torch.from_numpy(usable.sum(axis=1)).to(device))
+        return require_finite(posteriors_of(logits.double()).cpu().numpy(), copies)
+
+    def with_network(self, network: nn.Module) -> Self:
+        """The same with another network."""
+        other = copy.copy(self.model)
+        other.backbone_ = network  # type: ignore[assignment]
+        return replace(self, model=other)
+
+    def with_stride(self, stride: int) -> Self:
+        """The same at another stride."""
+        other = copy.copy(self.model)
+        other.stride = stride
+        return replace(self, model=other)
+
+    def attribution(self, judged: Judgement, class_: int, stand_in: str, *, seed: int) -> Attribution | None:
+        """Of a sum over windows that has the slope of the probability where the signal is.
+
+        The probability is a function of one mean over windows. Along the path its slope is held at the signal's own
+        mean, so that windows can be looked at some at a time.
+        """
+        device = self.device
+        network = self.network.to(device).eval()
+        scaled = self.model.scaling_.apply(judged.series)
+        (pool,) = self.model._pools_one_by_one([judged.series])
+        *_, summed = self._parts(pool.all_windows())
+        n = len(judged.weights)
+        mean = (summed / n).detach().clone().requires_grad_(True)
+        with torch.enable_grad():
+            logits = network.classifier(mean) if network.pooling == "attention" else mean
+            (slope,) = torch.autograd.grad(posteriors_of(logits.float())[0, class_], mean)
+
+        def value(windows: Tensor, weights: Tensor) -> Tensor:
+            return (network.window_values(windows).float() @ slope[0]).sum() / n
+
+        return attributed(
+            value, scaled, judged, stand_in, network=network, stride=self.stride, device=device, seed=seed
+        )
+
+    def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
+        """Every named child of the encoder, and the features that attention reads."""
+        device = self.device
+        backbone = self.network.backbone.to(device).eval()
+        for one in series:
+            scaled = self.model.scaling_.apply(one)
+            found = heard(backbone, scaled, self.window_length, self.stride, device)
+            (pool,) = self.model._pools_one_by_one([one])
+            with torch.inference_mode():
+                some = [features_of(backbone, windows).double().cpu() for windows in pool.all_windows()]
+            found["features"] = torch.cat(some).numpy()
+            yield {name: rows for name, rows in found.items() if len(rows) == len(found["features"])}
+
+
+def _starts(series: Series, window_length: int, stride: int) -> NDArray[np.int64]:
+    """Of the windows that are used: those that touch no gap."""
+    windows = windows_of(series, window_length=window_length, stride=stride)
+    return windows.starts[~windows.nonfinite]

@@ -1,0 +1,355 @@
+"""Which weights would have done better? Every setting of retrieval and aggregation, without another fit.
+
+    a fitted model, series -> one pass of the network, one retrieval for each space and exclusion
+        -> the probability of every series under every setting, one row each
+
+A weighting that explains anything does worse when it is inverted or shuffled, so both twins stand beside it; and
+three ways to do without it: equal weights, a mean of log-odds, the surest tenth of the windows.
+`Reweighting` asks all of this of every fit of a study.
+Next: reweighting_report.py compares the answers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raxss._core.atomic import json_ready
+from raxss.benchmark.analyses.probe import Answer, Asked
+from raxss.errors import ConfigError, SignalError, nearest, one_of
+from raxss.estimator.classifier import RAxSSClassifier
+from raxss.method.aggregation import GATED, Weighting, aggregate, influence, smooth_posteriors
+from raxss.method.feature_heads import heads_in_use
+from raxss.method.inference import Predictor, WindowScores, retrieval_settings
+from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.result import Retrieval
+from raxss.method.windows import windows_of
+
+#: Each weighting with its inverted and its shuffled twin.
+TWINS: dict[str, tuple[Weighting, ...]] = {
+    "support": ("support", "inverse", "shuffled"),
+    "gated": ("gated", "gated-inverse", "gated-shuffled"),
+}
+SUREST = 1e-12  # probabilities are kept this far from 0 inside a logarithm
+TENTH = 0.1  # share of the windows that decide alone under the pooling "top tenth"
+
+Space = Literal["signal", "features"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cross:
+    """The settings to combine, each with each.
+
+    Attributes
+    ----------
+    weightings
+        Keys of `TWINS`; their twins come with them. ``"gated"`` is for models that were fitted with a gate.
+    exclusions
+        In samples (int) or window lengths (float), as in the estimator.
+    smoothings
+        0 should be among them: windows that speak for themselves.
+    """
+
+    weightings: Sequence[str] = ("support",)
+    spaces: Sequence[Space] = ("signal", "features")
+    exclusions: Sequence[int | float] = (0, 0.5)
+    temperatures: Sequence[float] = (0.02, 0.05, 0.1, 0.2, 0.5)
+    smoothings: Sequence[float] = (0.0, 0.5)
+
+    def __post_init__(self) -> None:
+        for name in self.weightings:
+            one_of("weightings", name, tuple(TWINS))
+        for name in ("weightings", "spaces", "exclusions", "temperatures", "smoothings"):
+            if not len(getattr(self, name)):
+                raise ConfigError(f"{name} of the cross is empty; give at least one value, or leave it out.")
+        if min(self.temperatures) <= 0:
+            raise ConfigError(f"temperatures of the cross must be above 0, got {min(self.temperatures)}.")
+        if not 0 <= min(self.smoothings) <= max(self.smoothings) <= 1:
+            raise ConfigError(
+                f"smoothings of the cross must lie between 0 and 1, got {list(self.smoothings)}."
+            )
+
+    @property
+    def lists(self) -> list[tuple[Space, int | float]]:
+        """What is retrieved: each space with each exclusion."""
+        return list(itertools.product(self.spaces, self.exclusions))
+
+    def rows(self) -> pd.DataFrame:
+        """One row a setting, in the order in which `reweigh` computes them."""
+        told = []
+        for space, exclusion in self.lists:
+            weights = [
+                (twin, temperature)
+                for name in self.weightings
+                for twin, temperature in itertools.product(TWINS[name], self.temperatures)
+            ]
+            ways = [
+                (*one, pooling) for one in [*weights, ("uniform", np.nan)] for pooling in ("mean", "logit")
+            ]
+            ways.append(("uniform", np.nan, "top tenth"))
+            for (weighting, temperature, pooling), smoothing in itertools.product(ways, self.smoothings):
+                told.append((space, exclusion, weighting, temperature, pooling, smoothing))
+        columns = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
+        table = pd.DataFrame(told, columns=columns)
+        # As numbers of one kind, 1 sample and 1.0 windows of exclusion would be the same.
+        return table.assign(exclusion=pd.Series([one[1] for one in told], dtype=object))
+
+
+def reweigh(
+    model: RAxSSClassifier, X: Any, cross: Cross | None = None, *, positive: Any = None
+) -> pd.DataFrame:
+    """The probabilities of series under every setting of a cross, from one pass of the network.
+
+    Parameters
+    ----------
+    model
+        Fitted. Number of neighbours, measure, spread, bank, calibration and stride are as they stand.
+    X
+        Series, in any of the forms that ``model.predict_proba`` takes.
+    positive
+        Of two classes the one that the surest tenth is sure of; the last of ``model.classes_`` without it.
+
+    Returns
+    -------
+    One row a series and setting: ``series, label, space, exclusion, weighting, temperature, pooling, smoothing,
+    probability_<class>...``. Under the pooling ``"mean"`` a row is what ``model.set_params(...)`` with its settings
+    predicts. ``"logit"``: the weighted mean of the logarithms of the posteriors, softmax back; for two classes that
+    is the mean log-odds. ``"top tenth"``: the mean over the tenth of the windows in which a class is most likely
+    (of two ``positive``; of several each, and the means are scaled to sum 1). ``uniform`` stands in every
+    block of space, exclusion and smoothing, so that each has its own to be compared with.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> table = reweigh(model, series[:3], Cross(spaces=["signal"], temperatures=[0.1], smoothings=[0.0]))
+    >>> table.loc[table["series"] == "motif-000", ["exclusion", "weighting", "pooling"]].drop_duplicates().shape
+    (18, 3)
+    """
+    cross = cross or Cross()
+    rows = cross.rows()
+    series = model.known_series(X)
+    probabilities = reweighted(model, series, cross, positive=positive).transpose(1, 0, 2)
+    probabilities = probabilities.reshape(len(series) * len(rows), -1)
+    table = pd.concat([rows] * len(series), ignore_index=True)
+    table.insert(0, "series", np.repeat([one.name for one in series], len(rows)))
+    table.insert(1, "label", np.repeat(np.array([one.label for one in series], dtype=object), len(rows)))
+    return table.assign(
+        **{f"probability_{name}": probabilities[:, c] for c, name in enumerate(model.classes_)}
+    )
+
+
+def reweighted(
+    model: RAxSSClassifier, X: Any, cross: Cross, *, positive: Any = None
+) -> NDArray[np.float64]:  # (n_settings, n_series, C)
+    """The probabilities of `reweigh` alone, settings in the order of ``cross.rows()``.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> cross = Cross(spaces=["signal"], exclusions=[0], temperatures=[0.1], smoothings=[0.0])
+    >>> reweighted(model, series[:3], cross).shape, len(cross.rows())
+    ((9, 3, 2), 9)
+    """
+    predictor = model.predictor()
+    gated = "gated" in cross.weightings
+    heads_in_use(model.heads_, projection=0, weighting="gated" if gated else "support")  # or an error
+    classes = model.classes_.tolist()
+    positive = classes[-1] if positive is None else positive
+    if positive not in classes:
+        raise ConfigError(f"positive is {positive!r}{nearest(str(positive), list(map(str, classes)))}")
+    series = model.known_series(X)
+    scores = list(predictor.window_scores(series, with_features=gated or "features" in cross.spaces))
+    found = [_retrieved(predictor, scores, *one) for one in cross.lists]
+    parts = [
+        np.concatenate(
+            [_one_list(predictor, one, lists[place], cross, classes.index(positive)) for lists in found]
+        )
+        for place, one in enumerate(scores)
+    ]
+    return np.stack(parts, axis=1)
+
+
+def weighed(
+    model: RAxSSClassifier, X: Any, weightings: Sequence[Weighting]
+) -> NDArray[np.float64]:  # (n_weightings, n_series, C)
+    """Series probabilities under several weightings, all else as the model stands, from one pass of the network.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> own, uniform = weighed(model, series[:3], ["support", "uniform"])
+    >>> bool(np.allclose(own, model.predict_proba(series[:3])))
+    True
+    """
+    predictor = model.predictor()
+    gated = [one for one in weightings if one in GATED]
+    heads_in_use(model.heads_, projection=0, weighting=gated[0] if gated else "uniform")  # or an error
+    space, exclusion = predictor.retrieval.space, predictor.retrieval.exclusion
+    retrieves = predictor.smoothing > 0 or any(one != "uniform" for one in weightings)
+    in_features = retrieves and space == "features"
+    series = model.known_series(X)
+    scores = list(predictor.window_scores(series, with_features=in_features or bool(gated)))
+    found: Sequence[Retrieval | None] = [None] * len(scores)
+    if retrieves:
+        found = _retrieved(predictor, scores, space, exclusion)
+    told = [
+        [_added_up(predictor, one, retrieval, weighting) for weighting in weightings]
+        for one, retrieval in zip(scores, found, strict=True)
+    ]
+    return np.stack(told, axis=1)
+
+
+def _added_up(
+    predictor: Predictor, scores: WindowScores, retrieval: Retrieval | None, weighting: Weighting
+) -> NDArray[np.float64]:
+    """The probability of one series under one weighting; without neighbours, equal weights of usable windows."""
+    if retrieval is None:
+        windows = windows_of(scores.scaled, window_length=predictor.window_length, stride=predictor.stride)
+        support = np.where(windows.nonfinite, np.nan, 0.0)
+    else:
+        support = retrieval.support
+    added_up = aggregate(
+        scores.posteriors,
+        support,
+        temperature=predictor.temperature,
+        weighting=weighting,
+        seed=predictor.seed_of(scores.series),
+        gate=scores.gate,
+        smoothing=predictor.smoothing,
+        neighbors=None if retrieval is None else retrieval.neighbors,
+        flat=None if retrieval is None else retrieval.flat,
+    )
+    return predictor.after_sum(added_up.series_probability)
+
+
+def _retrieved(
+    predictor: Predictor, scores: list[WindowScores], space: Space, exclusion: int | float
+) -> list[Retrieval]:
+    """The neighbours of every window of every series, in one space with one exclusion."""
+    settings = retrieval_settings(
+        replace(predictor.retrieval, space=space, exclusion=exclusion),
+        window_length=predictor.window_length,
+        stride=predictor.stride,
+        device=predictor.device,
+    )
+    if space == "features":
+        settings |= {
+            "measure": "cosine",
+            "features": [predictor.compared(one.features) for one in scores if one.features is not None],
+        }
+    return retrieve_many([one.scaled.samples for one in scores], **settings)
+
+
+def _one_list(
+    predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross, positive: int
+) -> NDArray[np.float64]:  # (n_settings of one list, C)
+    """One series with one retrieval: all weights and temperatures, all ways of adding up, all smoothings."""
+    usable = ~np.isnan(retrieval.support)
+    if not usable.any():
+        raise SignalError(
+            f"none of the {len(usable)} windows of series {scores.series.name!r} can be used: each touches samples "
+            "that are not finite. Leave this series out, or fill its gaps."
+        )
+    posteriors = np.where(usable[:, None], scores.posteriors, 0.0)
+    if not np.isfinite(posteriors).all():
+        raise SignalError(
+            f"posteriors of series {scores.series.name!r} are not finite; the network has diverged. Check the "
+            "scaling, or lower lr."
+        )
+    said = np.stack(  # (S, n, C)
+        [
+            smooth_posteriors(posteriors, retrieval.neighbors, one, mute=~usable | retrieval.flat)
+            for one in cross.smoothings
+        ]
+    )[:, usable]
+    weights = np.concatenate(list(_weights(predictor, scores, retrieval, cross)))[:, usable]  # (W, n)
+    means, logs = (
+        np.tensordot(weights, one, axes=(1, 1))  # (W, S, C)
+        for one in (said, np.log(np.maximum(said, SUREST)))
+    )
+    powers = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    both = np.stack([means, powers / powers.sum(axis=-1, keepdims=True)], axis=1)  # (W, 2, S, C)
+    n_classes = posteriors.shape[1]
+    return predictor.after_sum(np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)]))
+
+
+def _weights(
+    predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross
+) -> Iterator[NDArray[np.float64]]:  # (n_temperatures, n_windows)
+    """The weights of each twin at each temperature, then equal ones."""
+    sharpness = 1.0 / np.array(cross.temperatures)[:, None]
+    for twin in itertools.chain.from_iterable(TWINS[name] for name in cross.weightings):
+        seed = predictor.seed_of(scores.series)
+        values = influence(retrieval.support, twin, seed=seed, gate=scores.gate)
+        powers = np.exp(np.nan_to_num((values - np.nanmax(values)) * sharpness, nan=-np.inf))
+        yield powers / powers.sum(axis=1, keepdims=True)
+    usable = ~np.isnan(retrieval.support)
+    yield (usable / usable.sum())[None]
+
+
+def _top_tenth(said: NDArray[np.float64], positive: int) -> NDArray[np.float64]:  # (S, n, C) -> (S, C)
+    """Mean over the tenth of the windows, one at least, that are surest of a class.
+
+    >>> windows = np.array([[[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]]])
+    >>> _top_tenth(windows, 1), _top_tenth(windows, 0)
+    (array([[0.2, 0.8]]), array([[1., 0.]]))
+    """
+    n_windows = said.shape[1]
+    n_top = max(round(TENTH * n_windows), 1)
+    means = -np.sort(-said, axis=1)[:, :n_top].mean(axis=1)
+    if means.shape[1] == 2:
+        sure = means[:, positive]
+        return np.stack([sure, 1.0 - sure] if positive == 0 else [1.0 - sure, sure], axis=1)
+    return means / means.sum(axis=1, keepdims=True)
+
+
+# As a question of a study -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reweighting:
+    """The probe of `raxss reweigh`: every setting of a cross, on the test part and on the validation part.
+
+    A model that was fitted with a gate is asked about gated weights too.
+    """
+
+    cross: Cross = field(default_factory=Cross)
+
+    def decides(self) -> dict[str, Any]:
+        """The cross."""
+        return {"reweighting": json_ready(asdict(self.cross))}
+
+    def ask(self, asked: Asked) -> list[Answer]:
+        """One answer a setting, in the order of ``cross.rows()``."""
+        cross = self.cross
+        if asked.model.weighting in GATED and "gated" not in cross.weightings:
+            cross = replace(cross, weightings=(*cross.weightings, "gated"))
+        questions = [
+            {name: None if value != value else value for name, value in one.items()}  # JSON has no NaN
+            for one in cross.rows().to_dict("records")
+        ]
+        tested = reweighted(asked.model, asked.test, cross, positive=asked.positive)
+        judged: list[dict[str, float]] = [{}] * len(questions)
+        if len(asked.validation):
+            seen = reweighted(asked.model, asked.validation, cross, positive=asked.positive)
+            judged = [asked.judged(one) for one in seen]
+        return [
+            Answer(
+                question={str(name): value for name, value in question.items()},
+                probabilities=one,
+                validation=figures,
+            )
+            for question, one, figures in zip(questions, tested, judged, strict=True)
+        ]

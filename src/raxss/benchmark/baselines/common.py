@@ -1,0 +1,137 @@
+"""What does every baseline do with the series it is given, before and after its own work?
+
+    X, y, groups, validation -> Given: checked series, class indices, which to learn from, which to choose by
+
+The same checks and errors as of RAxSSClassifier. Next: loop.py trains networks; the other files are the baselines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from raxss.data.prepare.preprocessing import check_series
+from raxss.data.series import Series
+from raxss.errors import SignalError
+from raxss.estimator.fit import drawn_seed, validation_split
+from raxss.estimator.inputs import (
+    as_classes,
+    as_groups,
+    as_labels,
+    as_series,
+    check_preparation,
+    check_rates,
+    check_validation,
+    common_preparation,
+    forget_fit,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Series to learn from and series to choose by, with their class indices."""
+
+    series: list[Series]
+    targets: NDArray[np.int64]
+    validation: list[Series]
+    validation_targets: NDArray[np.int64]
+
+
+class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the estimators here share: the form of their input, their errors, their seed.
+
+    A subclass has the parameters ``random_state`` and ``device``, a method ``fit`` that begins with `_receive`
+    and ends with ``is_fitted_ = True``, and `_probabilities`.
+    """
+
+    classes_: NDArray[Any]
+    seed_: int
+    n_variates_: int
+    preparation_: str
+    is_fitted_: bool  # set last, so that a fit that failed is none
+    random_state: Any
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
+        return self._probabilities(self._asked(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each series, from ``classes_``."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
+        """``(n_series, C)`` of series that were checked."""
+        raise NotImplementedError
+
+    def _receive(
+        self,
+        X: Any,
+        y: ArrayLike | None,
+        groups: ArrayLike | None,
+        validation: Any,
+        *,
+        validation_fraction: float = 0.0,
+    ) -> Given:
+        """Check what `fit` is given, and set what is known before anything is learned."""
+        forget_fit(self)
+        series = as_series(X, estimator=self, reset=True)
+        labels, groups = as_labels(y, series), as_groups(groups, series)
+        others = [] if validation is None else as_series(validation, estimator=self, reset=False)
+        check_series(series + others)
+        preparation = common_preparation(series + others)
+        check_rates(series + others)
+        self.classes_, targets = as_classes(labels)
+        self.preparation_, self.n_variates_ = preparation, series[0].n_variates
+        self.seed_ = drawn_seed(self.random_state)
+        if others:
+            other_labels = as_labels(None, others)
+            check_validation(series + others, np.concatenate([labels, other_labels]), len(series))
+            return Given(series, targets, others, np.searchsorted(self.classes_, other_labels))
+        fraction = validation_fraction if validation is None else 0.0  # an empty part: nothing is chosen
+        kept, held = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
+        parts = [[series[index] for index in part] for part in (kept, held)]
+        return Given(parts[0], targets[kept], parts[1], targets[held])
+
+    def _asked(self, X: Any) -> list[Series]:
+        """Check what a fitted estimator is asked about."""
+        check_is_fitted(self, "is_fitted_")
+        series = as_series(X, estimator=self, reset=False)
+        check_series(series, n_variates=self.n_variates_)
+        check_preparation(series, self.preparation_)
+        return series
+
+
+def first_samples(series: list[Series], length: int) -> NDArray[np.float32]:
+    """`pad_trunc`: the first ``length`` samples of each series, zeros behind a shorter one and in gaps.
+
+    Returns
+    -------
+    ``(n_series, n_variates, length)``
+
+    Examples
+    --------
+    >>> first_samples([Series([1.0, 2.0, 3.0]), Series([4.0])], 2)[:, 0]
+    array([[1., 2.],
+           [4., 0.]], dtype=float32)
+    """
+    padded = np.zeros((len(series), series[0].n_variates, length), dtype=np.float32)
+    for row, one in zip(padded, series, strict=True):
+        row[:, : one.n_samples] = one.samples[:, :length]
+    return np.nan_to_num(padded, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def require_finite(probabilities: NDArray[np.float64], series: list[Series]) -> NDArray[np.float64]:
+    """The probabilities, unless one of them is not a number; the error names its series."""
+    bad = ~np.isfinite(probabilities).all(axis=1)
+    if bad.any():
+        first = series[int(np.flatnonzero(bad)[0])]
+        raise SignalError(
+            f"the probabilities of {int(bad.sum())} series are not finite, the first of {first.name!r}; the "
+            "network has diverged. Check the scaling, or lower lr."
+        )
+    return probabilities

@@ -1,0 +1,315 @@
+"""Which data does a study ask for, and what is done to it?
+
+    [[dataset]] of STUDY.toml -> StudyDataset: data or several sources, preparation, windows, split
+
+Several sources become one collection in which each is a centre. Series may be cut to random lengths, and labels
+shuffled; both are drawn once for the whole study.
+Next: study.py has the rest of the file; changes.py does what is asked here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from raxss.benchmark.reading import fields_of, is_number, names_in, refuse_unknown, section, whole
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.splits import LEVELS, Balance
+from raxss.errors import ConfigError, nearest, one_of
+from raxss.estimator.config import WindowConfig
+
+HEADLINES = ("auc", "f1", "accuracy")
+KINDS = ("single", "folds", "leave-one-out", "per-centre")
+SHUFFLED = "labels shuffled"  # in the name of every such dataset, and so in every row of every table
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitPlan:
+    """How series are set aside, seed by seed.
+
+    Attributes
+    ----------
+    kind
+        ``single``: each seed draws its own split. ``folds``: one split into ``n_folds``, and the k-th seed tests
+        the k-th, so that each series is tested once. ``leave-one-out``: each centre in turn is the test part of a
+        model of the others. ``per-centre``: a ``single`` split within each centre.
+    by
+        What stays together; the widest that is known where it is not given.
+    fractions
+        For training, validation and test. Where centres are left out, the first two share the others.
+    only
+        Centres to test on; all that there are where it is empty.
+    """
+
+    kind: Literal["single", "folds", "leave-one-out", "per-centre"] = "single"
+    by: str | None = None
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    balance: Balance = "none"
+    n_folds: int = 5
+    only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        one_of("split.kind", self.kind, KINDS)
+        one_of("split.balance", self.balance, get_args(Balance))
+        if self.by is not None:
+            one_of("split.by", self.by, LEVELS)
+        shares = tuple(self.fractions)
+        if len(shares) != 3 or not all(is_number(one) for one in shares) or not math.isclose(sum(shares), 1):
+            raise ConfigError(
+                f"split.fractions is {list(shares)}; needed are three shares, for training, validation and test, "
+                "that add up to 1."
+            )
+        if min(shares) <= 0:
+            raise ConfigError(
+                f"split.fractions is {list(shares)}; each part needs a share above 0: training stops by "
+                "validation, and the table is about the test."
+            )
+        if self.kind == "folds" and not math.isclose(shares[2], 1 / self.n_folds):
+            raise ConfigError(
+                f"split.fractions gives the test {shares[2]:g}, but each of {self.n_folds} folds tests "
+                f"{1 / self.n_folds:g}. Change n_folds or fractions."
+            )
+        if self.kind == "leave-one-out" and self.by is not None:
+            raise ConfigError(
+                f"split.by = {self.by!r} does not go with kind = 'leave-one-out', which keeps centres together. "
+                "Leave it out."
+            )
+        if self.only and self.kind not in ("leave-one-out", "per-centre"):
+            raise ConfigError(
+                f"split.only names centres, which kind = {self.kind!r} does not ask for. Leave it out."
+            )
+        object.__setattr__(self, "fractions", shares)
+        object.__setattr__(self, "only", tuple(self.only))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One of several collections that a dataset is joined from.
+
+    Attributes
+    ----------
+    data
+        As in `StudyDataset`.
+    centre
+        What all its series get as their centre, and what their names, patients and recordings begin with.
+    classes
+        Those that are taken, as the data calls them; all where it is empty.
+    rename
+        Class of the data -> class of the study.
+    """
+
+    data: str
+    centre: str
+    classes: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyDataset:
+    """One dataset of a study, with what is done to it.
+
+    Attributes
+    ----------
+    name
+        How the table calls it; of shuffled labels, that says so.
+    data
+        A registered dataset, or the path of a prepared folder or a manifest; empty where there are ``sources``.
+    sources
+        Collections that become one.
+    positive
+        The class that F1 and AUC are about; without it the first of ``classes``, or the first that the registered
+        dataset has, else the last by name.
+    f1_classes
+        Of more than two: those whose F1 is averaged; all where it is empty.
+    crop
+        Least and largest share of its length that each series is cut to; None: it stays whole.
+    shuffled
+        Whether labels are dealt out anew at random.
+    headline
+        The figure by which systems are put in order.
+    """
+
+    name: str
+    data: str = ""
+    sources: tuple[Source, ...] = ()
+    classes: tuple[str, ...] = ()
+    positive: str | None = None
+    f1_classes: tuple[str, ...] = ()
+    crop: tuple[float, float] | None = None
+    shuffled: bool = False
+    headline: Literal["auc", "f1", "accuracy"] = "auc"
+    preparation: Preparation = field(default_factory=Preparation)
+    windows: WindowConfig = field(default_factory=WindowConfig)
+    split: SplitPlan = field(default_factory=SplitPlan)
+
+
+# Reading ------------------------------------------------------------------------------------------------------
+
+
+def datasets_in(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
+    """Every dataset of a study's tables, with its preparation, windows and split where it has none of its own.
+
+    Examples
+    --------
+    >>> tables = {"dataset": {"source": [{"data": "bern-barcelona"},
+    ...                                  {"data": "bonn", "rename": {"F": "focal", "N": "nonfocal"}}]}}
+    >>> (dataset,) = datasets_in(tables)
+    >>> dataset.name, [one.centre for one in dataset.sources]
+    ('bern-barcelona and bonn', ['bern-barcelona', 'bonn'])
+    """
+    given = tables.get("dataset", [])
+    given = [given] if isinstance(given, Mapping) else given
+    if not isinstance(given, list) or not given or not all(isinstance(one, Mapping) for one in given):
+        raise ConfigError(
+            "the study has no dataset; add a section [dataset] with data = a registered dataset (see raxss "
+            "datasets), a folder that raxss prepare made, or a manifest."
+        )
+    datasets = tuple(_dataset(one, tables) for one in given)
+    names = Counter(one.name for one in datasets)
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(
+            f"{names[repeated[0]]} datasets are called {repeated[0]!r}; give each a name of its own: name = ..."
+        )
+    return datasets
+
+
+def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDataset:
+    stages = ("preparation", "windows", "split")
+    about = ("data", "source", "name", "classes", "positive", "f1_classes", "crop", "shuffled", "headline")
+    refuse_unknown("[dataset]", given, (*about, *stages))
+    sources = _sources(given.get("source", []))
+    data = given.get("data")
+    if sources and data is not None:
+        raise ConfigError(
+            f"[dataset] has data = {data!r} and sources; it is made of one or of the others. Make the data one of "
+            "the sources: [[dataset.source]]."
+        )
+    if not sources:
+        data = _data("[dataset]", data)
+    merged = {stage: {**section(tables, stage), **section(given, stage)} for stage in stages}
+    own = section(given, "split")
+    if own.get("kind") == "leave-one-out" and "by" not in own:
+        merged["split"].pop("by", None)  # it was meant for the study's other datasets
+    refuse_unknown("[windows]", merged["windows"], fields_of(WindowConfig))
+    refuse_unknown("[split]", merged["split"], fields_of(SplitPlan))
+    classes = names_in("dataset.classes", given.get("classes", []))
+    positive = given.get("positive")
+    if positive is not None and classes and positive not in classes:
+        raise ConfigError(f"dataset.positive is {positive!r}{nearest(str(positive), classes)}")
+    if "only" in merged["split"]:
+        merged["split"]["only"] = names_in("split.only", merged["split"]["only"])
+    if "n_folds" in merged["split"]:
+        whole("split.n_folds", merged["split"]["n_folds"], 2)
+    if not isinstance(merged["split"].get("fractions", []), list):
+        raise ConfigError(f"split.fractions is {merged['split']['fractions']!r}; needed is a list of three.")
+    shuffled = given.get("shuffled", False)
+    if not isinstance(shuffled, bool):
+        raise ConfigError(f"dataset.shuffled is {shuffled!r}; needed is true or false.")
+    headline = given.get("headline", HEADLINES[0])
+    one_of("dataset.headline", headline, HEADLINES)
+    name = str(given.get("name", Path(data).stem if data else " and ".join(one.centre for one in sources)))
+    return StudyDataset(
+        name=f"{name}, {SHUFFLED}" if shuffled and SHUFFLED not in name else name,
+        data=data or "",
+        sources=sources,
+        classes=classes,
+        positive=None if positive is None else str(positive),
+        f1_classes=_f1_classes(given.get("f1_classes", []), classes),
+        crop=_crop(given.get("crop")),
+        shuffled=shuffled,
+        headline=headline,
+        preparation=_preparation(merged["preparation"]),
+        windows=WindowConfig(**merged["windows"]),
+        split=SplitPlan(**merged["split"]),
+    )
+
+
+def _data(where: str, given: Any) -> str:
+    if not isinstance(given, str) or not given:
+        raise ConfigError(f"{where} has data = {given!r}; needed is a registered dataset or a path.")
+    return given
+
+
+def _sources(given: Any) -> tuple[Source, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        raise ConfigError(
+            f"dataset.source is {given!r}; needed are sections, [[dataset.source]], each with its data."
+        )
+    sources = tuple(_source(one) for one in given)
+    centres = Counter(one.centre for one in sources)
+    if repeated := [centre for centre, count in centres.items() if count > 1]:
+        raise ConfigError(
+            f"{centres[repeated[0]]} sources are the centre {repeated[0]!r}; each is one of its own. Say how they "
+            "are called: centre = ..."
+        )
+    return sources
+
+
+def _source(given: Mapping[str, Any]) -> Source:
+    where = "[[dataset.source]]"
+    refuse_unknown(where, given, ("data", "classes", "rename", "centre"))
+    data = _data(where, given.get("data"))
+    centre = given.get("centre", Path(data).stem)
+    if not isinstance(centre, str) or not centre or "/" in centre:
+        raise ConfigError(
+            f"source {data!r} has centre = {centre!r}; needed is a name without '/', which parts it from the names "
+            "of its series."
+        )
+    classes = names_in("source.classes", given.get("classes", []))
+    rename = section(given, "rename")
+    for old, new in rename.items():
+        if not isinstance(new, str) or not new:
+            raise ConfigError(
+                f"source {data!r} renames {old!r} to {new!r}; needed are names of classes, such as "
+                'rename = { F = "focal" }.'
+            )
+        if classes and old not in classes:
+            raise ConfigError(
+                f"source {data!r} renames the class {old!r}, which it does not take{nearest(old, classes)}"
+            )
+    return Source(data=data, centre=centre, classes=classes, rename=dict(rename))
+
+
+def _f1_classes(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
+    names = names_in("dataset.f1_classes", given)
+    for name, count in Counter(names).items():
+        if classes and name not in classes:
+            raise ConfigError(f"dataset.f1_classes has {name!r}{nearest(name, classes)}")
+        if count > 1:
+            raise ConfigError(
+                f"dataset.f1_classes is {given}, which has {name!r} {count} times; once is enough."
+            )
+    return names
+
+
+def _crop(given: Any) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    shares = given if isinstance(given, list) and all(is_number(one) for one in given) else []
+    if len(shares) != 2 or not 0 < shares[0] <= shares[1] <= 1:
+        raise ConfigError(
+            f"dataset.crop is {given!r}; needed are the least and the largest share of its length that a series is "
+            "cut to, above 0 and at most 1, such as [0.2, 1.0]."
+        )
+    return float(shares[0]), float(shares[1])
+
+
+def _preparation(given: Mapping[str, Any]) -> Preparation:
+    refuse_unknown("[preparation]", given, ("pool", "rate", "scaling"))
+    pooling = None
+    if (pool := given.get("pool")) is not None:
+        found = re.fullmatch(r"(\d+)/(\d+)", str(pool))
+        if found is None:
+            raise ConfigError(
+                f"preparation.pool is {pool!r}; a kernel and a stride are needed, such as '24/12'."
+            )
+        pooling = int(found[1]), int(found[2])
+    rate = given.get("rate")
+    if rate is not None and not is_number(rate):
+        raise ConfigError(f"preparation.rate is {rate!r}; needed is a number of samples per second.")
+    return Preparation(pooling=pooling, rate=rate, scaling=given.get("scaling", "none"))

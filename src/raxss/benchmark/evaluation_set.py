@@ -1,0 +1,440 @@
+"""Which series does a study see, and which of them are for learning, for choosing and for the test?
+
+    Study, folder -> prepared data -> View: one block of rows of the table, with a Split for each seed
+
+Every dataset is prepared once, on disk, so that workers map it instead of reading it anew, and so that its content
+has a hash. Several views may share one: all centres, each centre alone, each centre left out.
+Next: cells.py fits one system on one split.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss._core.atomic import canonical_hash, make_folder, write_text
+from raxss.benchmark.dataset import Source, StudyDataset
+from raxss.benchmark.study import Study
+from raxss.benchmark.systems import System
+from raxss.benchmark.transforms import is_changed, plan_changes, told_changes
+from raxss.data.datasets.plans import plan_dataset
+from raxss.data.datasets.registry import DATASETS
+from raxss.data.manifests import plan_manifest
+from raxss.data.plan import CollectionPlan
+from raxss.data.prepare.folder import PreparedCollection, is_prepared, read_prepared
+from raxss.data.prepare.preparing import is_prepared_from, prepare
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.series import SeriesCollection
+from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
+from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
+from raxss.estimator.config import RetrievalConfig, WindowConfig
+
+N_NEIGHBORS = RetrievalConfig().n_neighbors  # the rule for systems that look for none, too
+MOST_SHORT = 0.1  # of the series may have fewer windows than neighbours are asked for
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View:
+    """One block of rows of the table: a dataset, or one centre of it.
+
+    Attributes
+    ----------
+    name
+        How the table calls it.
+    folder, content
+        Where the prepared series lie, and the hash of what is in them.
+    splits
+        By seed; indices into the prepared collection.
+    classes, positive, f1_classes, changes
+        As in `raxss.benchmark.result.CellResult`.
+    headline
+        As in `raxss.benchmark.dataset.StudyDataset`.
+    longest
+        Samples of the longest of its series.
+    """
+
+    name: str
+    folder: Path
+    content: str
+    windows: WindowConfig
+    splits: dict[int, Split]
+    classes: tuple[str, ...]
+    positive: str | None
+    longest: int
+    f1_classes: tuple[str, ...] = ()
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    headline: str = "auc"
+
+
+def views_of(
+    study: Study, folder: Path, *, root: Path | str | None = None, scratch: Path | None = None
+) -> list[View]:
+    """Prepare the data of a study below a folder, check it, and split it for every seed.
+
+    Parameters
+    ----------
+    root
+        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+    scratch
+        Where to prepare what ``folder`` does not have; ``folder`` is then only read.
+    """
+    if scratch is None:
+        make_folder(folder)
+        write_text(folder / ".gitignore", "*\n")  # patients' signals; they can be made again
+    systems = study.compared().values()
+    views: list[View] = []
+    for dataset in study.datasets:
+        try:
+            collection = open_dataset(
+                dataset, study.folder, folder, root=root, seed=study.seeds[0], scratch=scratch
+            )
+            views += _views(dataset, collection, study.seeds, systems)
+        except (DataError, ConfigError) as error:
+            raise type(error)(f"dataset {dataset.name!r}: {error}") from error
+    names = Counter(one.name for one in views)
+    if repeated := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(
+            f"{names[repeated[0]]} blocks of the table would be called {repeated[0]!r}: a dataset, and a centre of "
+            "another. Give one of the datasets another name."
+        )
+    return views
+
+
+def open_dataset(
+    dataset: StudyDataset,
+    beside: Path,
+    folder: Path,
+    *,
+    seed: int,
+    root: Path | str | None = None,
+    scratch: Path | None = None,
+) -> PreparedCollection:
+    """The prepared series of a dataset; below ``folder`` where they were not prepared before.
+
+    Parameters
+    ----------
+    beside
+        What paths count from.
+    seed
+        Of random lengths and shuffled labels.
+    scratch
+        As in `views_of`.
+    """
+    asked = dataset.sources or (dataset,)
+    collections = [
+        _open_data(one.data, one.classes, dataset.preparation, beside, folder, root=root, scratch=scratch)
+        for one in asked
+    ]
+    if not is_changed(dataset):
+        return collections[0]
+    plan, preparation = plan_changes(dataset, collections, seed=seed)
+    stem = "-".join(Path(one.data).stem for one in asked)
+    facts = [[one.data, list(one.classes)] for one in asked]
+    wanted = [facts, list(dataset.classes), told_changes(dataset, seed), dataset.split.by]
+    home = folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)])
+    return _prepared(plan, home, preparation, scratch)
+
+
+def _open_data(
+    data: str,
+    classes: Sequence[str],
+    preparation: Preparation,
+    beside: Path,
+    folder: Path,
+    *,
+    root: Path | str | None,
+    scratch: Path | None,
+) -> PreparedCollection:
+    place = beside / data
+    if is_prepared(place):
+        collection = read_prepared(place, verify=True)
+        if str(preparation) and preparation != collection.preparation:
+            raise ConfigError(
+                f"the study asks for {str(preparation)!r}, but {place.name!r} was prepared with "
+                f"{str(collection.preparation) or 'nothing'!r}. Prepare it anew, or leave [preparation] out."
+            )
+        return collection
+    if data in DATASETS:
+        plan = plan_dataset(data, root=root, classes=classes or None)
+    elif place.suffix.lower() == ".csv":
+        plan = plan_manifest(place)
+    else:
+        raise DataError(
+            f"there is no dataset {data!r}{nearest(data, DATASETS)} Data of your own is a folder "
+            "that raxss prepare made, or a CSV manifest; its path counts from the study's folder."
+        )
+    home = folder / _home(Path(data).stem, [data, list(classes), str(preparation)])
+    return _prepared(plan, home, preparation, scratch)
+
+
+def _prepared(
+    plan: CollectionPlan, home: Path, preparation: Preparation, scratch: Path | None
+) -> PreparedCollection:
+    if scratch is not None:
+        if is_prepared_from(plan, home, preparation):
+            return read_prepared(home)
+        home = scratch / home.name
+    try:
+        prepare(plan, home, preparation, progress=True)
+    except OutputError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        prepare(plan, home, preparation, overwrite=True, progress=True)  # the source has changed
+    return read_prepared(home)
+
+
+def _home(stem: str, asked_for: Sequence[Any]) -> str:
+    """The name of a folder that no other data has."""
+    return f"{slug(stem)}-{canonical_hash(asked_for)[:8]}"
+
+
+def centre_view(dataset: str, centre: str) -> str:
+    """What the view of one centre of a dataset is called.
+
+    >>> centre_view("ds003029", "JHH"), is_view_of("ds003029: JHH", "ds003029")
+    ('ds003029: JHH', True)
+    """
+    return f"{dataset}: {centre}"
+
+
+def is_view_of(view: str, dataset: str) -> bool:
+    """Whether a view of this name is the whole dataset, or a centre of it."""
+    return view == dataset or view.startswith(centre_view(dataset, ""))
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name; one that had to be changed gets a few digits that tell it from others.
+
+    >>> slug("bonn"), slug("one centre: JHH")
+    ('bonn', 'one-centre-JHH-76444b')
+    """
+    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:60].strip("-.")
+    return clean if clean == name else f"{clean}-{hashlib.sha256(name.encode()).hexdigest()[:6]}".lstrip("-")
+
+
+# From series to views -----------------------------------------------------------------------------------------
+
+
+def _views(
+    dataset: StudyDataset, collection: PreparedCollection, seeds: Sequence[int], systems: Iterable[System]
+) -> list[View]:
+    members = _members(dataset, collection)
+    series = collection[members]
+    check_windows(series, dataset.windows)
+    for system in systems:
+        _check_windows_of(system, series, dataset.windows)
+    classes = tuple(np.unique(series.labels).tolist())
+    positive = _positive(dataset, classes)
+    f1_classes = _f1_classes(dataset, classes)
+    views = []
+    for name, splits in _splits(dataset, series, seeds).items():
+        parts = [getattr(one, part) for one in splits.values() for part in (*PARTS, "dropped")]
+        views.append(
+            View(
+                name=name,
+                folder=collection.folder,
+                content=collection.collection_hash,
+                windows=dataset.windows,
+                splits={seed: _of_whole(split, members) for seed, split in splits.items()},
+                classes=classes,
+                positive=positive,
+                longest=max(series[int(one)].n_samples for one in np.unique(np.concatenate(parts))),
+                f1_classes=f1_classes,
+                changes=told_changes(dataset, seeds[0]),
+                headline=dataset.headline,
+            )
+        )
+    return views
+
+
+def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[np.int64]:
+    """The series of the classes that are asked for."""
+    labels = collection.labels
+    known = np.unique(labels).tolist()
+    for one in dataset.classes:
+        if one not in known:
+            raise LabelError(f"no series has the class {one!r}{nearest(one, known)}")
+    kept = np.isin(labels, dataset.classes) if dataset.classes else np.ones(len(labels), dtype=bool)
+    if len(np.unique(labels[kept])) < 2:
+        raise LabelError(
+            f"all {int(kept.sum())} series are of one class, {str(labels[kept][0])!r}; at least two are needed to "
+            "compare classifiers."
+        )
+    return np.flatnonzero(kept)
+
+
+def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
+    """What F1 and AUC are about; with more than two classes they are averages."""
+    if dataset.positive is not None:
+        if dataset.positive not in classes:
+            raise LabelError(
+                f"no series has the positive class {dataset.positive!r}{nearest(dataset.positive, classes)}"
+            )
+        if len(classes) > 2:
+            raise LabelError(
+                f"positive is {dataset.positive!r}, but there are {len(classes)} classes, {', '.join(classes)}; it "
+                "is for two. Leave it out, or name two classes."
+            )
+        return dataset.positive
+    if len(classes) > 2:
+        return None
+    told = dataset.classes or tuple(
+        source.rename.get(label, label)
+        for source in dataset.sources or (Source(data=dataset.data, centre=""),)
+        for label in source.classes or (DATASETS[source.data].labels if source.data in DATASETS else ())
+    )
+    return next((one for one in told if one in classes), classes[-1])
+
+
+def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those whose F1 is averaged."""
+    for one in dataset.f1_classes:
+        if one not in classes:
+            raise LabelError(f"f1_classes has {one!r}, which no series has{nearest(one, classes)}")
+    if dataset.f1_classes and len(classes) == 2:
+        raise LabelError(
+            f"f1_classes is {', '.join(dataset.f1_classes)}, but there are two classes, {', '.join(classes)}, and "
+            "F1 is that of one: name it as positive."
+        )
+    return dataset.f1_classes
+
+
+def _check_windows_of(system: System, series: SeriesCollection, windows: WindowConfig) -> None:
+    """`check_windows` with a system's own settings, where it has windows and they differ from the study's."""
+    if system.kind not in ("windows", "mil"):
+        return
+    settings = system.parameters(windows)
+    own = WindowConfig(window_length=settings["window_length"], stride=settings["stride"])
+    retrieves = settings.get("weighting", "uniform") != "uniform" or settings.get("smoothing", 0) > 0
+    n_neighbors = settings["n_neighbors"] if retrieves else N_NEIGHBORS
+    if (own, n_neighbors) != (windows, N_NEIGHBORS):
+        check_windows(series, own, n_neighbors=n_neighbors, system=system.name)
+
+
+def check_windows(
+    series: SeriesCollection,
+    windows: WindowConfig,
+    *,
+    n_neighbors: int = N_NEIGHBORS,
+    system: str | None = None,
+) -> None:
+    """Refuse windows that do not fit: most series need more of them than a window has neighbours.
+
+    Parameters
+    ----------
+    system
+        Whose settings these are; None: the study's.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import load_synthetic
+    >>> check_windows(load_synthetic(), WindowConfig(window_length=1024, stride=512))
+    Traceback (most recent call last):
+    ...
+    raxss.errors.ConfigError: 40 of 40 series have fewer than 11 windows of 1024 samples at stride 512 ...
+    """
+    needed = n_neighbors + 1
+    lengths = np.array([one.n_samples for one in series])
+    n_windows = np.maximum(lengths - windows.window_length, 0) // windows.stride + 1
+    n_short = int((n_windows < needed).sum())
+    if n_short > MOST_SHORT * len(series):
+        median = int(np.median(lengths))
+        longest = max(median // 4, 1)
+        stride = max((median - longest) // (2 * needed), 1)
+        told, section = ("", "windows") if system is None else (f"system {system!r}: ", f"system.{system}")
+        raise ConfigError(
+            f"{told}{n_short} of {len(series)} series have fewer than {needed} windows of {windows.window_length} "
+            f"samples at stride {windows.stride} (series have {lengths.min()} to {lengths.max()} samples, median "
+            f"{median}), and at most a tenth may: {n_neighbors} neighbours of a window need them. Use windows of "
+            f"at most a quarter of the median, such as {section}.window_length = {longest}, stride = {stride}."
+        )
+
+
+# Splits -------------------------------------------------------------------------------------------------------
+
+
+def _splits(
+    dataset: StudyDataset, series: SeriesCollection, seeds: Sequence[int]
+) -> dict[str, dict[int, Split]]:
+    """View -> seed -> split of these series."""
+    plan = dataset.split
+    settings: dict[str, Any] = {"by": plan.by, "balance": plan.balance}
+    if plan.kind == "single":
+        return {
+            dataset.name: {
+                seed: split_series(series, fractions=plan.fractions, seed=seed, **settings) for seed in seeds
+            }
+        }
+    if plan.kind == "folds":
+        if len(seeds) > plan.n_folds:
+            raise ConfigError(
+                f"the study has {len(seeds)} seeds and {plan.n_folds} folds; each seed tests a fold of its own, so "
+                "split.n_folds must be at least the number of seeds."
+            )
+        made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
+        told = [replace(one, description=f"{plan.n_folds} folds by {one.description}") for one in made]
+        return {dataset.name: dict(zip(seeds, told, strict=False))}
+    centres = _centres(series, plan.only)
+    found: dict[str, dict[int, Split]] = {centre_view(dataset.name, centre): {} for centre in centres}
+    for seed in seeds:
+        if plan.kind == "leave-one-out":
+            share = plan.fractions[1] / (plan.fractions[0] + plan.fractions[1])
+            left_out = leave_one_out(series, seed=seed, validation=share, balance=plan.balance)
+            for centre in centres:
+                found[centre_view(dataset.name, centre)][seed] = left_out[centre]
+            continue
+        for centre, members in centres.items():
+            try:
+                split = split_series(series[members], fractions=plan.fractions, seed=seed, **settings)
+            except DataError as error:
+                raise DataError(f"centre {centre!r}: {error}") from error
+            split = replace(split, fold=centre, description=f"one centre, by {split.description}")
+            found[centre_view(dataset.name, centre)][seed] = _of_whole(split, members)
+    return found
+
+
+def _centres(series: SeriesCollection, only: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+    """Centre -> its series."""
+    _, groups = groups_by(series, "centre")
+    of_series = np.array([str(one) for one in groups])
+    known = np.unique(of_series).tolist()
+    for centre in only:
+        if centre not in known:
+            raise ConfigError(f"split.only names the centre {centre!r}{nearest(centre, known)}")
+    return {centre: np.flatnonzero(of_series == centre) for centre in only or known}
+
+
+def _of_whole(split: Split, members: NDArray[np.int64]) -> Split:
+    """The same split with indices into the collection that its series were taken from."""
+    parts = {name: members[getattr(split, name)] for name in ("train", "validation", "test", "dropped")}
+    return replace(split, **parts)
+
+
+def bootstrap_groups(collection: SeriesCollection, split: Split) -> list[str]:
+    """One group for each test series: the widest that is known, which a bootstrap draws whole.
+
+    Examples
+    --------
+    >>> from raxss.data.series import Series
+    >>> series = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}", group=f"p{k % 5}") for k in range(20))
+    >>> split = split_series(series, by="channel", seed=0)
+    >>> set(bootstrap_groups(series, split)) <= {"p0", "p1", "p2", "p3", "p4"}
+    True
+    """
+    try:
+        level, groups = groups_by(collection, None)
+    except DataError:  # a wider level is known of some only
+        level, groups = split.by, [group_of(one, split.by) for one in collection]
+    if level == "channel":
+        return collection[split.test].names
+    tested = [groups[index] for index in split.test]
+    return ["/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in tested]

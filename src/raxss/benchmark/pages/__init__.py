@@ -1,0 +1,1 @@
+"""Pages of studies: tables, figures and texts for a reader."""

@@ -1,0 +1,138 @@
+"""How do figures, tables and names stand in a generated page?
+
+    a number, a metric -> text; a header, rows -> a Markdown table; a template, values -> a page
+
+Names come from anywhere: all that is put into a page is escaped, except what is Markdown already.
+Next: page.py and the pages of probes are written with these.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+import numpy as np
+
+TITLES = {
+    "f1": "F1",
+    "auc": "AUC",
+    "accuracy": "accuracy %",
+    "average_precision": "average precision",
+    "balanced_accuracy": "balanced accuracy %",
+    "brier": "Brier",
+    "ece": "ECE",
+    "window_accuracy": "window accuracy %",
+}
+PERCENT = frozenset({"accuracy", "balanced_accuracy", "window_accuracy"})
+#: Columns that are read from the left.
+TEXTS = frozenset(
+    {
+        "dataset",
+        "system",
+        "chosen",
+        "error",
+        "weights",
+        "from",
+        "kind",
+        "level",
+        "what",
+        "pooling",
+        "folder",
+        "device",
+        "versions",
+        "figure",
+        "verdict",
+        "why",
+    }
+)
+
+
+class Markdown(str):
+    """Text that is Markdown already; everything else is escaped where the page is put together."""
+
+    __slots__ = ()
+
+
+def plain(text: object) -> str:
+    r"""Any text as one line of Markdown that means just that text, in a table too.
+
+    Examples
+    --------
+    >>> print(plain("a|b <i>\n*c*"))
+    a\|b &lt;i&gt; \*c\*
+    """
+    line = " ".join("".join(one if one.isprintable() else " " for one in str(text)).split())
+    special = r"[\\`*\[\]|~#$]|\b_+|_+\b"  # an underscore within a word means nothing
+    line = re.sub(
+        special, lambda one: "".join(f"\\{sign}" for sign in one[0]), html.escape(line, quote=False)
+    )
+    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", line)  # else the item of a list
+
+
+def render(template: str, **values: Any) -> str:
+    """A page from one of the package's templates; what is no `Markdown` yet is escaped."""
+    environment = jinja2.Environment(
+        autoescape=False,  # it is no HTML; what is no Markdown yet is escaped by finalize
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if isinstance(value, Markdown) else plain(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    text = (resources.files("raxss.benchmark.pages") / template).read_text("utf-8")
+    return re.sub(r"\n{3,}", "\n\n", environment.from_string(text).render(**values))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
+    """Rows under a header, which is Markdown already; numbers stand at the right, `TEXTS` at the left.
+
+    Examples
+    --------
+    >>> print(table(["system", "AUC"], [["a|b", 0.5]]))
+    | system | AUC |
+    | --- | ---: |
+    | a\\|b | 0.5 |
+    """
+    lines = [list(header), ["---" if one in TEXTS else "---:" for one in header]]
+    lines += [[one if isinstance(one, Markdown) else plain(one) or " " for one in row] for row in rows]
+    return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+
+
+def number(value: float, metric: str, sign: str = "") -> str:
+    """A figure as pages show it: three digits, or percent with one.
+
+    >>> number(-0.0123, "auc", "+"), number(0.5, "accuracy")
+    ('−0.012', '50.0')
+    """
+    text = f"{100 * value:{sign}.1f}" if metric in PERCENT else f"{value:{sign}.3f}"
+    return text.replace("-", "−")
+
+
+def with_interval(value: float, low: float, high: float, metric: str, sign: str = "") -> str:
+    """A figure and its interval, as far as there are any.
+
+    >>> with_interval(0.81, 0.7, 0.9, "auc"), with_interval(0.81, np.nan, np.nan, "auc")
+    ('0.810 (0.700 to 0.900)', '0.810')
+    """
+    if np.isnan(value):
+        return "–"
+    between = "" if np.isnan(low) else f" ({number(low, metric, sign)} to {number(high, metric, sign)})"
+    return number(value, metric, sign) + between
+
+
+def difference(row: Mapping[Any, Any], metric: str) -> str:
+    """A difference with its interval, from a row with ``difference``, ``low`` and ``high``."""
+    return with_interval(row["difference"], row["low"], row["high"], metric, "+")
+
+
+def p_text(value: float) -> str:
+    """A p-value as pages show it.
+
+    >>> p_text(0.0004), p_text(0.25)
+    ('<0.001', '0.250')
+    """
+    return "–" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"

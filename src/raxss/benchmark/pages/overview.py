@@ -1,0 +1,433 @@
+"""What do all studies together say, on one page?
+
+    a folder with the folders of `raxss table` -> README.md, plots/systems.png, plots/critical-difference.png
+
+The words are in overview.md.j2, the numbers those of the folders' tables. What is written by hand stands in
+about.md and is quoted first. The same folders give the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote as in_link
+
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from raxss._core.atomic import output_lock, write_bytes
+from raxss.benchmark.collect import Block, Folder, Quote, gather
+from raxss.benchmark.pages.markdown import TITLES, Markdown, difference, number, p_text, plain, render, table
+from raxss.benchmark.pages.page import TOO_RARE
+from raxss.benchmark.pages.report import plot_systems, png
+from raxss.benchmark.statistics import (
+    CHANCE,
+    CriticalDifference,
+    critical_difference,
+    plot_critical_difference,
+)
+from raxss.benchmark.systems import SYSTEMS
+
+OURS, PARENT = "recommended", "sss"
+ABOUT = "about.md"
+PANELS_A_ROW = 3
+NONE = "–"
+#: What is told of the place of a fit, and how.
+VERSIONS = {"python": "Python", "torch": "torch", "numpy": "numpy", "raxss": "raxss"}
+
+
+def write_overview(results: Path | str) -> list[Path]:
+    """Write the page about all studies of a folder, and its plots; each file appears whole.
+
+    Returns
+    -------
+    What was written, the page last.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from raxss.benchmark.study import Study
+    >>> from raxss.benchmark.table import run_table
+    >>> study = Study.from_toml('''
+    ... systems = ["all-positive"]
+    ... seeds = [1]
+    ... [dataset]
+    ... data = "synthetic"
+    ... windows = { window_length = 128, stride = 64 }
+    ... ''')
+    >>> results = Path(tempfile.mkdtemp())
+    >>> outcome = run_table(study, results / "toy")
+    >>> [one.name for one in write_overview(results)]
+    ['systems.png', 'README.md']
+    """
+    results = Path(os.path.abspath(results))  # its name is in the commands that the page gives
+    with output_lock(os.path.realpath(results)):
+        contents = overview(results)
+        for name, content in contents.items():
+            write_bytes(results / name, content)
+    return [results / name for name in contents]
+
+
+def overview(results: Path) -> dict[str, bytes]:
+    """File name -> content, of everything that `write_overview` writes."""
+    folders, quotes = gather(results)
+    blocks = [block for folder in folders for block in folder.blocks]
+    main, doubled = _each_dataset_once([one for one in blocks if one.kind == "main"])
+    ranks, unranked = _ranks(main)
+    with matplotlib.style.context("default"):  # not the reader's style: same results, same bytes
+        plots = {"plots/systems.png": png(plot_blocks(main))} if _drawable(main) else {}
+        if ranks is not None:
+            plots["plots/critical-difference.png"] = png(plot_critical_difference(ranks))
+    about = results / ABOUT
+    page = render(
+        "overview.md.j2",
+        about=Markdown(about.read_text("utf-8").strip()) if about.is_file() else None,
+        folder=results.name,
+        matrix=_matrix(main),
+        main=[_about_block(one) for one in main],
+        doubled=doubled,
+        plots=list(plots),
+        missing=_missing(folders),
+        n_missing=sum(one.count for folder in folders for one in folder.missing),
+        n_expected=sum(folder.n_expected for folder in folders),
+        against=_against_parent(main),
+        standing=_standing(main),
+        ours=OURS,
+        parent=PARENT,
+        ranks=ranks,
+        n_main=len(main),
+        ranked="" if ranks is None else ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.ranks.items()),
+        unranked=", ".join(unranked),
+        p_friedman="" if ranks is None else p_text(ranks.p_friedman),
+        changed=_changed([one for one in blocks if one.kind == "changed"]),
+        variants=_variants([one for one in blocks if one.kind == "variants"]),
+        shuffled=[_shuffled(one) for one in blocks if one.kind == "shuffled"],
+        quotes=[_quoted(one) for one in quotes],
+        places=_places(folders),
+        commands=_commands(folders, results.name),
+        folders=folders,
+    )
+    return plots | {"README.md": page.encode()}
+
+
+# Systems on datasets ------------------------------------------------------------------------------------------
+
+
+def _each_dataset_once(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
+    """Of several studies of one dataset the one with the most fits; and words about the others."""
+    best: dict[str, Block] = {}
+    for one in blocks:
+        if one.dataset not in best or len(one.cells) > len(best[one.dataset].cells):
+            best[one.dataset] = one
+    others = [one for one in blocks if one is not best[one.dataset]]
+    told = [
+        f"{one.folder} has {one.dataset} too ({len(one.cells)} fits); here it is from {best[one.dataset].folder} "
+        f"({len(best[one.dataset].cells)} fits)."
+        for one in others
+    ]
+    return list(best.values()), told
+
+
+def _systems(blocks: Iterable[Block]) -> list[str]:
+    """Of all blocks: ours in our order, then the studies' own."""
+    named = dict.fromkeys(name for one in blocks for name in (*one.expected[0], *one.summary["system"]))
+    return [name for name in SYSTEMS if name in named] + [name for name in named if name not in SYSTEMS]
+
+
+def _matrix(blocks: Sequence[Block]) -> Markdown | None:
+    """Mean ± deviation of each block's headline, the best in bold."""
+    if not blocks:
+        return None
+    best = {
+        id(one): np.nanmax([one.mean(name) for name in one.summary["system"]], initial=-np.inf)
+        for one in blocks
+    }
+    header = ["system", *(_column(one) for one in blocks)]
+    rows = []
+    for system in _systems(blocks):
+        rows.append([system, *(_cell(one, system, best[id(one)]) for one in blocks)])
+    return table(header, rows)
+
+
+def _column(block: Block) -> str:
+    return f"[{plain(block.dataset)}]({in_link(block.folder)}/README.md)<br>{TITLES[block.headline]}"
+
+
+def _cell(block: Block, system: str, best: float) -> Markdown | str:
+    """What the matrix says of one system on one dataset; every hole has its reason."""
+    own = block.summary[block.summary["system"] == system].to_dict("records")
+    names, n_seeds = block.expected
+    if not own:
+        return "failed" if block.failed.get(system) else "not run" if system in names else NONE
+    mean, deviation = own[0][f"{block.headline}_mean"], own[0][f"{block.headline}_sd"]
+    if np.isnan(mean):
+        return "does not exist"
+    text = number(mean, block.headline)
+    text = f"**{text}**" if mean >= best else text
+    text += "" if np.isnan(deviation) else f" ± {number(deviation, block.headline)}"
+    n_done = int(own[0]["n_seeds"])
+    return Markdown(text if n_done >= n_seeds else f"{text} ({n_done} of {n_seeds})")
+
+
+def _about_block(block: Block) -> dict[str, Any]:
+    """What must be known of a column."""
+    splits = "; ".join(one for one in block.cells["split"].unique() if one)
+    n_test = block.cells.drop_duplicates("seed")["n_test"]
+    return {
+        "name": block.dataset,
+        "metric": TITLES[block.headline].removesuffix(" %"),
+        "split": splits or "not told",
+        "n_test": int(n_test.sum()) if len(n_test) else 0,
+        "n_seeds": block.cells["seed"].nunique(),
+        "leaky": bool((block.cells["leaky"] == 1).any()),
+    }
+
+
+def _missing(folders: Sequence[Folder]) -> list[str]:
+    """Every hole, grouped."""
+    told = []
+    for folder in folders:
+        for one in folder.missing:
+            who = ", ".join(one.systems) or "every system"
+            seeds = f"seed{'' if len(one.seeds) == 1 else 's'} {', '.join(map(str, one.seeds))}"
+            told.append(f"{folder.name}, {one.dataset}: {who}, {seeds}: {one.reason} ({one.count})")
+    return told
+
+
+# How ours stands ----------------------------------------------------------------------------------------------
+
+
+def _against_parent(blocks: Sequence[Block]) -> Markdown | None:
+    rows = []
+    for block in blocks:
+        found = block.difference(OURS, PARENT)
+        if found is not None:
+            figures = (number(block.mean(one), block.headline) for one in (OURS, PARENT))
+            metric = TITLES[block.headline]
+            rows.append(
+                [block.dataset, metric, *figures, difference(found, block.headline), p_text(found["p_holm"])]
+            )
+    return table(["dataset", "figure", OURS, PARENT, "difference", "p"], rows) if rows else None
+
+
+def _standing(blocks: Sequence[Block]) -> list[str]:
+    """Where ours is at the top, and who is above it where it is not."""
+    told = []
+    for block in blocks:
+        mean = block.mean(OURS)
+        if np.isnan(mean):
+            told.append(f"{block.dataset}: {OURS} has no result.")
+            continue
+        metric = TITLES[block.headline].removesuffix(" %")
+        above = [name for name in block.summary["system"] if block.mean(name) > mean]
+        if not above:
+            best = f"{block.dataset}: {OURS} has the highest mean {metric}, {number(mean, block.headline)}."
+            close = [name for name in block.summary["system"] if _may_be_as_good(block, name)]
+            close.sort(key=lambda name: -block.mean(name))
+            named = "; ".join(f"{name} {_by(block, name)}" for name in close)
+            told.append(f"{best} Not told apart from it: {named}." if close else best)
+            continue
+        above.sort(key=lambda name: -block.mean(name))
+        named = "; ".join(f"{name} by {_by(block, name)}" for name in above)
+        clear = [
+            name for name in above if (row := block.difference(name, OURS)) is not None and row["low"] > 0
+        ]
+        said = (
+            "the 95 % interval excludes 0 for " + ", ".join(clear) if clear else "no 95 % interval excludes 0"
+        )
+        told.append(
+            f"{block.dataset}: {OURS} is not at the top ({metric} {number(mean, block.headline)}). Above it: "
+            f"{named}; {said}."
+        )
+    return told
+
+
+def _may_be_as_good(block: Block, system: str) -> bool:
+    """Whether the 95 % interval of its difference from ours does not exclude 0."""
+    found = block.difference(system, OURS)
+    return found is not None and bool(found["high"] >= 0)
+
+
+def _by(block: Block, system: str) -> str:
+    found = block.difference(system, OURS)
+    if found is None:
+        return number(block.mean(system) - block.mean(OURS), block.headline, "+")
+    return difference(found, block.headline)
+
+
+def _ranks(blocks: Sequence[Block]) -> tuple[CriticalDifference | None, list[str]]:
+    """Of the systems that every dataset has, a dataset being a block; and those that one lacks."""
+    scores = pd.DataFrame(
+        {block.dataset: {name: block.mean(name) for name in block.summary["system"]} for block in blocks}
+    ).T
+    complete = scores.dropna(axis="columns") if len(scores) else scores
+    left = [str(one) for one in scores if one not in complete]
+    if len(complete) < 2 or complete.shape[1] < 2:
+        return None, left
+    return critical_difference(complete), left
+
+
+# Other studies ------------------------------------------------------------------------------------------------
+
+
+def _changed(blocks: Sequence[Block]) -> dict[str, Any] | None:
+    """Data that was joined or cut."""
+    if not blocks:
+        return None
+    return {
+        "matrix": _matrix(blocks),
+        "about": [(one.dataset, one.data) for one in blocks],
+        "against": _against_parent(blocks),
+        "standing": _standing(blocks),
+    }
+
+
+def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
+    """By what they are compared with: its figures, and how far each variant lies from it.
+
+    A variant may have another base in another study, and then stands in the table of each, for that study alone.
+    """
+    about: dict[str, dict[str, dict[int, str]]] = {}  # reference -> variant -> k-th block -> what differs
+    for k, block in enumerate(blocks):
+        there = set(block.summary["system"])
+        for row in block.summary.to_dict("records"):
+            if row["base"]:
+                reference = row["base"] if row["base"] in there else OURS
+                about.setdefault(reference, {}).setdefault(row["system"], {})[k] = row["about"]
+    found = []
+    for reference, named in sorted(about.items(), key=lambda one: one[0] != OURS):
+        own = [k for k, one in enumerate(blocks) if not np.isnan(one.mean(reference))]
+        if not own:
+            continue
+        header = ["system", *(_column(blocks[k]) for k in own), "what"]
+        rows: list[list[object]] = [[reference, *(_cell(blocks[k], reference, np.inf) for k in own), ""]]
+        verdicts: dict[str, list[str]] = {"above": [], "below": [], "neither": []}
+        for name, told in named.items():
+            texts = []
+            for k in own:
+                block = blocks[k]
+                compared = block.difference(name, reference) if k in told else None
+                texts.append(NONE if compared is None else difference(compared, block.headline))
+                if compared is not None:
+                    verdicts[_side(compared)].append(f"{name} on {block.dataset}")
+            rows.append([name, *texts, _what(told, blocks)])
+        found.append({"reference": reference, "table": table(header, rows), "verdicts": verdicts})
+    return found
+
+
+def _what(told: Mapping[int, str], blocks: Sequence[Block]) -> str:
+    """In what a variant differs; where that is not the same everywhere, dataset by dataset."""
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{blocks[k].dataset}: {one}" for k, one in told.items())
+
+
+def _side(compared: Mapping[Any, Any]) -> str:
+    """Where the interval of a difference lies."""
+    return "above" if compared["low"] > 0 else "below" if compared["high"] < 0 else "neither"
+
+
+def _shuffled(block: Block) -> dict[str, Any]:
+    by_chance = block.compared[block.compared["reference"] == CHANCE]
+    means = by_chance["difference"] + 0.5
+    found = by_chance.loc[by_chance["p_holm"] < TOO_RARE, "system"]
+    return {
+        "name": block.dataset,
+        "folder": block.folder,
+        "n_systems": len(by_chance),
+        "mean": f"{means.mean():.3f}",
+        "deviation": f"{means.std(ddof=1):.3f}" if len(means) > 1 else NONE,
+        "least": f"{means.min():.3f}",
+        "most": f"{means.max():.3f}",
+        "judged": bool(by_chance["p_holm"].notna().any()),
+        "found": ", ".join(found),
+    }
+
+
+def _quoted(quote: Quote) -> dict[str, Any]:
+    return {"name": quote.name, "title": quote.title, "text": Markdown(quote.text)}
+
+
+# Where and how ------------------------------------------------------------------------------------------------
+
+
+def _places(folders: Sequence[Folder]) -> Markdown | None:
+    """Fits, hours and versions by folder and device."""
+    rows = []
+    for folder in folders:
+        by_device: dict[str, list[Mapping[str, Any]]] = {}
+        for one in folder.facts:
+            by_device.setdefault(str(one.get("device", "not told")), []).append(one)
+        for device, own in sorted(by_device.items()):
+            hours = sum(float(one.get("seconds", 0)) for one in own) / 3600
+            sources = {str(one["source"]) for one in own if "source" in one}
+            rows.append([folder.name, device, len(own), f"{hours:.2f}", _versions(own), len(sources)])
+    header = ["folder", "device", "fits", "hours", "versions", "states of the code"]
+    return table(header, rows) if rows else None
+
+
+def _versions(facts: Sequence[Mapping[str, Any]]) -> str:
+    told = []
+    for name, title in VERSIONS.items():
+        found = sorted({str(one[name]) for one in facts if name in one})
+        told += [f"{title} {' or '.join(found)}"] if found else []
+    return ", ".join(told)
+
+
+def _commands(folders: Sequence[Folder], results: str) -> list[tuple[str, str, Markdown]]:
+    """What makes a folder again; its copy of the study is a study."""
+    found = []
+    for one in folders:
+        place = f"{results}/{one.name}"
+        seeds = "" if one.all_seeds else f" --seeds {','.join(map(str, one.seeds))}"
+        on_gpu = any(fact.get("device", "cpu") != "cpu" for fact in one.facts)
+        device = " --device cuda" if on_gpu else ""
+        command = f"raxss table {place}/study.toml --root data --out {place}{seeds}{device}"
+        found.append(
+            (
+                one.name,
+                one.title,
+                Markdown(
+                    f"`{command}`"
+                    if one.has_study
+                    else "its study, or a file that it names, is not beside it"
+                ),
+            )
+        )
+    return found
+
+
+# Plots --------------------------------------------------------------------------------------------------------
+
+
+def _drawable(blocks: Sequence[Block]) -> bool:
+    return any(one.summary[f"{one.headline}_mean"].notna().any() for one in blocks)
+
+
+def plot_blocks(blocks: Sequence[Block]) -> Axes:
+    """A panel for each dataset, the same systems in each row: seeds, their mean, and its interval over test groups.
+
+    Returns
+    -------
+    The first panel; its figure has them all.
+    """
+    systems = _systems(blocks)
+    n_columns = min(PANELS_A_ROW, len(blocks))
+    n_rows = -(-len(blocks) // n_columns)
+    size = (2.0 + 3.1 * n_columns, n_rows * (0.9 + 0.25 * len(systems)))
+    panels = Figure(figsize=size, layout="constrained").subplots(n_rows, n_columns, squeeze=False).ravel()
+    for place, (ax, block) in enumerate(zip(panels, blocks, strict=False)):
+        summary = block.summary.set_index("system").reindex(systems).reset_index()
+        plot_systems(block.cells, summary, block.headline, ax=ax)
+        ax.set_title(" ".join(block.dataset.split()), fontsize=10).set_parse_math(False)
+        if place % n_columns:
+            ax.set_yticklabels([])
+    for ax in panels[len(blocks) :]:
+        ax.set_axis_off()
+    first: Axes = panels[0]
+    return first

@@ -1,0 +1,275 @@
+"""What does a reader of a comparison see first, and what must be said beside the numbers?
+
+    results, summary, pooled, comparisons: tables as their files have them -> README.md
+
+The words are in report.md.j2, what makes text and numbers safe to show is in markdown.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raxss.benchmark.evaluation_set import slug
+from raxss.benchmark.pages.markdown import (
+    TITLES,
+    Markdown,
+    difference,
+    number,
+    p_text,
+    render,
+    table,
+    with_interval,
+)
+from raxss.benchmark.statistics import CHANCE, REFERENCES, CriticalDifference
+from raxss.metrics import FEWEST_GROUPS, METRICS
+
+SHOWN = ("f1", "auc", "accuracy")  # of which differences are on the page; the others are in the file
+BALANCES = {
+    "none": "no, classes have their natural shares",
+    "train_val": "in training and validation, after the split; the test part has the natural shares",
+    "before_split": "before the split, so the test part does not have the natural shares",
+    "sss_nih_quarter": "before the split, as SSS does, a quarter of NIH kept; the test part has other shares",
+}
+FEW_GROUPS = 20  # below this a bootstrap is rough
+TOO_RARE = 0.01  # a p below this, where there is nothing to find, is worth a look
+
+Frame = pd.DataFrame
+
+
+def plot_name(dataset: str) -> str:
+    """Where the plot of a dataset lies.
+
+    >>> plot_name("bonn")
+    'plots/auc-bonn.png'
+    """
+    return f"plots/auc-{slug(dataset)}.png"
+
+
+def in_words(changes: Mapping[str, Any]) -> str:
+    """What was done to data beyond its preparation, as the table says it; see `raxss.benchmark.result.CellResult`.
+
+    Examples
+    --------
+    >>> print(in_words({"crop": [0.2, 1.0], "shuffled": True, "seed": 7}))
+    each series cut to a random 20 to 100 % of its length (seed 7); labels shuffled (seed 7)
+    """
+    said = []
+    if sources := changes.get("sources"):
+        named = []
+        for one in sources:
+            data = "" if one["data"] == one["centre"] else one["data"]
+            taken = [f"{name} as {one['rename'][name]}" if name in one["rename"] else name
+                     for name in one["classes"] or one["rename"]]  # fmt: skip
+            about = "; ".join(part for part in (data, ", ".join(taken)) if part)
+            named.append(one["centre"] + (f" ({about})" if about else ""))
+        said.append(f"joined from {' and '.join(named)}, each a centre")
+    seed = f" (seed {changes.get('seed')})"
+    if crop := changes.get("crop"):
+        low, high = (f"{100 * share:g}" for share in crop)
+        said.append(f"each series cut to a random {low} to {high} % of its length{seed}")
+    if changes.get("shuffled"):
+        said.append(f"labels shuffled{seed}")
+    return "; ".join(said)
+
+
+def make_page(
+    study_name: str,
+    tables: Mapping[str, Frame],
+    *,
+    plots: Sequence[str] = (),
+    ranks: CriticalDifference | None = None,
+    unranked: Sequence[str] = (),
+) -> str:
+    """The text of the page.
+
+    Parameters
+    ----------
+    tables
+        ``results``, ``summary``, ``pooled`` and ``comparisons`` as their files have them; what is missing is empty.
+    plots
+        Names of the plots that there are.
+    ranks, unranked
+        Of the systems that have all blocks; the names of those that have not.
+    """
+    cells = tables["results"]
+    failed = cells[cells["error"] != ""]
+    done = cells[cells["error"] == ""]
+    names = [name for name in cells["dataset"].unique() if name]
+    datasets = [
+        _dataset(name, {key: one[one["dataset"] == name] for key, one in tables.items()}, plots)
+        for name in names
+    ]
+    return render(
+        "report.md.j2",
+        study=study_name,
+        datasets=datasets,
+        failed=_failures(failed),
+        n_failed=len(failed),
+        n_done=len(done),
+        ranks=ranks,
+        p_friedman="" if ranks is None else p_text(ranks.p_friedman),
+        unranked=", ".join(unranked),
+        few_groups=FEW_GROUPS,
+        fewest_groups=FEWEST_GROUPS,
+        devices=_known(done["device"]),
+        threads=" or ".join(str(int(one)) for one in sorted(done["n_threads"].dropna().unique())),
+        n_warned=int((done["n_warnings"] > 0).sum()),
+    )
+
+
+def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> dict[str, Any]:
+    """What the page says about one dataset."""
+    cells, compared, pooled = tables["results"], tables["comparisons"], tables["pooled"]
+    done = cells[cells["error"] == ""]
+    told: dict[str, Any] = {"name": name, "any": not done.empty, "n_seeds": done["seed"].nunique()}
+    if done.empty:
+        return told
+    summary = tables["summary"]
+    tests = done.drop_duplicates(["seed", "fold"])
+    seeds_are_folds = told["n_seeds"] > 1 and tests["seed"].is_unique and tests["fold"].is_unique
+    by_chance = compared[compared["reference"] == CHANCE]
+    references = [one for one in compared["reference"].unique() if one != CHANCE]
+    return told | {
+        "seeds": ", ".join(str(int(one)) for one in sorted(done["seed"].unique())),
+        "seeds_are_folds": seeds_are_folds,
+        "splits": _known(done["split"]) or "not told",
+        "leaky": bool(done["leaky"].any()),
+        "balances": "; ".join(BALANCES.get(one, one) for one in done["balance"].unique() if one),
+        "n_test": _span(tests["n_test"]),
+        "n_groups": _span(tests["n_groups"]),
+        "fewest_groups": int(pooled["n_groups"].min()),
+        "positive": tests["positive"].iloc[0],
+        "f1_classes": tests["f1_classes"].iloc[0],
+        "shuffled": bool(done["shuffled"].any()),
+        "data": _known(done["data"]),
+        "shares": _shares(tests),
+        "baseline": _baseline(tests),
+        "table": _main_table(summary),
+        "variants": [
+            (one["system"], one["about"]) for one in summary[summary["base"] != ""].to_dict("records")
+        ],
+        "headline": TITLES[summary["headline"].iloc[0]].removesuffix(" %"),
+        "incomplete": ", ".join(summary.loc[summary["n_seeds"] < told["n_seeds"], "system"]),
+        "without_auc": bool(done["auc"].isna().any()),
+        "plot": Markdown(plot_name(name)) if plot_name(name) in plots else None,
+        "dotted": Markdown(" Dotted: the mean of SSS." if REFERENCES[0] in set(summary["system"]) else ""),
+        "differences": [
+            (one, _difference_table(compared[compared["reference"] == one])) for one in references
+        ],
+        "by_chance": _chance_table(by_chance),
+        "mean_auc": f"{by_chance['difference'].mean() + 0.5:.3f}",
+        "judged": bool(by_chance["p_holm"].notna().any()),
+        "found": ", ".join(by_chance.loc[by_chance["p_holm"] < TOO_RARE, "system"]),
+        "pooled": _pooled_table(pooled),
+        "each_once": bool((pooled["each_once"] == 1).all()),
+    }
+
+
+def _main_table(summary: Frame) -> Markdown:
+    shown = [name for name in ("f1", "auc", "accuracy", *METRICS[3:], "window_accuracy")
+             if summary[f"{name}_mean"].notna().any()]  # fmt: skip
+    chosen = (summary["choice"] != "").any()
+    timed = summary["seconds_of_choice"].notna().any()
+    header = [
+        "system",
+        *(TITLES[name] for name in shown),
+        *(["chosen"] if chosen else []),
+        "parameters",
+        "seconds",
+        *(["seconds of choice"] if timed else []),
+    ]
+    rows = []
+    for one in summary.to_dict("records"):
+        figures = [_mean(one[f"{name}_mean"], one[f"{name}_sd"], name) for name in shown]
+        choice = [one["choice"] or "–"] if chosen else []
+        about = [_count(one["n_parameters"]), _seconds(one["seconds_mean"])]
+        about += [_seconds(one["seconds_of_choice"])] if timed else []
+        rows.append([one["system"], *figures, *choice, *about])
+    return table(header, rows)
+
+
+def _difference_table(compared: Frame) -> Markdown:
+    header = ["system", *(title for name in SHOWN for title in (TITLES[name], "p"))]
+    rows = []
+    for system, own in compared.groupby("system", sort=False):
+        by_metric = {one["metric"]: one for one in own.to_dict("records")}
+        pairs = [(difference(by_metric[name], name), p_text(by_metric[name]["p_holm"])) for name in SHOWN]
+        rows.append([system, *(text for pair in pairs for text in pair)])
+    return table(header, rows)
+
+
+def _chance_table(by_chance: Frame) -> Markdown:
+    rows = [
+        [one["system"], difference(one, "auc"), p_text(one["p_holm"])] for one in by_chance.to_dict("records")
+    ]
+    return table(["system", "AUC − 0.5", "p"], rows)
+
+
+def _pooled_table(pooled: Frame) -> Markdown:
+    rows = []
+    for one in pooled.to_dict("records"):
+        figures = [with_interval(one[name], one[f"{name}_low"], one[f"{name}_high"], name) for name in SHOWN]
+        rows.append([one["system"], *figures, _count(one["n_predictions"]), _count(one["n_series"])])
+    return table(["system", *(TITLES[name] for name in SHOWN), "predictions", "series"], rows)
+
+
+def _failures(failed: Frame) -> Markdown:
+    rows = [
+        [one["dataset"], one["system"], _count(one["seed"]).replace(" ", ""), one["error"]]
+        for one in failed.to_dict("records")
+    ]
+    return table(["dataset", "system", "seed", "error"], rows)
+
+
+def _shares(tests: Frame) -> str:
+    """Mean over seeds of each class's share of the test part."""
+    counts = pd.DataFrame([json.loads(one) for one in tests["test_classes"]])
+    shares = counts.div(counts.sum(axis=1), axis=0).mean()
+    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items())
+
+
+def _baseline(tests: Frame) -> str:
+    """What needs no model: calling every series positive, or the most frequent class."""
+    counts = [json.loads(one) for one in tests["test_classes"]]
+    positive = tests["positive"].iloc[0]
+    most = np.mean([max(one.values()) / sum(one.values()) for one in counts])
+    frequent = f"always the most frequent class of the test part: accuracy {100 * most:.1f} %"
+    if not positive:
+        return f"{frequent}, AUC 0.500."
+    share = np.array([one[positive] / sum(one.values()) for one in counts])
+    f1 = np.mean(2 * share / (1 + share))
+    return (
+        f"calling every series {positive}: F1 {f1:.3f}, AUC 0.500, accuracy {100 * share.mean():.1f} %, average "
+        f"precision {share.mean():.3f}; {frequent}."
+    )
+
+
+# Numbers ------------------------------------------------------------------------------------------------------
+
+
+def _mean(mean: float, deviation: float, name: str) -> str:
+    if np.isnan(mean):
+        return "–"
+    return number(mean, name) + ("" if np.isnan(deviation) else f" ± {number(deviation, name)}")
+
+
+def _count(value: float) -> str:
+    return "–" if np.isnan(value) else f"{int(value):,}".replace(",", " ")
+
+
+def _seconds(value: float) -> str:
+    return "–" if np.isnan(value) else f"{value:.1f}"
+
+
+def _known(values: pd.Series) -> str:
+    return "; ".join(one for one in values.unique() if one)
+
+
+def _span(values: pd.Series) -> str:
+    low, high = int(values.min()), int(values.max())
+    return str(low) if low == high else f"{low} to {high}"

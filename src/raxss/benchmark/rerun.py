@@ -1,0 +1,295 @@
+"""Does a result that somebody committed come out again?
+
+    a folder of `raxss table`, system, seed -> the same fit once more -> Rerun: both figures
+
+Data, split and seed are those of the study, a copy of which lies in the folder; settings and choices are those that
+the committed cell wrote down, whatever presets say today. The folder itself is only read.
+Next: gathering.py reads whole folders, for a page about all of them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raxss._core.atomic import json_ready
+from raxss._core.bounded import read_json
+from raxss.benchmark.dataset import HEADLINES
+from raxss.benchmark.evaluation_set import View, is_view_of, views_of
+from raxss.benchmark.pages.report import csv_of, read_table
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.runs import cell_of, place_of, run_cell
+from raxss.benchmark.study import Study, load_extensions
+from raxss.benchmark.table import STUDY_FILE, read_facts
+from raxss.errors import ConfigError, DataError, RAxSSError, nearest
+from raxss.method.window_scorer import pick_device
+from raxss.metrics import score
+
+#: What was noted beside a result and may explain another figure.
+PLACES = (
+    "device",
+    "machine",
+    "n_threads",
+    "python",
+    "torch",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "raxss",
+    "source",
+)
+WRITTEN = 1e-9  # tables have ten digits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rerun:
+    """A committed cell and its repetition.
+
+    Attributes
+    ----------
+    figures
+        Metric -> as committed, and now; the dataset's headline first.
+    deviation
+        Of the headline over the committed seeds of this system, NaN where there is one.
+    farthest
+        The largest difference of a probability.
+    elsewhere
+        What differs in device and versions: name -> as committed, and now.
+    settings
+        Settings that the study would have today, where they are others: name -> as committed, and today.
+    """
+
+    dataset: str
+    system: str
+    seed: int
+    figures: Mapping[str, tuple[float, float]]
+    deviation: float
+    farthest: float
+    elsewhere: Mapping[str, tuple[str, str]]
+    settings: Mapping[str, tuple[Any, Any]]
+
+    @property
+    def same(self) -> bool:
+        """Whether all figures are the same, to the last digit that tables have."""
+        return all(
+            np.isclose(old, new, rtol=WRITTEN, atol=0, equal_nan=True) for old, new in self.figures.values()
+        )
+
+    @property
+    def difference(self) -> float:
+        """Of the headline: now minus committed."""
+        old, new = next(iter(self.figures.values()))
+        return new - old
+
+    @property
+    def holds(self) -> bool:
+        """Whether it came out again: the same, or no further off than seeds are from each other."""
+        return self.same or bool(abs(self.difference) <= self.deviation)
+
+    def verdict(self) -> str:
+        """In words.
+
+        Examples
+        --------
+        >>> again = Rerun(dataset="bonn", system="sss", seed=1, figures={"auc": (0.95, 0.953)}, deviation=0.012,
+        ...               farthest=0.02, elsewhere={}, settings={})
+        >>> again.verdict(), again.holds
+        ('differs by +0.0030, seed deviation 0.0120', True)
+        """
+        if self.same:
+            equal = "equal bit for bit" if self.farthest == 0 else f"at most {self.farthest:.1g} apart"
+            return f"the same to the last digit; probabilities are {equal}"
+        told = f"differs by {self.difference:+.4f}"
+        if np.isnan(self.deviation):
+            return f"{told}; of one seed there is no deviation to judge that by"
+        more = "" if self.holds else " only"
+        return f"{told}, seed deviation{more} {self.deviation:.4f}"
+
+
+def rerun(
+    folder: Path | str,
+    system: str,
+    seed: int,
+    *,
+    dataset: str | None = None,
+    study: Path | str | None = None,
+    root: Path | str | None = None,
+    device: str = "auto",
+) -> list[Rerun]:
+    """Fit one system with one seed again, and compare with what a folder has.
+
+    Parameters
+    ----------
+    folder
+        What `raxss table` wrote.
+    dataset
+        Of several in the folder; all that have this system and seed otherwise.
+    study
+        The study's file; otherwise the copy in the folder. Needed where it names data or extensions by a path.
+    root
+        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+
+    Examples
+    --------
+    >>> from raxss.benchmark.table import run_table
+    >>> study = Study.from_toml('''
+    ... systems = ["all-positive"]
+    ... seeds = [1, 2]
+    ... [dataset]
+    ... data = "synthetic"
+    ... windows = { window_length = 128, stride = 64 }
+    ... ''')
+    >>> out = tempfile.mkdtemp()
+    >>> outcome = run_table(study, out)
+    >>> [one.verdict() for one in rerun(out, "all-positive", 2)]
+    ['the same to the last digit; probabilities are equal bit for bit']
+    """
+    folder = Path(folder)
+    table = committed_table(folder)
+    rows = _rows(table, system, seed, dataset)
+    read = _study(folder, study)
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for row in rows:
+            old, facts = committed_cell(folder, row)
+            view, read_now = _view(read, str(row["dataset"]), system, Path(scratch), root)
+            found.append(_again(old, facts, table, view, read_now, Path(scratch), device))
+    return found
+
+
+def committed_table(folder: Path) -> pd.DataFrame:
+    """The rows of ``results.csv``, a cell each."""
+    try:
+        return read_table(csv_of(folder / "results.csv"))
+    except OSError as error:
+        raise DataError(
+            f"{folder.name!r} has no results.csv that can be read ({error.strerror}); needed is a folder that "
+            "raxss table wrote."
+        ) from error
+
+
+def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, dict[str, Any]]:
+    """The result behind a row, and what was noted beside it; a row that says something else is refused."""
+    dataset, system, seed = str(row["dataset"]), str(row["system"]), int(row["seed"])
+    place = place_of(folder / "cells", dataset, system, seed, str(row["config_hash"]))
+    result = CellResult.read(place)
+    for name, value in _figures(result).items():
+        if not np.isclose(value, row[name], rtol=WRITTEN, atol=0, equal_nan=True):
+            raise DataError(
+                f"the table of {folder.name!r} says {name} = {row[name]:.10g} of {dataset}, {system}, seed {seed}, "
+                f"but predictions in {place.name!r} give {value:.10g}. One of them was changed; run the study "
+                "again."
+            )
+    return result, read_facts(place.with_suffix(".facts.json"))
+
+
+def _rows(table: pd.DataFrame, system: str, seed: int, dataset: str | None) -> list[dict[Any, Any]]:
+    """What is asked for, each a cell that is done."""
+    done = table[table["error"] == ""]
+    asked = (("system", system), ("seed", seed), *((("dataset", dataset),) if dataset is not None else ()))
+    for name, value in asked:
+        if not (done[name] == value).any():
+            known = [str(one) for one in done[name].unique()]
+            raise ConfigError(f"there is no result of the {name} {value!r}{nearest(str(value), known)}")
+        done = done[done[name] == value]
+    return done.to_dict("records")
+
+
+def _study(folder: Path, given: Path | str | None) -> Study:
+    copy = folder / STUDY_FILE
+    if given is None and not copy.is_file():
+        raise ConfigError(
+            f"{folder.name!r} has no copy of its study, {STUDY_FILE}. Give the file: --study STUDY.toml."
+        )
+    try:
+        study = Study.read(given or copy)
+        load_extensions(study.extensions)
+    except RAxSSError as error:
+        if given is not None:
+            raise
+        raise ConfigError(
+            f"{error} This is a copy; where a study names files, give the original: --study STUDY.toml."
+        ) from error
+    return study
+
+
+def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str | None) -> tuple[View, Study]:
+    """The data of one block of the table, and the study as far as it is about that."""
+    datasets = tuple(one for one in study.datasets if is_view_of(name, one.name))
+    known = [one.name for one in study.datasets]
+    if not datasets:
+        raise ConfigError(f"the study has no dataset for {name!r}{nearest(name, known)}")
+    narrowed = replace(study, datasets=datasets, systems=(system,))
+    views = {one.name: one for one in views_of(narrowed, scratch / "data", root=root)}
+    if name not in views:
+        raise ConfigError(f"the study has no dataset for {name!r}{nearest(name, views)}")
+    return views[name], narrowed
+
+
+def _again(
+    old: CellResult,
+    facts: Mapping[str, Any],
+    table: pd.DataFrame,
+    view: View,
+    study: Study,
+    scratch: Path,
+    device: str,
+) -> Rerun:
+    if old.seed not in view.splits:
+        known = [str(one) for one in view.splits]
+        raise ConfigError(f"the study has no seed {old.seed}{nearest(str(old.seed), known)}")
+    system = study.compared()[old.system]
+    choice = dict(old.settings.get("choice", {}))
+    today = system.parameters(
+        view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
+    )
+    kept = {name: old.settings[name] for name in today if name in old.settings}
+    pinned = replace(system, settings={**system.settings, **kept})
+    cell = cell_of(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
+    new = run_cell(cell)
+    assert isinstance(new, CellResult), "it asks nothing more"
+    if (new.names, new.labels, new.classes) != (old.names, old.labels, old.classes):
+        raise DataError(
+            f"{old.dataset}, {old.system}, seed {old.seed} was tested on {len(old.names)} series, and now on "
+            f"{len(new.names)}, not the same ones: the data or its split is another. Give the study that the "
+            "folder was made with, and the same data."
+        )
+    before, now = _figures(old), _figures(new)
+    own = table[(table["dataset"] == old.dataset) & (table["system"] == old.system) & (table["error"] == "")]
+    metrics = dict.fromkeys([view.headline, *HEADLINES])
+    noted = read_json(cell.facts_place)
+    return Rerun(
+        dataset=old.dataset,
+        system=old.system,
+        seed=old.seed,
+        figures={name: (before[name], now[name]) for name in metrics},
+        deviation=float(own.groupby("seed")[view.headline].mean().std(ddof=1)),
+        farthest=float(np.abs(new.probabilities - old.probabilities).max()),
+        elsewhere={
+            name: (str(facts.get(name, "not noted")), str(noted[name]))
+            for name in PLACES
+            if facts.get(name) != noted[name]
+        },
+        settings={
+            name: (kept[name], json_ready(today[name]))
+            for name in kept
+            if kept[name] != json_ready(today[name])
+        },
+    )
+
+
+def _figures(result: CellResult) -> dict[str, float]:
+    found = score(
+        result.labels,
+        result.probabilities,
+        classes=np.asarray(result.classes),
+        positive=result.positive,
+        f1_classes=result.f1_classes,
+    )
+    return {name: found.get(name, np.nan) for name in HEADLINES}

@@ -1,0 +1,481 @@
+"""Which differences between systems would other test series show as well?
+
+    CellResults -> resampled -> differences: system against reference, with interval and p-value
+                             -> intervals: each system's mean over seeds, with interval
+    scores (blocks, systems) -> critical_difference -> plot_critical_difference
+
+What is drawn are groups (patients, pairs): series of one patient are no independent witnesses. All systems see the
+same draws, so what makes a draw hard for both cancels in their difference.
+Next: report.py puts this into tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
+
+from raxss.benchmark.result import CellResult
+from raxss.errors import DataError, listed
+from raxss.metrics import FEWEST_GROUPS, METRICS, draw_counts, weighted_scores
+
+REFERENCES = ("sss", "raxss-pearson", "recommended")
+CHANCE = "chance"  # in the place of a reference: what every AUC should be where labels were shuffled
+COMPARED = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier")
+DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", "high", "p", "p_holm", "n_seeds",
+               "n_groups"]  # fmt: skip
+N_RESAMPLES = 2000
+SEED = 69421
+ROUNDING = 1e-12  # differences below this are none
+INK, FAINT, STEP = "#1a1a1a", "#6b6b6b", "#31688e"
+
+Floats = NDArray[np.float64]
+Cell = tuple[int, str]  # seed, fold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resampled:
+    """The figures of one system on one dataset, in every draw.
+
+    Attributes
+    ----------
+    figures
+        (seed, fold) -> metric -> ``(1 + n_resamples,)``; the first is of the test part as it is. NaN where a draw
+        lacks a class of the test part, or the figure does not exist.
+    groups
+        (seed, fold) -> the groups in that test part.
+    """
+
+    dataset: str
+    system: str
+    figures: Mapping[Cell, Mapping[str, Floats]]
+    groups: Mapping[Cell, frozenset[str]]
+
+
+# Bootstrap ----------------------------------------------------------------------------------------------------
+
+
+def paired_bootstrap(
+    results: Sequence[CellResult],
+    *,
+    references: Sequence[str] = REFERENCES,
+    metrics: Sequence[str] = COMPARED,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = SEED,
+) -> pd.DataFrame:
+    r"""The difference of every system from each reference, with a 95 % interval and a p-value.
+
+    A dataset's groups, all that are in the test part of any seed, are drawn with replacement, as many as there are;
+    c_g is how often group g was drawn. In seed s every series of that group then counts c_g times, under both
+    systems and in every seed whose test part it is in. Differences are taken seed by seed and averaged:
+
+        D(c) = 1/S sum_s [ M_s(system; c) - M_s(reference; c) ]
+
+    with the mean over its folds as M_s where a seed has several. A seed whose test part loses one of its classes
+    in a draw is left out of that draw. The difference found is D(1); its interval is from the 2.5th to the 97.5th
+    percentile of D(c), and
+
+        p = (1 + #{ |D(c) - D(1)| >= |D(1)| }) / (1 + n_resamples),
+
+    the share of draws that stray as far from their centre as the difference lies from 0 (Hall and Wilson, 1991).
+    The least p is therefore 1 / (1 + n_resamples). `holm` corrects over the systems that one reference is compared
+    with in one metric on one dataset.
+
+    The trained models are what they are: the interval says what other groups would have shown, not what training
+    again would have. That is what the deviation over seeds is for. Of fewer than 6 groups no interval is made. The
+    expected calibration error is not compared: a drawn sample always looks less calibrated than it is.
+
+    Returns
+    -------
+    Columns dataset, metric, reference, system, difference, low, high, p, p_holm, n_seeds, n_groups. Only seeds that
+    both systems have count; references that are not among the results are left out.
+
+    Examples
+    --------
+    >>> def cell(system, p):
+    ...     return CellResult(dataset="toy", system=system, seed=1, config_hash="", classes=(0, 1), positive=1,
+    ...                       names=tuple("abcdefgh"), labels=(0, 1) * 4, groups=tuple("abcdefgh"),
+    ...                       probabilities=np.stack([1 - np.array(p), p], axis=1))
+    >>> sure, unsure = [0.1, 0.9] * 4, [0.1, 0.9] * 3 + [0.8, 0.4]
+    >>> paired_bootstrap([cell("sss", unsure), cell("gru", sure)], metrics=["accuracy"])[
+    ...     ["metric", "reference", "system", "difference"]]
+         metric reference system  difference
+    0  accuracy       sss    gru        0.25
+    """
+    return differences(resampled(results, n_resamples=n_resamples, seed=seed), references, metrics)
+
+
+def resampled(
+    results: Sequence[CellResult],
+    *,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = SEED,
+    metrics: Sequence[str] = METRICS,
+) -> list[Resampled]:
+    """Every system's figures in the same draws of groups; `paired_bootstrap` says how they are drawn.
+
+    The draws depend on the groups and the seed alone, neither on the systems nor on the order of the results.
+    ``metrics`` are those that are kept: of hundreds of settings all would take a gigabyte.
+    """
+    found = []
+    for dataset in sorted({one.dataset for one in results}):
+        cells = [one for one in results if one.dataset == dataset]
+        _refuse_different_tests(cells)
+        places = {
+            group: k for k, group in enumerate(sorted({group for one in cells for group in one.groups}))
+        }
+        counts = np.concatenate(
+            [
+                np.ones((1, len(places)), dtype=np.int32),  # as it is
+                draw_counts(len(places), n_resamples, np.random.default_rng(seed)),
+            ]
+        )
+        for system in sorted({one.system for one in cells}):
+            own = {_cell(one): one for one in cells if one.system == system}
+            figures = {
+                key: {name: values for name, values in _figures_in_draws(one, counts, places).items()
+                      if name in metrics}
+                for key, one in sorted(own.items())
+            }  # fmt: skip
+            groups = {key: frozenset(one.groups) for key, one in own.items()}
+            found.append(Resampled(dataset=dataset, system=system, figures=figures, groups=groups))
+    return found
+
+
+def differences(
+    draws: Sequence[Resampled], references: Sequence[str] = REFERENCES, metrics: Sequence[str] = COMPARED
+) -> pd.DataFrame:
+    """The table of `paired_bootstrap`, from draws that were made already."""
+    rows: list[dict[str, Any]] = []
+    for dataset in sorted({one.dataset for one in draws}):
+        systems = {one.system: one for one in draws if one.dataset == dataset}
+        for metric in metrics:
+            for reference in (one for one in references if one in systems):
+                others = [name for name in sorted(systems) if name != reference]
+                family = [difference(systems[name], systems[reference], metric) for name in others]
+                corrected = holm([one["p"] for one in family])
+                rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
+    return pd.DataFrame(rows, columns=DIFFERENCES)
+
+
+def differences_from_chance(draws: Sequence[Resampled]) -> pd.DataFrame:
+    """How far every system's AUC lies from .5, with interval and p as in `paired_bootstrap`: rows for its table.
+
+    Where labels were shuffled, a corrected p below .01 is a 99 % interval that excludes .5: somebody found what is
+    not there.
+    """
+    rows: list[dict[str, Any]] = []
+    for dataset in sorted({one.dataset for one in draws}):
+        family = [_difference_from_chance(one) for one in draws if one.dataset == dataset]
+        corrected = holm([one["p"] for one in family])
+        rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
+    return pd.DataFrame(rows, columns=DIFFERENCES)
+
+
+def _difference_from_chance(system: Resampled) -> dict[str, Any]:
+    n_groups = len(frozenset[str]().union(*system.groups.values()))
+    values = _mean_over_seeds({cell: figures["auc"] - 0.5 for cell, figures in system.figures.items()})
+    low, high = _interval(values, n_groups)
+    return {
+        "dataset": system.dataset,
+        "metric": "auc",
+        "reference": CHANCE,
+        "system": system.system,
+        "difference": values[0],
+        "low": low,
+        "high": high,
+        "p": _p_value(values, n_groups),
+        "n_seeds": len({seed for seed, _ in system.figures}),
+        "n_groups": n_groups,
+    }
+
+
+def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
+    """Each system's mean over seeds with the 95 % interval of the same draws.
+
+    Returns
+    -------
+    Columns dataset, system, metric, value, low, high, n_groups.
+    """
+    rows = []
+    for one in draws:
+        n_groups = len(frozenset[str]().union(*one.groups.values()))
+        for metric in metrics:
+            values = _mean_over_seeds({cell: figures[metric] for cell, figures in one.figures.items()})
+            low, high = _interval(values, n_groups)
+            facts = {"dataset": one.dataset, "system": one.system, "metric": metric, "value": values[0]}
+            rows.append(facts | {"low": low, "high": high, "n_groups": n_groups})
+    return pd.DataFrame(rows, columns=["dataset", "system", "metric", "value", "low", "high", "n_groups"])
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm's step-down correction: the smallest of n p-values times n, the next times n - 1, never decreasing.
+
+    NaN stays NaN and does not count.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    array([0.03, 0.06, 0.06])
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    corrected = np.full(p.shape, np.nan)
+    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
+    return corrected
+
+
+def _cell(result: CellResult) -> Cell:
+    return result.seed, result.fold or ""
+
+
+def _figures_in_draws(
+    result: CellResult, counts: NDArray[np.int32], places: Mapping[str, int]
+) -> dict[str, Floats]:
+    """NaN where a draw lacks a class that the test part has: its figures would be about something else."""
+    weights = counts[:, [places[group] for group in result.groups]]
+    figures = weighted_scores(
+        result.labels,
+        result.probabilities,
+        classes=result.classes,
+        positive=result.positive,
+        f1_classes=result.f1_classes,
+        weights=weights,
+    )
+    kinds, codes = np.unique(np.asarray(result.labels), return_inverse=True)
+    lacking = (weights @ np.eye(len(kinds), dtype=np.int32)[codes] == 0).any(axis=1)
+    return {name: np.where(lacking, np.nan, values) for name, values in figures.items()}
+
+
+def _refuse_different_tests(cells: Sequence[CellResult]) -> None:
+    """Systems can be paired only on the same series; and each has one result a cell."""
+    tested: dict[Cell, tuple[str, dict[str, Any]]] = {}
+    seen = set()
+    for one in cells:
+        what = f"{one.system!r} on {one.dataset!r}, seed {one.seed}" + (
+            f", fold {one.fold}" if one.fold else ""
+        )
+        if (one.system, _cell(one)) in seen:
+            raise DataError(
+                f"there are two results of {what}; a table has one. Keep those of one configuration."
+            )
+        seen.add((one.system, _cell(one)))
+        members = {name: facts for name, *facts in zip(one.names, one.labels, one.groups, strict=True)}
+        first, expected = tested.setdefault(_cell(one), (one.system, members))
+        if members != expected:
+            odd = [name for name in members | expected if members.get(name) != expected.get(name)]
+            raise DataError(
+                f"{what}, was tested on other series than {first!r}: {listed(map(repr, sorted(odd)), 3)} differ. "
+                "Only results of the same split can be compared; run the study again."
+            )
+
+
+def difference(system: Resampled, reference: Resampled, metric: str) -> dict[str, Any]:
+    """One row of `paired_bootstrap` without its correction: two systems in the draws that both were in."""
+    both = [cell for cell in system.figures if cell in reference.figures]
+    n_groups = len(frozenset[str]().union(*(system.groups[cell] for cell in both)))
+    facts = {
+        "dataset": system.dataset,
+        "metric": metric,
+        "reference": reference.system,
+        "system": system.system,
+        "n_seeds": len({seed for seed, _ in both}),
+        "n_groups": n_groups,
+    }
+    if not both:
+        return facts | dict.fromkeys(("difference", "low", "high", "p"), np.nan)
+    values = _mean_over_seeds(
+        {cell: system.figures[cell][metric] - reference.figures[cell][metric] for cell in both}
+    )
+    low, high = _interval(values, n_groups)
+    return facts | {"difference": values[0], "low": low, "high": high, "p": _p_value(values, n_groups)}
+
+
+def mean_over_systems(draws: Sequence[Resampled], name: str) -> Resampled:
+    """As one system: the mean figures of several in every draw, in the cells that all of them have.
+
+    So that the mean of differences over levels of noise, say, has an interval: they are of the same draws.
+    """
+    cells = [one for one in draws[0].figures if all(one in other.figures for other in draws)]
+    figures = {
+        cell: {
+            metric: np.mean([one.figures[cell][metric] for one in draws], axis=0)
+            for metric in draws[0].figures[cell]
+        }
+        for cell in cells
+    }
+    groups = {cell: draws[0].groups[cell] for cell in cells}
+    return Resampled(dataset=draws[0].dataset, system=name, figures=figures, groups=groups)
+
+
+def _mean_over_seeds(values: Mapping[Cell, Floats]) -> Floats:
+    """Mean over a seed's folds, then over seeds; what does not exist in a draw is left out of it."""
+    seeds = dict.fromkeys(seed for seed, _ in values)
+    return _mean_of_known(
+        [_mean_of_known([values[cell] for cell in values if cell[0] == seed]) for seed in seeds]
+    )
+
+
+def _mean_of_known(rows: Sequence[Floats]) -> Floats:
+    stacked = np.stack(rows)
+    known = ~np.isnan(stacked)
+    with np.errstate(invalid="ignore"):  # 0/0: known nowhere
+        return np.where(known, stacked, 0.0).sum(axis=0) / known.sum(axis=0)
+
+
+def _interval(values: Floats, n_groups: int) -> tuple[float, float]:
+    drawn = values[1:][~np.isnan(values[1:])]
+    if n_groups < FEWEST_GROUPS or np.isnan(values[0]) or not len(drawn):
+        return np.nan, np.nan
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _p_value(values: Floats, n_groups: int) -> float:
+    drawn = values[1:][~np.isnan(values[1:])]
+    if n_groups < FEWEST_GROUPS or np.isnan(values[0]) or not len(drawn):
+        return np.nan
+    n_as_far = int((np.abs(drawn - values[0]) >= np.abs(values[0]) - ROUNDING).sum())
+    return (1 + n_as_far) / (1 + len(drawn))
+
+
+# Critical difference ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticalDifference:
+    """Mean ranks, and how far apart two must lie.
+
+    Attributes
+    ----------
+    ranks
+        System -> mean rank over the blocks, 1 is best; the best first.
+    difference
+        Nemenyi's: mean ranks that differ by more differ significantly.
+    p_friedman
+        That all systems are alike; NaN for two systems, for which the test does not exist.
+    cliques
+        Largest sets of neighbouring systems that do not differ, the best first.
+    """
+
+    ranks: pd.Series
+    difference: float
+    p_friedman: float
+    n_blocks: int
+    cliques: tuple[tuple[str, ...], ...]
+
+
+def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> CriticalDifference:
+    r"""Friedman's test and Nemenyi's critical difference of mean ranks (Demšar, 2006).
+
+        CD = q / sqrt(2) * sqrt(k (k + 1) / (6 N))
+
+    with k systems, N blocks, and q the upper alpha quantile of the studentised range of k groups.
+
+    Parameters
+    ----------
+    scores
+        Blocks as rows, such as (dataset, seed), systems as columns; the higher the better. Equal ones share a rank.
+
+    Examples
+    --------
+    >>> scores = pd.DataFrame({"a": [0.9, 0.8, 0.9, 0.8], "b": [0.7, 0.7, 0.8, 0.7], "c": [0.5, 0.6, 0.7, 0.6]})
+    >>> found = critical_difference(scores)
+    >>> found.ranks.to_dict(), round(found.difference, 3), found.cliques
+    ({'a': 1.0, 'b': 2.0, 'c': 3.0}, 1.657, (('a', 'b'), ('b', 'c')))
+    """
+    n_blocks, n_systems = scores.shape
+    if n_blocks < 2 or n_systems < 2:
+        raise DataError(
+            f"ranks of {n_systems} systems over {n_blocks} blocks (a dataset and a seed) were asked for; needed "
+            "are at least two of both."
+        )
+    values = scores.to_numpy(dtype=np.float64)
+    if np.isnan(values).any():
+        block, system = np.argwhere(np.isnan(values))[0]
+        raise DataError(
+            f"system {scores.columns[system]!r} has no score in block {scores.index[block]!r}; ranks need every "
+            "system in every block. Leave out one of them."
+        )
+    ranks = pd.Series(rankdata(-values, axis=1).mean(axis=0), index=[str(one) for one in scores.columns])
+    ranks = ranks.sort_values(kind="stable")
+    quantile = studentized_range.ppf(1 - alpha, n_systems, np.inf)
+    difference = float(quantile / np.sqrt(2) * np.sqrt(n_systems * (n_systems + 1) / (6 * n_blocks)))
+    return CriticalDifference(
+        ranks=ranks,
+        difference=difference,
+        p_friedman=_friedman(values),
+        n_blocks=n_blocks,
+        cliques=_cliques(ranks, difference),
+    )
+
+
+def _friedman(values: Floats) -> float:
+    if values.shape[1] < 3:
+        return float("nan")
+    if (values == values[:, :1]).all():
+        return 1.0  # nothing but ties: the statistic would be 0/0
+    return float(friedmanchisquare(*values.T).pvalue)
+
+
+def _cliques(ranks: pd.Series, difference: float) -> tuple[tuple[str, ...], ...]:
+    names, values = list(ranks.index), ranks.to_numpy()
+    found: list[tuple[str, ...]] = []
+    reached = 0
+    for first in range(len(names)):
+        end = int(np.searchsorted(values, values[first] + difference + ROUNDING, side="right"))
+        if end - first > 1 and end > reached:  # else it lies within the one before
+            found.append(tuple(names[first:end]))
+            reached = end
+    return tuple(found)
+
+
+def plot_critical_difference(found: CriticalDifference, *, ax: Axes | None = None) -> Axes:
+    """Mean ranks on a line, the best at the left; bars join systems that do not differ.
+
+    Examples
+    --------
+    >>> scores = pd.DataFrame({"a": [0.9, 0.8], "b": [0.7, 0.9], "c": [0.5, 0.6]})
+    >>> ax = plot_critical_difference(critical_difference(scores))
+    >>> [text.get_text() for text in ax.texts][-3:]
+    ['a  1.50', 'b  1.50', '3.00  c']
+    """
+    names, ranks, k = list(found.ranks.index), found.ranks.to_numpy(), len(found.ranks)
+    n_left = (k + 1) // 2
+    first_row = -0.6 - 0.35 * len(found.cliques)
+    depth = first_row - (n_left - 1)
+    if ax is None:
+        ax = Figure(figsize=(8, 0.9 + 0.26 * (1.8 - depth)), layout="constrained").subplots()
+    margin = 0.32 * (k - 1)
+    ax.set(xlim=(1 - margin, k + margin), ylim=(depth - 0.5, 1.8))
+    ax.set_axis_off()
+    ax.plot([1, k], [0, 0], color=INK, lw=1)
+    for tick in range(1, k + 1):
+        ax.plot([tick, tick], [0, 0.15], color=INK, lw=1)
+        ax.text(tick, 0.25, str(tick), ha="center", va="bottom", fontsize=8, color=FAINT)
+    width = min(found.difference, k - 1)
+    ax.plot([1, 1 + width], [1.2, 1.2], color=INK, lw=2)
+    ax.text(1, 1.35, f"critical difference {found.difference:.2f}", va="bottom", fontsize=8.5, color=INK)
+    for index, (name, rank) in enumerate(zip(names, ranks, strict=True)):
+        left = index < n_left
+        y = first_row - (index if left else k - 1 - index)
+        end = 1 - 0.03 * (k - 1) if left else k + 0.03 * (k - 1)
+        ax.plot([rank, rank, end], [0, y, y], color=FAINT, lw=0.8)
+        text = f"{name}  {rank:.2f}" if left else f"{rank:.2f}  {name}"
+        gap = -0.01 * (k - 1) if left else 0.01 * (k - 1)
+        label = ax.text(
+            end + gap, y, text, ha="right" if left else "left", va="center", fontsize=9, color=INK
+        )
+        label.set_parse_math(False)  # names are not formulas
+    for row, clique in enumerate(found.cliques):
+        reach = found.ranks[clique[0]] - 0.01 * (k - 1), found.ranks[clique[-1]] + 0.01 * (k - 1)
+        ax.plot(reach, [-0.35 * (row + 1)] * 2, color=STEP, lw=3.5, solid_capstyle="round")
+    return ax

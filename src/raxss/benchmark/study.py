@@ -1,0 +1,261 @@
+"""What is compared, on which data, split how, and how often?
+
+    STUDY.toml -> Study: datasets, preparation, windows, split, systems, seeds, budget
+
+A study is read and checked as a whole before anything runs; what it does not know it refuses, with the nearest
+name. Paths in it count from the folder that the file lies in. Its extensions are Python files, which are run:
+take studies from people whose code you would run.
+Next: dataset.py reads what it says about data; views.py opens the data and makes the splits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from raxss._core.atomic import sha256_of
+from raxss._core.bounded import read_toml_text, toml_of
+from raxss.benchmark.dataset import StudyDataset, datasets_in
+from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
+from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
+from raxss.errors import ConfigError, RAxSSError, nearest
+from raxss.estimator.config import TrainingConfig
+from raxss.method.backbones.protocol import BACKBONES
+
+SEEDS = (69421, 69422, 69423, 69424, 69425)  # the paper's
+BUILT_IN = frozenset(SYSTEMS)  # before any extension adds its own
+ALL = "all"
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # systems and extensions give names to files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A comparison: which systems, on which data, how often, with which budget.
+
+    Attributes
+    ----------
+    systems
+        Names; ``("all",)`` stands for every one there is.
+    n_threads
+        Of each fit; part of what decides the numbers, to their last bits.
+    training
+        Settings of `TrainingConfig` for all networks: epochs, batches, learning rates.
+    settings
+        By system: settings of its own; one with ``base`` is a new system, a variant of that one.
+    extensions
+        Python files to import before a fit.
+    folder
+        What paths count from.
+    text
+        Of the file that it was read from, to be kept beside results.
+
+    Examples
+    --------
+    >>> study = Study.from_toml('''
+    ... systems = ["sss", "sss-timesnet"]
+    ... seeds = [1, 2]
+    ... [dataset]
+    ... data = "synthetic"
+    ... windows = { window_length = 128, stride = 64 }
+    ... [training]
+    ... max_epochs = 3
+    ... [system.sss-timesnet]
+    ... base = "sss"
+    ... backbone = "timesnet"
+    ... ''')
+    >>> study.datasets[0].name, study.seeds, list(study.compared())
+    ('synthetic', (1, 2), ['sss', 'sss-timesnet'])
+    >>> Study.from_toml('[dataset]\\ndata = "synthetic"\\nstride = 5')
+    Traceback (most recent call last):
+    ...
+    raxss.errors.ConfigError: [dataset] has no setting 'stride'. Known: ...
+    """
+
+    name: str = "study"
+    datasets: tuple[StudyDataset, ...]
+    systems: tuple[str, ...] = (ALL,)
+    seeds: tuple[int, ...] = SEEDS
+    n_threads: int = 1
+    training: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extensions: tuple[Path, ...] = ()
+    folder: Path = Path()
+    text: str = field(default="", repr=False, compare=False)
+
+    @classmethod
+    def read(cls, path: Path | str) -> Study:
+        """Read a study file."""
+        path = Path(path)
+        try:
+            text = read_toml_text(path, "the file")
+            return cls.from_toml(text, folder=path.absolute().parent, name=path.stem)
+        except RAxSSError as error:
+            raise ConfigError(f"in the study {path.name!r}: {error}") from error
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the study {path.name!r}: {error.strerror}. Give a TOML file, such as "
+                "studies/smoke.toml."
+            ) from error
+
+    @classmethod
+    def from_toml(cls, text: str, *, folder: Path = Path(), name: str = "study") -> Study:
+        """Check a study's text; ``name`` is for one that does not tell its own."""
+        tables = _tables(text)
+        known = ("name", "systems", "seeds", "n_threads", "extensions")
+        sections = ("dataset", "preparation", "windows", "split", "training", "system")
+        refuse_unknown("the study", tables, (*known, *sections))
+        own = section(tables, "system")
+        study = cls(
+            name=str(tables.get("name", name)),
+            datasets=datasets_in(tables),
+            systems=_systems(tables.get("systems", ALL)),
+            seeds=_seeds(tables.get("seeds", list(SEEDS))),
+            n_threads=whole("n_threads", tables.get("n_threads", 1), 1),
+            training=_training(section(tables, "training")),
+            settings={one: dict(section(own, one)) for one in own},
+            extensions=_extensions(tables.get("extensions", []), folder),
+            folder=folder,
+            text=text,
+        )
+        for system in study.settings:
+            if not FILE_NAME.fullmatch(system):
+                raise ConfigError(
+                    f"a system is called {system!r}; its results are named after it, so letters, digits, '.', '-' "
+                    "and '_' are needed."
+                )
+        if not study.extensions:  # else they may add systems and backbones: asked once they are imported
+            study.compared()
+        return study
+
+    def compared(self) -> dict[str, System]:
+        """Every system that is compared, by name; call `load_extensions` before.
+
+        What nobody knows is refused, also in settings of systems that are not compared here.
+        """
+        own: dict[str, System] = {}
+        for name in self.settings:
+            self._add_system(name, own)
+        wanted = self.systems if self.systems != (ALL,) else tuple(dict.fromkeys([*SYSTEMS, *own]))
+        return {name: find_system(name, own) for name in wanted}
+
+    def _add_system(self, name: str, own: dict[str, System], above: tuple[str, ...] = ()) -> None:
+        """Put a system with settings of its own beside those that it builds on, in whichever order they stand."""
+        if name in own:
+            return
+        if name in above:
+            raise ConfigError(
+                f"systems build on each other in a circle: {' on '.join([*above, name])}. Give one of them another "
+                "base."
+            )
+        settings = dict(self.settings[name])
+        base = settings.pop("base", name)
+        if not isinstance(base, str):
+            raise ConfigError(f"system {name!r} has base = {base!r}; needed is the name of a system.")
+        if base != name and base in self.settings:
+            self._add_system(base, own, (*above, name))
+        own[name] = find_system(base, own).with_settings(name, settings)
+        backbone = settings.get("backbone")
+        if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
+            raise ConfigError(
+                f"system {name!r} has the backbone {backbone!r}, which there is not"
+                f"{nearest(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
+                "extensions."
+            )
+
+    def narrowed(self, *, only: Iterable[str] = (), seeds: Iterable[int] = ()) -> tuple[list[str], list[int]]:
+        """Some of the study's systems and seeds, in its order; all of them where none are named."""
+        only, seeds, compared = list(only), list(seeds), list(self.compared())
+        for name in only:
+            if name not in compared:
+                raise ConfigError(f"the study has no system {name!r}{nearest(name, compared)}")
+        for seed in seeds:
+            if seed not in self.seeds:
+                raise ConfigError(f"the study has no seed {seed}{nearest(str(seed), map(str, self.seeds))}")
+        return (
+            [one for one in compared if not only or one in only],
+            [one for one in self.seeds if not seeds or one in seeds],
+        )
+
+
+def load_extensions(files: Iterable[Path]) -> None:
+    """Import Python files, once each: they register backbones and systems. This runs their code."""
+    for file in files:
+        name = f"raxss_extension_{file.stem}"
+        digest = sha256_of(file)
+        if getattr(sys.modules.get(name), "digest_of_extension", None) == digest:
+            continue
+        module = ModuleType(name)
+        vars(module).update({"__file__": str(file), "digest_of_extension": digest})
+        sys.modules[name] = module  # a dataclass looks its own module up
+        try:
+            # Compiled here: Python's import would take a .pyc of the same second and size for this file.
+            exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
+        except Exception as error:
+            del sys.modules[name]
+            raise ConfigError(
+                f"the extension {file.name!r} cannot be imported: {type(error).__name__}: {error}."
+            ) from error
+
+
+# Reading the tables -------------------------------------------------------------------------------------------
+
+
+def _tables(text: str) -> dict[str, Any]:
+    """What the text holds: sections, lists, texts and numbers."""
+    tables = toml_of(text, "the study")
+    json.dumps(tables, default=_refuse_value)
+    return tables
+
+
+def _refuse_value(value: Any) -> None:
+    """Of what TOML knows, JSON has no dates and times; nor has any setting."""
+    raise ConfigError(f"the study holds the date or time {value}, which no setting is; put text in quotes.")
+
+
+def _training(given: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_unknown("[training]", given, BUDGET)
+    dataclasses.replace(TrainingConfig(), **given)
+    return dict(given)
+
+
+def _systems(given: Any) -> tuple[str, ...]:
+    if given == ALL:
+        return (ALL,)
+    names = names_in("systems", given)
+    if not names:
+        raise ConfigError(f"systems is empty; name at least one, or 'all'. Known: {', '.join(SYSTEMS)}.")
+    return tuple(dict.fromkeys(names))
+
+
+def _seeds(given: Any) -> tuple[int, ...]:
+    if not isinstance(given, list) or not given:
+        raise ConfigError(f"seeds is {given!r}; needed is a list of whole numbers, such as {list(SEEDS)}.")
+    seeds = tuple(whole("a seed", one, 0) for one in given)
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"seeds is {given}, which has one twice; each is one run.")
+    return seeds
+
+
+def _extensions(given: Any, folder: Path) -> tuple[Path, ...]:
+    files = tuple(folder / one for one in names_in("extensions", given))
+    for file in files:
+        if file.suffix != ".py" or not FILE_NAME.fullmatch(file.stem):
+            raise ConfigError(f"the extension {file.name!r} is no Python file; needed is NAME.py.")
+        if not file.is_file():
+            raise ConfigError(
+                f"the extension {file.name!r} is not there; its path counts from the study's folder."
+            )
+    stems = Counter(file.stem for file in files)
+    if repeated := [stem for stem, count in stems.items() if count > 1]:
+        raise ConfigError(
+            f"two extensions are called {repeated[0]!r}; each is imported by its name. Rename one."
+        )
+    return files

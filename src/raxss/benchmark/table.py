@@ -1,0 +1,424 @@
+"""How is a whole study carried out, and gone on with after an end that nobody planned?
+
+    Study, DIR -> data -> trials, by which choices are made -> cells -> results.csv, README.md, plots
+
+    DIR/study.toml  a copy of the study's file
+    DIR/data/       prepared series; can be removed, and are then made again
+    DIR/splits/     who was in which part, by dataset and seed
+    DIR/choices/    trials, and what was chosen
+    DIR/cells/      one result for each system, seed and configuration; durations and errors beside it
+
+What is done is not done again, and what a run left half-done never looks done. Next: report.py makes the table
+from the results alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raxss._core.atomic import output_lock, write_json, write_text
+from raxss._core.bounded import read_json
+from raxss._core.jobs import check_engine, each_result
+from raxss._core.jobs.outcome import Failure
+from raxss.benchmark.analyses.probe import Probe
+from raxss.benchmark.evaluation_set import View, slug, views_of
+from raxss.benchmark.live_table import Board
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.runs import Cell, cell_of, done, is_done, run_cell
+from raxss.benchmark.study import Study, load_extensions
+from raxss.benchmark.systems import System
+from raxss.data.prepare.folder import read_prepared
+from raxss.method.window_scorer import pick_device
+
+STUDY_FILE = "study.toml"
+Choice = dict[str, Any]
+logger = logging.getLogger("raxss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Who does the work.
+
+    Attributes
+    ----------
+    engine, n_workers, address
+        See `raxss._core.jobs.each_result`.
+    device
+        ``auto``, ``cpu`` or ``cuda``; ``auto`` is decided here, once for all cells.
+    """
+
+    engine: str = "local"
+    n_workers: int = 1
+    address: str | None = None
+    device: str = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What there is of a study after a run.
+
+    Attributes
+    ----------
+    results
+        Of every cell that is done, by this run or an earlier one.
+    errors
+        One for each cell that failed: ``dataset, system, seed, fold, type, message``.
+    n_run, n_failed
+        Cells and trials of this run.
+    n_missing
+        Cells of the study that are neither done nor failed; a narrower run leaves some.
+    files
+        What the report consists of.
+    """
+
+    results: list[CellResult]
+    errors: list[dict[str, Any]]
+    n_run: int = 0
+    n_failed: int = 0
+    n_missing: int = 0
+    files: list[Path] = field(default_factory=list)
+
+
+def run_table(
+    study: Study,
+    out: Path | str,
+    *,
+    work: Work | None = None,
+    only: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    root: Path | str | None = None,
+) -> Outcome:
+    """Carry a study out, as far as it is not done yet, and write its report.
+
+    Parameters
+    ----------
+    only, seeds
+        Systems and seeds to run now; the report has whatever is done.
+    root
+        Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> study = Study.from_toml('''
+    ... systems = ["all-positive"]
+    ... seeds = [1]
+    ... [dataset]
+    ... data = "synthetic"
+    ... windows = { window_length = 128, stride = 64 }
+    ... ''')
+    >>> outcome = run_table(study, tempfile.mkdtemp())
+    >>> [(one.system, len(one.names), one.split["description"]) for one in outcome.results]
+    [('all-positive', 8, 'recording')]
+    """
+    work = work or Work()
+    check_engine(work.engine, work.address)  # before hours of preparation, not after
+    with opened(study, out, work, root) as table:
+        names, chosen = study.narrowed(only=only, seeds=seeds)
+        if study.text:
+            write_text(Path(out) / STUDY_FILE, study.text)
+        try:
+            table.run("trials", table.trials(names))
+            table.write_choices(names)
+            table.run("cells", table.cells(names, chosen))
+        except KeyboardInterrupt:
+            table.outcome()  # of what is done so far
+            raise
+        return table.outcome()
+
+
+def list_table(
+    study: Study,
+    out: Path | str,
+    *,
+    work: Work | None = None,
+    only: Iterable[str] = (),
+    seeds: Iterable[int] = (),
+    root: Path | str | None = None,
+) -> list[tuple[str, str]]:
+    """Every fit that `run_table` would do, and whether it is done; nothing is written to ``out``.
+
+    Data that is not prepared there is prepared in a temporary folder, because which fits there are depends on it.
+    """
+    with listed(study, out, work or Work(), root) as table:
+        names, chosen = study.narrowed(only=only, seeds=seeds)
+        fits = [(str(cell), state_of(cell)) for cell in table.trials(names)]
+        fits += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
+        waiting = [one for one in table.rows(names) if table.choice_of(*one) is None]
+        return fits + [
+            (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
+            for view, system in waiting
+            for seed in chosen
+        ]
+
+
+def state_of(cell: Cell) -> str:
+    """How a list of what is to do calls it."""
+    return "done" if is_done(cell) else "failed before" if cell.error_place.exists() else "to do"
+
+
+class Table:
+    """A study whose data is open, in a folder that is ours alone.
+
+    Attributes
+    ----------
+    out
+        The folder.
+    n_run, n_failed
+        Cells and trials of this run, so far.
+    """
+
+    def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
+        self._study, self.out, self._work, self._views = study, out, work, views
+        self._systems = study.compared()
+        self._device = str(pick_device(work.device))
+        self.n_run = self.n_failed = 0
+
+    def rows(self, names: Sequence[str] | None = None) -> list[tuple[View, System]]:
+        """Every pair of a dataset and a system."""
+        wanted = [one for name, one in self._systems.items() if names is None or name in names]
+        return [(view, system) for view in self._views for system in wanted]
+
+    # Choices: made on the first seed's validation part, kept for all seeds
+
+    def trials(self, names: Sequence[str]) -> list[Cell]:
+        """A trial for each thing that a system may choose."""
+        return [trial for row in self.rows(names) for trial in self._trials_of(*row)]
+
+    def _trials_of(self, view: View, system: System) -> list[Cell]:
+        choices = system.choices_for(view.longest)
+        if len(choices) == 1:
+            return []
+        first = self._study.seeds[0]
+        return [self._cell(view, system, first, choice=one, trial=True) for one in choices]
+
+    def choice_of(self, view: View, system: System) -> Choice | None:
+        """What was chosen; None while a trial is missing."""
+        trials = self._trials_of(view, system)
+        if not trials:
+            return system.choices_for(view.longest)[0]
+        results = [done(one) for one in trials]
+        if any(one is None for one in results):
+            return None
+        figures = [one.validation for one in results if one is not None]
+        return dict(trials[best_of(figures)].choice)
+
+    def write_choices(self, names: Sequence[str]) -> None:
+        """For readers; the choice itself is made anew from the trials, which are there."""
+        for view, system in self.rows(names):
+            trials = self._trials_of(view, system)
+            choice = self.choice_of(view, system) if trials else None
+            if choice is None:
+                continue
+            results = [done(one) for one in trials]
+            told = {
+                "dataset": view.name,
+                "system": system.name,
+                "choice": choice,
+                "by": "F1 of the validation series, ties by AUC, then the first",
+                "seed": self._study.seeds[0],
+                "trials": [
+                    {**trial.choice, **one.validation}
+                    for trial, one in zip(trials, results, strict=True)
+                    if one
+                ],
+            }
+            write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
+
+    # Cells
+
+    def cells(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Cell]:
+        """Those whose choice is made, one seed after the other: a table of few seeds comes first."""
+        rows = [(*row, self.choice_of(*row)) for row in self.rows(names)]
+        return [
+            self._cell(view, system, seed, choice=choice)
+            for seed in seeds
+            for view, system, choice in rows
+            if choice is not None
+        ]
+
+    def _cell(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Cell:
+        return cell_of(
+            self._study, view, system, seed, self.out, device=self._device, choice=choice, trial=trial
+        )
+
+    def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Cell:
+        """A fit that is asked what a probe asks; it lies in a part of the folder of its own."""
+        return cell_of(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
+
+    def run(self, title: str, cells: Sequence[Cell]) -> None:
+        """Do what is not done; a cell that fails leaves its error, and the others go on."""
+        todo = [one for one in cells if not is_done(one)]
+        if not todo:
+            return
+        totals = Counter(one.system.name for one in cells)
+        before = totals - Counter(one.system.name for one in todo)
+        work = self._work
+        running = each_result(
+            run_cell,
+            todo,
+            engine=work.engine,
+            n_workers=work.n_workers,
+            n_threads=self._study.n_threads,
+            address=work.address,
+            shared_folder=self.out / "data",
+        )
+        board = Board(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
+        with board, closing(running):  # whatever ends this early ends the workers
+            for position, result in running:
+                cell = todo[position]
+                failed = isinstance(result, Failure)
+                if isinstance(result, Failure):
+                    write_json(cell.error_place, _error_of(cell, result))
+                self.n_run += 1
+                self.n_failed += failed
+                board.tell(cell.system.name, failed=failed)
+
+    # What there is
+
+    def outcome(self) -> Outcome:
+        """Everything that is done, of the whole study, and its report."""
+        from raxss.benchmark.pages.report import write_report  # matplotlib takes a while to import
+
+        results: list[CellResult] = []
+        errors: list[dict[str, Any]] = []
+        facts: dict[tuple[str, str, int], dict[str, Any]] = {}
+        n_missing = 0
+        for cell in self.cells(None, self._study.seeds):
+            found = done(cell)
+            if found is not None:
+                results.append(found)
+                facts[(cell.view.name, cell.system.name, cell.seed)] = self._facts(cell)
+            elif cell.error_place.exists():
+                errors.append(read_facts(cell.error_place))
+            else:
+                n_missing += 1
+        for row in self.rows():
+            if self.choice_of(*row) is None:
+                told = [self._without_choice(*row, seed) for seed in self._study.seeds]
+                errors += [one for one in told if one is not None]
+                n_missing += sum(one is None for one in told)
+        tell_sources(facts.values(), self.out)
+        files: list[Path] = []
+        if results or errors:
+            files = write_report(
+                results,
+                facts=facts,
+                errors=errors,
+                out=self.out,
+                study_name=self._study.name,
+                headlines={one.name: one.headline for one in self._views},
+                variants={name: one for name, one in self._systems.items() if one.base is not None},
+            )
+        return Outcome(results, errors, self.n_run, self.n_failed, n_missing, files)
+
+    def _facts(self, cell: Cell) -> dict[str, Any]:
+        """Of a cell, with the time that went into its choice."""
+        trials = [read_facts(one.facts_place) for one in self._trials_of(cell.view, cell.system)]
+        seconds = sum(float(one.get("seconds", 0.0)) for one in trials)
+        return read_facts(cell.facts_place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
+
+    def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
+        """The error of a cell whose choice cannot be made, because a trial failed."""
+        for trial in self._trials_of(view, system):
+            if done(trial) is None and trial.error_place.exists():
+                error = read_facts(trial.error_place)
+                told = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
+                message = f"its trial with {told} failed: {error.get('message', '')}"
+                return {**error, "seed": seed, "fold": view.splits[seed].fold, "message": message}
+        return None
+
+
+def best_of(figures: Sequence[Mapping[str, float]]) -> int:
+    """The place of the best trial: by series F1, ties by AUC, then the first.
+
+    Examples
+    --------
+    >>> best_of([{"f1": 0.7, "auc": 0.9}, {"f1": 0.8, "auc": 0.7}, {"f1": 0.8, "auc": 0.8}])
+    2
+    """
+
+    def rank(place: int) -> tuple[float, float, int]:
+        f1, auc = (figures[place].get(name) for name in ("f1", "auc"))
+        return -math.inf if f1 is None else f1, -math.inf if auc is None else auc, -place
+
+    return max(range(len(figures)), key=rank)
+
+
+def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
+    return {
+        "dataset": cell.view.name,
+        "system": cell.system.name,
+        "seed": cell.seed,
+        "fold": cell.split.fold,
+        "split": cell.split.description,
+        "config_hash": cell.config_hash,
+        "type": failure.kind,
+        "message": failure.message,
+        "frames": failure.details.splitlines(),
+    }
+
+
+def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
+    """Warn where results come from several states of the code."""
+    sources = {str(one.get("source", "unknown")) for one in facts}
+    if len(sources) > 1:
+        logger.warning(
+            "the results in %r come from %d states of the code; for a table from one, remove its folders cells "
+            "and choices and run the study again",
+            out.name,
+            len(sources),
+        )
+
+
+def read_facts(place: Path) -> dict[str, Any]:
+    """Facts and errors are for readers: where they cannot be read, the table does without them."""
+    try:
+        found = read_json(place)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[Table]:
+    """The study with its data, in a folder that nobody else writes to meanwhile."""
+    load_extensions(study.extensions)
+    study.compared()
+    out = Path(os.path.abspath(out))
+    with output_lock(os.path.realpath(out)):
+        views = views_of(study, out / "data", root=root)
+        _write_splits(views, out / "splits")
+        yield Table(study, out, work, views)
+
+
+@contextmanager
+def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[Table]:
+    """The study with its data, to look at: its folder is neither locked nor written to."""
+    load_extensions(study.extensions)
+    study.compared()
+    out = Path(os.path.abspath(out))
+    with tempfile.TemporaryDirectory(prefix="raxss-") as scratch:  # closed to other users
+        yield Table(study, out, work, views_of(study, out / "data", root=root, scratch=Path(scratch)))
+
+
+def _write_splits(views: Iterable[View], folder: Path) -> None:
+    """As `raxss audit-split` reads them; what a view leaves out counts as dropped."""
+    for view in views:
+        names = read_prepared(view.folder).names
+        for seed, split in view.splits.items():
+            used = np.concatenate([split.train, split.validation, split.test])
+            others = np.setdiff1d(np.arange(len(names)), used)
+            place = folder / slug(view.name) / f"{seed}.json"
+            replace(split, dropped=others).save(place, names, overwrite=None)

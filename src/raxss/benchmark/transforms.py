@@ -1,0 +1,278 @@
+"""How do several collections become one dataset, with series of random lengths or shuffled labels?
+
+    StudyDataset, PreparedCollections -> a prepared folder of its own, with a hash of its own
+
+What is changed is written like any other prepared data, so that splits, fits and audits know nothing of it. All
+draws come from the study's first seed and the names of series: every seed and every system sees the same data.
+Next: views.py splits it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raxss.benchmark.dataset import Source, StudyDataset
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
+from raxss.data.prepare.folder import PreparedCollection
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.recording import ArrayRecording, Recording
+from raxss.data.series import ORIGINS, Series, SeriesCollection
+from raxss.data.splits import GROUPS, groups_by
+from raxss.errors import ConfigError, LabelError, VariateMismatchError, listed, nearest
+
+SHUFFLING = 4  # its own stream of the seed; splits.py uses 0 to 2
+
+
+def is_changed(dataset: StudyDataset) -> bool:
+    """Whether its series are others than those of its data."""
+    return bool(dataset.sources) or dataset.crop is not None or dataset.shuffled
+
+
+def told_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
+    """What a reader of the table should know about it; empty where nothing is changed.
+
+    Examples
+    --------
+    >>> told_changes(StudyDataset(name="toy", data="bonn", crop=(0.2, 1.0)), seed=7)
+    {'crop': [0.2, 1.0], 'seed': 7}
+    """
+    told: dict[str, Any] = {}
+    if dataset.sources:
+        told["sources"] = [
+            {"centre": one.centre, "data": Path(one.data).stem, "classes": list(one.classes)}
+            | {"rename": dict(one.rename)}
+            for one in dataset.sources
+        ]
+    if dataset.crop is not None:
+        told["crop"] = list(dataset.crop)
+    if dataset.shuffled:
+        told["shuffled"] = True
+    return told | ({"seed": seed} if dataset.crop is not None or dataset.shuffled else {})
+
+
+def plan_changes(
+    dataset: StudyDataset, collections: Sequence[PreparedCollection], *, seed: int
+) -> tuple[CollectionPlan, Preparation]:
+    """What is to be written, and how.
+
+    Parameters
+    ----------
+    collections
+        The prepared data, or that of every source.
+
+    Returns
+    -------
+    The plan, and what is done to samples once more: z-scores are of what is left of a series.
+    """
+    sources = dataset.sources or (Source(data=dataset.data, centre="", classes=dataset.classes),)
+    planned = [_planned(*pair) for pair in zip(sources, collections, strict=True)]
+    recordings = [one for some in planned for one in some]
+    if dataset.sources:
+        if dataset.classes:
+            recordings = [one for one in recordings if one.series[0].label in dataset.classes]
+        _refuse_strangers(dataset, collections, planned)
+    if dataset.crop is not None:
+        recordings = [_cropped(one, dataset.crop, seed) for one in recordings]
+    group_by = _group_by(recordings, collections)
+    if dataset.shuffled:
+        recordings = _shuffled(recordings, group_by, dataset.split.by, seed)
+    scaled = dataset.crop is not None and collections[0].preparation.scaling == "series"
+    plan = CollectionPlan(
+        source=" and ".join(Path(one.data).stem for one in sources),
+        root=collections[0].folder.parent,
+        recordings=tuple(recordings),
+        group_by=group_by,
+        settings={
+            "made_from": [[one.facts["source"], str(one.preparation)] for one in collections],
+            "changes": told_changes(dataset, seed),
+        },
+    )
+    return plan, Preparation(scaling="series" if scaled else "none")
+
+
+# Series as recordings of their own ----------------------------------------------------------------------------
+
+
+def _planned(source: Source, collection: PreparedCollection) -> list[RecordingPlan]:
+    """Every series of a source that is taken, under the study's names."""
+    labels = collection.labels  # of all: refuses series that have none
+    known = np.unique(labels).tolist()
+    for one in (*source.classes, *source.rename):
+        if one not in known:
+            raise LabelError(f"source {source.data!r}: no series has the class {one!r}{nearest(one, known)}")
+    return [
+        _recording(row, collection.folder, source)
+        for row in collection.table.to_dict("records")
+        if not source.classes or row["label"] in source.classes
+    ]
+
+
+def _recording(row: Mapping[Any, Any], folder: Path, source: Source) -> RecordingPlan:
+    """One prepared series; where there are several sources, their names and groups begin with the centre."""
+    origin = {level: row[level] for level in ORIGINS if isinstance(row[level], str)}
+    name = str(row["name"])
+    if source.centre:
+        origin = {
+            level: f"{source.centre}/{one}" if level in GROUPS else one for level, one in origin.items()
+        }
+        origin["centre"] = source.centre
+        name = f"{source.centre}/{name}"
+    file = folder / row["file"]
+    shape = int(row["n_variates"]), int(row["n_samples"])
+    unit = row["unit"] if isinstance(row["unit"], str) else ""
+    timing = {"rate": float(row["rate"]), "start_seconds": float(row["start_seconds"])}
+    opened = partial(_open, file, int(row["offset"]), shape, name=name, unit=unit, **timing)
+    label = source.rename.get(row["label"], row["label"])
+    series = SeriesPlan(name, tuple(range(shape[0])), label=label, origin=origin)
+    return RecordingPlan(name, (file,), opened, (series,))
+
+
+def _open(file: Path, offset: int, shape: tuple[int, int], *, name: str, **known: Any) -> Recording:
+    """A series where folder.py says that it lies."""
+    whole = np.load(file, mmap_mode="r", allow_pickle=False)
+    return ArrayRecording(name, whole[offset : offset + shape[0] * shape[1]].reshape(shape), **known)
+
+
+def _group_by(recordings: Sequence[RecordingPlan], collections: Sequence[PreparedCollection]) -> str | None:
+    """The level that the data name; of several, the widest that all series tell."""
+    named = {one.facts["group_by"] for one in collections}
+    if len(named) == 1:
+        return next(iter(named))
+    return next((level for level in GROUPS if all(level in one.series[0].origin for one in recordings)), None)
+
+
+def _refuse_strangers(
+    dataset: StudyDataset,
+    collections: Sequence[PreparedCollection],
+    planned: Sequence[Sequence[RecordingPlan]],
+) -> None:
+    """Sources are joined only if their series can stand side by side: rates, variates, preparation, classes."""
+    centres = [one.centre for one in dataset.sources]
+
+    def differ(values: Sequence[Any]) -> str:
+        """Which source has what, if that is not the same; else nothing."""
+        alike = len({str(one) for one in values}) == 1
+        return "" if alike else "; ".join(f"{a}: {b}" for a, b in zip(centres, values, strict=True))
+
+    if told := differ([str(one.preparation) or "nothing" for one in collections]):
+        raise ConfigError(
+            f"the sources were prepared differently ({told}). Prepare them alike, or name data that the study "
+            "prepares itself."
+        )
+    rates = [sorted(set(one.table["rate"])) for one in collections]
+    if len({rate for some in rates for rate in some}) > 1:
+        told = "; ".join(
+            f"{centre}: {listed((f'{rate:g}' for rate in some), 3)}"
+            for centre, some in zip(centres, rates, strict=True)
+        )
+        raise ConfigError(
+            f"the sources have different rates (Hz: {told}), so a window would mean different times. Set one for "
+            f"all: preparation.rate = {min(rate for some in rates for rate in some):g}."
+        )
+    if told := differ([", ".join(map(str, sorted(set(one.table["n_variates"])))) for one in collections]):
+        raise VariateMismatchError(
+            f"the sources have different numbers of variates ({told}); all series of a dataset need the same. "
+            "Select the same channels of each."
+        )
+    labels = [sorted({str(one.series[0].label) for one in some}) for some in planned]
+    if dataset.classes:
+        labels = [[one for one in some if one in dataset.classes] for some in labels]
+    if told := differ([", ".join(some) or "none" for some in labels]):
+        raise LabelError(
+            f"the sources have different classes ({told}), so a source's name would tell the class. Take or rename "
+            "some: classes = [...], rename = { ... } in [[dataset.source]]."
+        )
+
+
+# Random lengths -----------------------------------------------------------------------------------------------
+
+
+def random_cut(name: str, n_samples: int, crop: tuple[float, float], seed: int) -> tuple[int, int]:
+    """Where a series is cut: a share of its length, log-uniform between the two of ``crop``, at a random place.
+
+    Decided by the seed and the name alone, whatever other series there are.
+
+    Returns
+    -------
+    The first sample that is kept, and the one after the last.
+
+    Examples
+    --------
+    >>> random_cut("Data_F_Ind0001:x", 10240, (0.2, 1.0), seed=69421)
+    (3562, 8357)
+    >>> random_cut("Data_F_Ind0001:x", 10240, (1.0, 1.0), seed=69421)
+    (0, 10240)
+    """
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    first, second = ((int.from_bytes(digest[at : at + 8]) >> 11) / 2**53 for at in (0, 8))  # in [0, 1)
+    low, high = crop
+    length = max(1, min(n_samples, round(low * (high / low) ** first * n_samples)))
+    start = int(second * (n_samples - length + 1))
+    return start, start + length
+
+
+def _cropped(recording: RecordingPlan, crop: tuple[float, float], seed: int) -> RecordingPlan:
+    (series,) = recording.series
+    with recording.open_recording() as opened:
+        rate, begin = opened.channels[0].rate, opened.segments[0].start_seconds
+        start, stop = random_cut(series.name, opened.n_samples(0), crop, seed)
+    return replace(recording, series=(replace(series, crop=(begin + start / rate, begin + stop / rate)),))
+
+
+# Shuffled labels ----------------------------------------------------------------------------------------------
+
+
+def shuffled_labels(series: SeriesCollection, *, by: str | None, seed: int) -> list[Any]:
+    """One label a series, those that there are dealt out anew at random.
+
+    Where every group has one label, whole groups change theirs, so that a grouped split finds as many groups of
+    each class as before; if groups differ in size, the numbers of series do change. Else each series is on its own.
+
+    Parameters
+    ----------
+    by
+        What a group is, as in `raxss.data.splits.split_series`; the widest that is known where it is None.
+
+    Examples
+    --------
+    >>> pairs = SeriesCollection(
+    ...     Series([0.0], label="ab"[k // 4], name=f"s{k}", origin={"pair": f"p{k // 2}"}) for k in range(8)
+    ... )
+    >>> shuffled_labels(pairs, by="pair", seed=1)
+    ['b', 'b', 'a', 'a', 'a', 'a', 'b', 'b']
+    """
+    _, groups = groups_by(series, by)
+    labels = series.labels.tolist()
+    of_group: dict[Any, set[Any]] = {}
+    for group, label in zip(groups, labels, strict=True):
+        of_group.setdefault(group, set()).add(label)
+    if any(len(some) > 1 for some in of_group.values()):
+        groups = list(range(len(series)))
+    by_name = sorted(range(len(series)), key=series.names.__getitem__)  # so that their order does not matter
+    units = list(dict.fromkeys(groups[index] for index in by_name))
+    old = {groups[index]: labels[index] for index in by_name}
+    generator = np.random.default_rng([seed, SHUFFLING])
+    new = dict(zip(units, (old[units[place]] for place in generator.permutation(len(units))), strict=True))
+    return [new[group] for group in groups]
+
+
+def _shuffled(
+    recordings: Sequence[RecordingPlan], group_by: str | None, by: str | None, seed: int
+) -> list[RecordingPlan]:
+    plans = [one.series[0] for one in recordings]
+    bare = SeriesCollection(  # groups and labels are all that is asked for
+        Series([0.0], label=one.label, group=one.origin.get(group_by or ""), name=one.name, origin=one.origin)
+        for one in plans
+    )
+    labels = shuffled_labels(bare, by=by, seed=seed)
+    return [
+        replace(recording, series=(replace(plan, label=label),))
+        for recording, plan, label in zip(recordings, plans, labels, strict=True)
+    ]

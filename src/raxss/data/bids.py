@@ -1,0 +1,706 @@
+"""Which series does a BIDS tree hold, with which labels, and what is missing?
+
+    root, labels -> runs, sidecars, channels -> CollectionPlan: what to read; what is absent; what did not match
+    root         -> table, one row a channel of a run, from the sidecars alone
+
+A tree without signals (sidecars only, or pointers of git-annex) still gives its table and one clear list of what to
+fetch. Nothing is read that a link or a name leads out of the root.
+Next: prepared/ carries the plan out; datasets/ has trees by name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raxss.data.bids_tree import (
+    SIGNALS,
+    Run,
+    Tree,
+    find_runs,
+    is_bids_root,
+    is_fetched,
+    open_tree,
+    runs_of,
+    sidecar,
+    sidecars,
+)
+from raxss.data.formats.opening import files_of, open_recording
+from raxss.data.labels import (
+    CENTRE_COLUMNS,
+    CONTACT_COLUMNS,
+    ENGEL_COLUMNS,
+    OUTCOME_COLUMNS,
+    WHOLE_SHAFT,
+    ClinicalRow,
+    LabelName,
+    LabelTable,
+    electrode_of,
+    is_contact,
+    label_channels,
+    labels_of_run,
+    looks_like_contacts,
+    match_subjects,
+    plain_score,
+    read_clinical_sheet,
+    read_events,
+    read_label_table,
+    seizure_onset,
+)
+from raxss.data.names import canonical, match_channels
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
+from raxss.data.recording import Recording
+from raxss.data.selection import (
+    CHANNEL_TYPES,
+    ChannelRow,
+    by_name,
+    checked_sidecars,
+    rows_of_channels,
+    why_none,
+)
+from raxss.data.series import SeriesCollection
+from raxss.data.tables import read_table
+from raxss.errors import (
+    ConfigError,
+    LabelError,
+    MissingExtraError,
+    RAxSSWarning,
+    RecordingError,
+    listed,
+    shown,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bids", "read_bids"]
+
+READ = (".vhdr", ".edf", ".bdf")
+CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
+DS003029 = "ds003029"
+N_LISTED = (
+    2000  # names that one sentence lists: all, unless a file is hostile; how many more there are is said
+)
+
+
+# --- what the tables say
+
+
+def _channel_rows(tree: Tree, run: Run) -> tuple[Path | None, list[ChannelRow]]:
+    """The channels of a run by its ``channels.tsv``, and that file."""
+    path = sidecar(tree, run, "channels.tsv")
+    if path is None:
+        return None, []
+    return path, rows_of_channels(tree.table(path))
+
+
+def _participants(tree: Tree) -> tuple[Path | None, dict[str, Mapping[str, str]]]:
+    """Rows of ``participants.tsv`` by patient."""
+    path = tree.root / "participants.tsv"
+    if path.name not in tree.names(tree.root):
+        return None, {}
+    table = tree.table(path)
+    rows: dict[str, Mapping[str, str]] = {}
+    for line, cells in table.rows:
+        patient = cells.get("participant_id", "").removeprefix("sub-")
+        if rows.setdefault(patient, cells) != cells:
+            raise RecordingError(
+                f"table {shown(path)} has a second, different row of a participant in line {line}."
+            )
+    return path, rows
+
+
+def _first(cells: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((cells[name] for name in names if cells.get(name)), "")
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Where labels come from: a clinical sheet, a table, or ``channels.tsv`` itself."""
+
+    label: LabelName
+    path: Path | None = None
+    rows: Mapping[str, ClinicalRow] | None = None  # by patient of the tree
+    table: LabelTable | None = None
+    marked: frozenset[str] = frozenset()  # patients of whom some channels.tsv names a channel
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def are_there(self) -> bool:
+        return self.rows is not None or self.table is not None or bool(self.marked)
+
+    def has(self, patient: str) -> bool:
+        """Whether somebody annotated this patient."""
+        if self.rows is not None:
+            return patient in self.rows and bool(self.rows[patient].contacts)
+        return self.table is not None or patient in self.marked
+
+    def whole_shafts(self, patient: str) -> list[str]:
+        """Shafts that a clinical sheet names without numbers of contacts."""
+        contacts = self.rows[patient].contacts if self.rows is not None and patient in self.rows else ()
+        return [
+            canonical(one.removesuffix(WHOLE_SHAFT))
+            for one in contacts
+            if is_contact(one) and one.endswith(WHOLE_SHAFT)
+        ]
+
+    def of(self, tree: Tree, run: Run, channels: Sequence[ChannelRow]) -> tuple[list[str | None], list[str]]:
+        """Label of each channel, None where nobody knows; and what was named and is no channel."""
+        names = [channel.name for channel in channels]
+        if not self.has(run.patient):
+            return [None] * len(channels), []
+        if self.rows is not None:
+            return label_channels(names, self.rows[run.patient].contacts, label=self.label)
+        if self.table is not None:
+            return self.table.of(_place(tree, run), names)
+        return labels_of_run([channel.cells for channel in channels], label=self.label), []
+
+
+def _place(tree: Tree, run: Run) -> str:
+    """What a label table may name the end of: ``ds003029/sub-01/ieeg/sub-01_run-1_ieeg``."""
+    return f"{tree.root.name}/{tree.relative(run.folder)}/{run.name}_{run.datatype}"
+
+
+def _find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, label: LabelName) -> _Labels:
+    """Labels from the file that was given; else from the sheet in ``sourcedata``; else from ``channels.tsv``."""
+    patients = list(dict.fromkeys(run.patient for run in runs))
+    if labels is None and is_fetched(tree, tree.root / CLINICAL_SHEET):
+        tree.refuse_outside(tree.root / CLINICAL_SHEET)
+        labels = tree.root / CLINICAL_SHEET
+    if labels is None:
+        return _Labels(label, marked=_marked_patients(tree, runs, label))
+    path = Path(os.path.abspath(labels))
+    if path.suffix.lower() in (".csv", ".tsv"):
+        table = read_table(path)
+        if table.column(("channel", "name", "channel_name")) or not table.column(CONTACT_COLUMNS[label]):
+            read = read_label_table(path, label=label)
+            unknown = read.unknown_recordings(_place(tree, run) for run in runs)
+            told = (
+                f"label table {shown(path)} names recordings that the tree does not have: {_listed(unknown)}.",
+            )
+            return _Labels(label, path, table=read, remarks=told if unknown else ())
+    sheet = read_clinical_sheet(path, patients, label=label)
+    match = match_subjects(sheet, patients)
+    remarks = []
+    if match.only_in_tree:
+        remarks.append(
+            f"subjects without a row in the clinical sheet {shown(path)}: {_listed(match.only_in_tree)}."
+        )
+    if match.only_in_sheet:
+        remarks.append(
+            f"rows of the clinical sheet {shown(path)} without a subject in the tree: "
+            f"{_listed(match.only_in_sheet)}."
+        )
+    rows = {patient: sheet[row] for patient, row in match.pairs.items()}
+    return _Labels(label, path, rows=rows, remarks=tuple(remarks))
+
+
+def _marked_patients(tree: Tree, runs: Sequence[Run], label: LabelName) -> frozenset[str]:
+    marked = set()
+    for run in runs:
+        try:
+            _, channels = _channel_rows(tree, run)
+        except RecordingError:
+            continue  # the run's own turn will tell
+        if label in labels_of_run([channel.cells for channel in channels], label=label):
+            marked.add(run.patient)
+    return frozenset(marked)
+
+
+# --- the plan
+
+
+def plan_bids(
+    root: Path | str,
+    *,
+    labels: Path | str | None = None,
+    datatype: Sequence[str] = ("ieeg", "eeg"),
+    label: LabelName = "soz",
+    only_good: bool = True,
+    only_labelled: bool = True,
+    crop: tuple[float, float] | None = None,
+    recordings: Collection[str] | None = None,
+) -> CollectionPlan:
+    """What to read of a BIDS tree, one series a channel and run; and what is absent or did not match.
+
+    Parameters
+    ----------
+    labels
+        A clinical sheet (``.xlsx``, ``.csv``, ``.tsv`` with ``soz_contacts``) or a label table
+        (``recording,channel,label``). Without it: ``sourcedata/clinical_data_summary.xlsx`` if there is one, else
+        what ``channels.tsv`` says itself (``soz``, ``resect`` as columns or in ``status_description``).
+    label
+        ``"soz"``, or ``"resect"`` for what surgery took out. The other channels are ``"other"`` where that is
+        certain, and else have no label.
+    only_good
+        Leave out channels with status ``bad``.
+    only_labelled
+        Leave out channels that nobody labelled, and so all of a patient who was not annotated.
+    crop
+        First and last second to keep, counted from the seizure's onset, such as ``(-10, 20)``. Runs whose
+        ``events.tsv`` has no such mark are left out and listed.
+    recordings
+        Only these, by name (``sub-pt01_ses-presurgery_task-ictal_run-01``), labelled as they are among all.
+
+    Notes
+    -----
+    A recording that cannot be opened is left out and listed with the reason. Origins are ``centre``
+    (``site`` in ``participants.tsv``), ``patient``, ``recording``, ``electrode`` and ``channel``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
+    >>> folder.mkdir(parents=True)
+    >>> _ = (folder / "sub-01_task-rest_channels.tsv").write_text("name\\ttype\\tsoz\\nG1\\tECOG\\t1\\n")
+    >>> plan = plan_bids(folder.parents[1])
+    >>> len(plan), plan.absent  # its signal is not there
+    (0, ('sub-01/ieeg/sub-01_task-rest_ieeg.*',))
+    """
+    if crop is not None and not (all(map(math.isfinite, crop)) and crop[0] < crop[1]):
+        raise ConfigError(
+            f"crop is {crop}; two seconds around the onset are needed, the first before the last."
+        )
+    tree = open_tree(root)
+    runs = runs_of(tree, datatype)
+    found = _find_labels(
+        tree, runs, labels, label
+    )  # a run may be labelled by what another of its patient tells
+    if recordings is not None:
+        _refuse_unknown(recordings, runs, tree)
+        runs = [run for run in runs if run.name in recordings]
+    participants_file, participants = _participants(tree)
+    shared = tuple(path for path in (participants_file, found.path) if path is not None)
+    planner = _Planner(tree, found, participants, shared, only_good, only_labelled, crop)
+    planned = [planner.plan(run) for run in runs]
+    absent = [name for run in runs for name in run.absent]
+    identity = _openneuro_id(tree)
+    sheet_is_due = identity == DS003029 or os.path.lexists(tree.root / CLINICAL_SHEET)
+    if labels is None and not found.are_there and sheet_is_due:
+        absent.append(CLINICAL_SHEET.as_posix())
+    return CollectionPlan(
+        tree.root.name,
+        tree.root,
+        tuple(one for one in planned if one is not None),
+        absent=tuple(absent),
+        where_to_get=_where_to_get(identity) if absent else "",
+        unmatched=(*tree.remarks, *found.remarks, *planner.sentences(runs)),
+        refused=tuple(planner.refused),
+        group_by="patient",
+    )
+
+
+def _refuse_unknown(recordings: Collection[str], runs: Sequence[Run], tree: Tree) -> None:
+    for name in recordings:
+        if name not in {run.name for run in runs}:
+            raise RecordingError(
+                f"BIDS root {shown(tree.root)} has no recording {shown(name)}; its {len(runs)} recordings are "
+                f"{listed((run.name for run in runs), 5)}."
+            )
+
+
+def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
+    """Read all that `plan_bids` plans, in memory; it takes the same options.
+
+    What is absent or did not match comes as one warning; with ``only_labelled=False`` labels do not matter, and
+    so nothing is said about them.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pybv import write_brainvision
+    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
+    >>> folder.mkdir(parents=True)
+    >>> write_brainvision(
+    ...     data=np.ones((2, 500)), sfreq=250.0, ch_names=["G1", "G2"], fname_base="sub-01_ieeg", folder_out=folder
+    ... )
+    >>> _ = (folder / "sub-01_channels.tsv").write_text("name\\ttype\\tsoz\\nG1\\tECOG\\t1\\nG2\\tECOG\\t0\\n")
+    >>> read_bids(folder.parents[1])
+    SeriesCollection(2 series of 500 samples, labels: other 1, soz 1)
+    """
+    return read_plan(plan_to_read(root, **options))
+
+
+def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
+    """What `plan_bids` plans, once it was told what is absent or did not match; an error if nothing is left."""
+    plan = plan_bids(root, **options)
+    absent = (
+        f"{_number_of(len(plan.absent), 'file is', 'files are')} absent: {_listed(plan.absent)} (to get: "
+        f"{plan.where_to_get})."
+    )
+    told = [absent] if plan.absent else []
+    labels_matter = options.get("only_labelled", True)
+    told += plan.refused
+    matters = ("is left out", "left out:", "was not read", "sidecars disagree")
+    told += [one for one in plan.unmatched if labels_matter or any(text in one for text in matters)]
+    if not plan.recordings:
+        raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(told)}".rstrip())
+    if told:
+        warnings.warn(f"of {plan.source!r}: {' '.join(told)}", RAxSSWarning, stacklevel=3)
+    return plan
+
+
+@dataclass
+class _Planner:
+    """Plans one run after the other, and remembers what there is to report of all."""
+
+    tree: Tree
+    labels: _Labels
+    participants: Mapping[str, Mapping[str, str]]
+    shared_files: tuple[Path, ...]
+    only_good: bool
+    only_labelled: bool
+    crop: tuple[float, float] | None
+    left_out: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    contacts: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
+    shafts: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
+    bad_contacts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    known: set[str] = field(default_factory=set)  # channels and shafts of the tree, which may be quoted
+
+    def plan(self, run: Run) -> RecordingPlan | None:
+        """The series of one run; None where there is nothing to read."""
+        if run.signal is None or (self.only_labelled and not self.labels.has(run.patient)):
+            return None
+        if run.signal.suffix.lower() not in READ:
+            self.left_out.append(
+                f"recording {run.name} is left out: raxss does not read {run.signal.suffix} files."
+            )
+            return None
+        try:
+            return self._planned(run, run.signal)
+        except MissingExtraError:
+            raise
+        except (RecordingError, LabelError) as error:
+            self.refused.append(f"recording {run.name} is left out: {error}")
+            return None
+
+    def _planned(self, run: Run, signal: Path) -> RecordingPlan | None:
+        channels_file, channels = _channel_rows(self.tree, run)
+        onset, events_file = self._onset(run)
+        if self.crop is not None and onset is None:
+            return None
+        opener = partial(open_recording, signal, root=self.tree.root)
+        with opener() as recording:
+            self.left_out += [
+                f"recording {run.name} and its sidecars disagree: {one}"
+                for one in checked_sidecars(signal, self.tree.root)
+            ]
+            if channels_file is None:
+                kind, names = CHANNEL_TYPES[run.datatype][0], [one.name for one in recording.channels]
+                kept, sentence = by_name(names)
+                channels = [ChannelRow(names[place], kind, True, {}) for place in kept]
+                places: list[int | None] = list(kept)
+                taken = f"all {len(channels)}" if not sentence else f"{sentence}; the other {len(channels)}"
+                self.left_out.append(
+                    f"recording {run.name} has no channels.tsv: {taken} channels are taken as good."
+                )
+            else:
+                places = self._places(run, channels, recording)
+            series = self._series(run, channels, places, recording, onset)
+        if not series:
+            return None
+        sidecars = [path for path in (channels_file, events_file) if path is not None and path.is_file()]
+        files = (*files_of(signal), *sidecars, *self.shared_files)
+        return RecordingPlan(run.name, files, opener, tuple(series))
+
+    def _onset(self, run: Run) -> tuple[float | None, Path | None]:
+        if self.crop is None:
+            return None, None
+        path = sidecar(self.tree, run, "events.tsv")
+        if path is not None:
+            self.tree.refuse_outside(path)
+        onset = None if path is None else seizure_onset(read_events(path))
+        if onset is None:
+            why = (
+                "it has no events.tsv" if path is None else "no event is certain to mark the seizure's onset"
+            )
+            self.left_out.append(f"recording {run.name} is left out, because a crop was asked for and {why}.")
+        return onset, path
+
+    def _places(self, run: Run, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
+        """Where each row of channels.tsv is in the recording; what has no partner is reported."""
+        names = [channel.name for channel in channels]
+        places = match_channels(names, [one.name for one in recording.channels])
+        lost = [name or "n/a" for name, place in zip(names, places, strict=True) if place is None]
+        unlisted = [one.name or "n/a" for place, one in enumerate(recording.channels) if place not in places]
+        if lost:
+            self.left_out.append(f"recording {run.name} lacks channels of its channels.tsv: {_listed(lost)}.")
+        if unlisted:
+            self.left_out.append(
+                f"channels.tsv of recording {run.name} lacks channels of it: {_listed(unlisted)}."
+            )
+        return places
+
+    def _series(
+        self,
+        run: Run,
+        channels: Sequence[ChannelRow],
+        places: Sequence[int | None],
+        recording: Recording,
+        onset: float | None,
+    ) -> list[SeriesPlan]:
+        labels, unmatched = self.labels.of(self.tree, run, channels)
+        self.known |= {spell(one.name) for one in channels for spell in (canonical, electrode_of)}
+        for contact in unmatched:
+            self.contacts[run.patient, contact].append(run.name)
+        named = [one for one, label in zip(channels, labels, strict=True) if label == self.labels.label]
+        for shaft in self.labels.whole_shafts(run.patient):
+            self.shafts[run.patient, shaft] |= {one.name for one in named if electrode_of(one.name) == shaft}
+        if not any(one.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good) for one in channels):
+            self.left_out.append(
+                f"recording {run.name} is left out: {why_none(CHANNEL_TYPES[run.datatype], channels)}."
+            )
+            return []
+        crop = None
+        if self.crop is not None and onset is not None:
+            crop = onset + self.crop[0], onset + self.crop[1]
+        series, unlabelled, outside = [], [], False
+        for channel, place, label in zip(channels, places, labels, strict=True):
+            wanted = channel.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good)
+            if label == self.labels.label and not channel.is_good and not wanted:
+                self.bad_contacts[run.patient].add(channel.name)
+            if place is None or not wanted:
+                continue
+            if self.only_labelled and label is None:
+                unlabelled.append(channel.name or "n/a")
+                continue
+            for segment, stretch in enumerate(recording.segments):
+                begin, end = stretch.start_seconds, stretch.start_seconds + stretch.seconds
+                if crop is not None and (crop[1] <= begin or crop[0] >= end):
+                    outside = True
+                    continue
+                name = _series_name(run, channel, place, channels, segment, len(recording.segments))
+                origin = self._origin(run, channel)
+                series.append(SeriesPlan(name, (place,), segment, label, origin, crop))
+        if unlabelled:
+            self.left_out.append(
+                f"recording {run.name} has channels without a label, left out: {_listed(unlabelled)}."
+            )
+        if crop is not None and series:
+            self._tell_short(run, recording, crop)
+        if outside and not series:
+            self.left_out.append(
+                f"recording {run.name} is left out: it ends before the crop, or begins after it."
+            )
+        return series
+
+    def _tell_short(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
+        """Say so where a crop is not there as a whole."""
+        kept = sum(
+            max(0.0, min(crop[1], one.start_seconds + one.seconds) - max(crop[0], one.start_seconds))
+            for one in recording.segments
+        )
+        a_sample = 1 / min(channel.rate for channel in recording.channels)
+        if crop[1] - crop[0] - kept > a_sample:
+            self.left_out.append(
+                f"recording {run.name} has {kept:.4g} of the {crop[1] - crop[0]:.4g} s of the crop; "
+                "the rest lies before its start, behind its end or in a gap, and is left out."
+            )
+
+    def _origin(self, run: Run, channel: ChannelRow) -> dict[str, str]:
+        centre = _centre(run.patient, self.participants, self.labels)
+        origin = {"centre": centre} if centre else {}
+        electrode = electrode_of(channel.name)
+        return origin | {
+            "patient": run.patient,
+            "recording": run.name,
+            "electrode": f"{run.patient}/{electrode}",
+            "channel": channel.name,
+        }
+
+    def sentences(self, runs: Sequence[Run]) -> list[str]:
+        """Everything that did not match, a sentence each."""
+        told = []
+        patients = list(dict.fromkeys(run.patient for run in runs))
+        name = self.labels.label.upper() if self.labels.label == "soz" else "resection"
+        if not self.labels.are_there:
+            told.append(
+                f"no {name} labels were found, neither {CLINICAL_SHEET.as_posix()} nor in channels.tsv; give a "
+                "clinical sheet or a label table (recording,channel,label)."
+            )
+        if unlisted := [
+            patient for patient in patients if self.participants and patient not in self.participants
+        ]:
+            told.append(
+                f"subjects without a row in participants.tsv, of unknown centre: {_listed(unlisted)}."
+            )
+        if self.labels.are_there and (
+            without := [patient for patient in patients if not self.labels.has(patient)]
+        ):
+            fate = "left out" if self.only_labelled else "without label"
+            told.append(f"patients without {name} annotation, {fate}: {_listed(without)}.")
+        texts: dict[str, int] = defaultdict(int)
+        for (patient, contact), where in self.contacts.items():
+            of = sum(run.patient == patient and run.signal is not None for run in runs)
+            is_known = canonical(contact.removesuffix(WHOLE_SHAFT)) in self.known
+            if self.labels.rows is not None and not is_known and not looks_like_contacts(contact):
+                texts[patient] += 1  # free text may say anything, so it is counted and not quoted
+            elif self.labels.rows is not None and not is_contact(contact):
+                told.append(
+                    f"patient {patient}: {contact!r} of the {name} cell was not understood, so channels whose "
+                    "label is not certain have none."
+                )
+            else:
+                told.append(
+                    f"patient {patient}: {name} contact {contact} has no certain channel in "
+                    f"{len(where)} of {of} runs."
+                )
+        told += [
+            f"patient {patient}: {name} shaft {shaft} is given without contacts; taken as all: "
+            f"{_listed(sorted(named, key=_natural))}."
+            for (patient, shaft), named in self.shafts.items()
+            if named
+        ]
+        told += [
+            f"patient {patient}: {_number_of(count, 'piece', 'pieces')} of the {name} cell "
+            f"{'was' if count == 1 else 'were'} not understood, so channels whose label is not certain have none."
+            for patient, count in texts.items()
+        ]
+        told += [
+            f"patient {patient}: {name} contacts on bad channels, left out: "
+            f"{_listed(sorted(bad, key=_natural))}."
+            for patient, bad in self.bad_contacts.items()
+        ]
+        return told + self.left_out
+
+
+def _series_name(
+    run: Run, channel: ChannelRow, place: int, channels: Sequence[ChannelRow], segment: int, n_segments: int
+) -> str:
+    """``run:ATT1``; ``@position`` after it where channels share a name, ``#segment`` where there are several."""
+    shared = sum(one.name == channel.name for one in channels) > 1
+    name = f"{run.name}:{channel.name or 'n/a'}" + (f"@{place}" if shared or not channel.name else "")
+    return name if n_segments == 1 else f"{name}#{segment + 1}"
+
+
+def _centre(patient: str, participants: Mapping[str, Mapping[str, str]], labels: _Labels) -> str:
+    centre = _first(participants.get(patient, {}), ("site", *CENTRE_COLUMNS))
+    if not centre and labels.rows is not None and patient in labels.rows:
+        centre = labels.rows[patient].centre.upper()
+    return centre
+
+
+def _number_of(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Orders G2 before G10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return listed((name if len(name) <= 200 else f"{name[:197]}..." for name in names), N_LISTED)
+
+
+def _openneuro_id(tree: Tree) -> str:
+    """``ds003029``, if the dataset says that it is one of OpenNeuro's."""
+    path = tree.root / "dataset_description.json"
+    if path.name not in tree.names(tree.root):
+        return ""
+    try:
+        found = re.search(r"openneuro\.(ds\d{6})", str(tree.json(path).get("DatasetDOI", "")), re.IGNORECASE)
+    except RecordingError as error:
+        tree.remarks.append(str(error))
+        return ""
+    return found.group(1).lower() if found else ""
+
+
+def _where_to_get(identity: str) -> str:
+    if identity == DS003029:
+        return "raxss datasets download ds003029 --root FOLDER"
+    if identity:
+        return f"download {identity} from OpenNeuro, or run 'git annex get .' in a clone of it"
+    return "copy the files from where the dataset came from; in a git-annex or DataLad clone, run 'git annex get .'"
+
+
+# --- the table
+
+
+def bids_table(
+    root: Path | str, *, clinical: Path | str | None = None, label: LabelName = "soz"
+) -> pd.DataFrame:
+    """One row a channel of a run, from the sidecars alone: signals need not be there.
+
+    Columns: ``patient``, ``centre``, ``recording``, ``channel``, ``electrode``, ``type``, ``status``, ``rate``
+    (Hz), ``seconds``, ``label`` (None where nobody annotated), ``outcome`` (``S`` success, ``F`` failure, ``NR``
+    no resection), ``engel``. All types and states of channels are in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "sub-01" / "ieeg"
+    >>> folder.mkdir(parents=True)
+    >>> _ = (folder / "sub-01_channels.tsv").write_text("name\\ttype\\tsoz\\nG1\\tECOG\\t1\\nG2\\tECOG\\t0\\n")
+    >>> bids_table(folder.parents[1])[["patient", "channel", "electrode", "label"]]
+      patient channel electrode  label
+    0      01      G1      01/G    soz
+    1      01      G2      01/G  other
+    """
+    import pandas as pd
+
+    tree = open_tree(root)
+    runs = runs_of(tree, tuple(SIGNALS))
+    found = _find_labels(tree, runs, clinical, label)
+    _, participants = _participants(tree)
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        _, channels = _channel_rows(tree, run)
+        about: dict[str, Any] = {}
+        for path in reversed(sidecars(tree, run, f"{run.datatype}.json")):
+            about |= tree.json(path)
+        who = participants.get(run.patient, {})
+        row = found.rows.get(run.patient) if found.rows is not None else None
+        outcome = _first(who, OUTCOME_COLUMNS) or (row.outcome if row else "")
+        engel = plain_score(_first(who, ENGEL_COLUMNS)) or (row.engel if row else "")
+        labels, _ = found.of(tree, run, channels)
+        rows += [
+            {
+                "patient": run.patient,
+                "centre": _centre(run.patient, participants, found),
+                "recording": run.name,
+                "channel": channel.name,
+                "electrode": f"{run.patient}/{electrode_of(channel.name)}",
+                "type": channel.kind,
+                "status": "good" if channel.is_good else "bad",
+                "rate": _number(channel.cells.get("sampling_frequency") or about.get("SamplingFrequency")),
+                "seconds": _number(about.get("RecordingDuration")),
+                "label": said,
+                "outcome": outcome,
+                "engel": engel,
+            }
+            for channel, said in zip(channels, labels, strict=True)
+        ]
+    return pd.DataFrame(rows, columns=TABLE_COLUMNS)
+
+
+TABLE_COLUMNS = [
+    "patient",
+    "centre",
+    "recording",
+    "channel",
+    "electrode",
+    "type",
+    "status",
+    "rate",
+    "seconds",
+    "label",
+    "outcome",
+    "engel",
+]
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

@@ -1,0 +1,583 @@
+"""How do a dataset's files get onto this disk, whole, whatever the connection does?
+
+    listed files, base address -> folder: every file with the listed length and checksum, or an error that names it
+
+A file is received into ``.NAME.partial`` beside its place and moved there when its checksum is right; so it appears
+whole or not at all, and a download that was stopped, even by ``kill -9``, goes on where it was. Files
+that are right already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
+Next: folders.py says what is there; plans.py what is in it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import io
+import os
+import queue
+import random
+import shutil
+import socket
+import ssl
+import stat
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, urlsplit
+
+from raxss._core.atomic import flush, make_folder, named_output, output_lock
+from raxss._core.version import __version__
+from raxss.data.datasets.listing import ListedFile, local_path, safe_path
+from raxss.data.inspection.confinement import leads_outside
+from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
+
+BASE_VARIABLE = "RAXSS_DATA_URL"
+RECORD = ".raxss-downloaded.tsv"  # which files were found right, with their time of change
+CHUNK = 2**20
+MAX_WRONG = 3  # times that a file may arrive with wrong bytes
+PROGRESS_BYTES = 2**20  # an attempt that brings as much was no failure: long files may drop often
+MIN_BYTES = 2**12  # in ``timeout`` seconds; slower counts as a dropped connection
+MAX_WAIT = 60.0  # seconds between attempts
+KEPT = "What was received is kept; after mending this, the same command goes on from there"
+TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """What a download did.
+
+    Attributes
+    ----------
+    fetched
+        Paths of the files that were received.
+    replaced
+        Those of them that were there before with other content.
+    n_right
+        Files that were right already.
+    """
+
+    fetched: tuple[str, ...]
+    replaced: tuple[str, ...]
+    n_right: int
+
+
+class _Dropped(Exception):
+    """The connection failed in a way that may be gone next time."""
+
+    def __init__(self, reason: str, wait: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+class _WrongBytes(Exception):
+    """What arrived is not what the list says."""
+
+
+class _Refused(Exception):
+    """No further attempt can help."""
+
+
+class _Stopped(Exception):
+    """Somebody wants the download to end."""
+
+
+def download(
+    listed: Sequence[ListedFile],
+    folder: Path | str,
+    *,
+    base: str,
+    jobs: int = 4,
+    attempts: int = 6,
+    timeout: float = 30.0,
+    backoff: float = 1.0,
+    verify: bool = False,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Downloaded:
+    """Fetch files, so that each is there whole and with the right checksum.
+
+    Parameters
+    ----------
+    listed
+        Path, length and checksum of each file.
+    folder
+        Where they go; nothing is written outside of it.
+    base
+        Address that a file's path is put behind, ``https://s3.amazonaws.com/openneuro.org/ds003029``.
+    jobs
+        Files received at the same time.
+    attempts
+        How often in a row a connection may fail before a file is given up.
+    timeout
+        Seconds without an answer's headers, or with hardly any bytes of a file, after which a connection counts
+        as dropped.
+    backoff
+        Seconds before the second attempt, twice as many before the next, up to a minute.
+    verify
+        Read files again that were found right before; otherwise their length and time of change are believed.
+    on_bytes
+        Told how many bytes more (or fewer, after a fresh start) are there; they add up to the size of all files.
+        Called by several threads, one at a time.
+
+    Raises
+    ------
+    RecordingError
+        Some files could not be had, and which; all others are there.
+    OutputError
+        The disk has too little room, or cannot be written.
+    """
+    _check_settings(base, jobs, attempts, timeout)
+    for one in listed:
+        safe_path(one.path)
+    twice = [path for path, n in Counter(one.path for one in listed).items() if n > 1]
+    if twice:
+        raise RecordingError(f"the list of files names {twice[0]!r} twice; one line a file is needed.")
+    folder = make_folder(folder)
+    with output_lock(os.path.realpath(folder)), _opened_record(folder) as record:
+        work = _Download(folder, base, record, attempts, timeout, backoff, verify, on_bytes)
+        work.check_room(listed)
+        for one in listed:
+            work.waiting.put(one)
+        # Daemons: one that waits for a silent server must not keep a stopped program alive.
+        threads = [threading.Thread(target=work.run, daemon=True) for _ in range(min(jobs, len(listed)))]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)
+        finally:
+            work.stop.set()
+            end = time.monotonic() + 1.0  # for all of them together
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join(max(end - time.monotonic(), 0.0))
+        return work.result(len(listed))
+
+
+def _check_settings(base: str, jobs: int, attempts: int, timeout: float) -> None:
+    try:
+        address = urlsplit(base)
+        _ = address.port, (address.hostname or "").encode("idna")  # where wrong ones are noticed
+        plain = base.isascii() and base.isprintable() and " " not in base
+    except ValueError:
+        plain = False
+    if not plain:
+        raise ConfigError(  # not quoted: it may hold a password
+            "the base address is not valid; one such as https://archive.example/ds003029 is needed, without blanks "
+            f"and letters of other alphabets. Check --base and the variable {BASE_VARIABLE}."
+        )
+    if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
+        raise ConfigError(
+            f"the base address has the scheme {address.scheme[:10]!r}; 'http' or 'https' and a host without user "
+            f"name are needed. Check --base and the variable {BASE_VARIABLE}."
+        )
+    if address.query or address.fragment:
+        raise ConfigError(
+            "the base address has a '?' or '#'; paths are put behind it, so it must have neither. Check --base and "
+            f"the variable {BASE_VARIABLE}."
+        )
+    for name, value in {"jobs": jobs, "attempts": attempts, "timeout": timeout}.items():
+        if not value > 0:
+            raise ConfigError(f"{name} is {value}; a number above 0 is needed.")
+
+
+class _Download:
+    """What the threads of one download share."""
+
+    def __init__(
+        self,
+        folder: Path,
+        base: str,
+        record: IO[str],
+        attempts: int,
+        timeout: float,
+        backoff: float,
+        verify: bool,
+        on_bytes: Callable[[int], None] | None,
+    ) -> None:
+        self.folder, self.base, self.record = folder, base.rstrip("/"), record
+        self.attempts, self.timeout, self.backoff, self.verify = attempts, timeout, backoff, verify
+        self.on_bytes = on_bytes
+        self.waiting: queue.SimpleQueue[ListedFile] = queue.SimpleQueue()
+        self.stop, self.lock = threading.Event(), threading.Lock()
+        self.told: dict[str, int] = {}
+        self.fetched: list[str] = []
+        self.replaced: list[str] = []
+        self.failed: dict[str, str] = {}
+        self.error: BaseException | None = None
+        self.known = _read_record(record)
+        self.opener = urllib.request.build_opener(_SafeRedirects, _TimelyAnswers)
+
+    def check_room(self, listed: Sequence[ListedFile]) -> None:
+        """Fail before the first byte if the disk cannot hold what is missing."""
+        missing = 0
+        for one in listed:
+            path = self._place(one)
+            if _size(path) != one.size:
+                missing += max(one.size - (_size(_partial(path)) or 0), 0)
+        free = shutil.disk_usage(self.folder).free
+        if missing > free:
+            raise OutputError(
+                errno.ENOSPC,
+                f"the files need {missing / 1e9:.2f} GB more and the disk of {self.folder.name!r} has "
+                f"{free / 1e9:.2f} GB free; nothing was fetched. Make room, choose another --root, or fewer files "
+                "with --only",
+            )
+
+    def run(self) -> None:
+        """One thread: take file after file, until none waits."""
+        try:
+            while not self.stop.is_set():
+                try:
+                    one = self.waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    self._provide(one)
+                except _Refused as error:
+                    with self.lock:
+                        self.failed[one.path] = _printable(str(error))
+        except _Stopped:
+            return
+        except BaseException as error:
+            self.error = error
+            self.stop.set()
+
+    def result(self, n_listed: int) -> Downloaded:
+        """What was done, or the error that stopped it."""
+        if self.error is not None:
+            raise self.error
+        if self.failed:
+            named = listed(f"{path} ({reason})" for path, reason in sorted(self.failed.items()))
+            others = "The others are there and right; the" if len(self.failed) < n_listed else "The"
+            raise RecordingError(
+                f"{len(self.failed)} of {n_listed} files could not be fetched: {named}. {others} same command "
+                "tries these again. Bytes that are wrong every time mean that the server has another version, or "
+                "that something in between changes them."
+            )
+        n_right = n_listed - len(self.fetched)
+        return Downloaded(tuple(sorted(self.fetched)), tuple(sorted(self.replaced)), n_right)
+
+    def _place(self, one: ListedFile) -> Path:
+        path = local_path(self.folder, one)
+        if leads_outside(path.parent, self.folder):
+            raise RecordingError(
+                f"{one.path!r} would be written outside of the dataset's folder, because a folder on its way is a "
+                "link; nothing was fetched. Remove the link."
+            )
+        return path
+
+    def _provide(self, one: ListedFile) -> None:
+        """See to it that one file is there and right."""
+        path = self._place(one)
+        there = os.path.lexists(path)
+        if self._is_right(one, path):
+            return self._tell(one, one.size)
+        make_folder(path.parent)
+        failures = wrong = 0
+        while True:
+            before = _size(_partial(path)) or 0
+            try:
+                self._receive(one, _partial(path))
+                self._settle(one, _partial(path), path)
+                break
+            except _WrongBytes as error:
+                wrong += 1
+                with named_output(one.path, KEPT):
+                    _partial(path).unlink(missing_ok=True)
+                self._tell(one, 0)
+                if wrong >= MAX_WRONG:
+                    raise _Refused(f"{error}, {wrong} times") from error
+                wait = self.backoff
+            except _Dropped as error:
+                grown = (_size(_partial(path)) or 0) - before
+                failures = 1 if grown >= PROGRESS_BYTES else failures + 1
+                if failures >= self.attempts:
+                    raise _Refused(f"{error}, {failures} times in a row") from error
+                wait = max(error.wait, self.backoff * 2 ** (failures - 1))
+            if self.stop.wait(min(wait, MAX_WAIT) * random.uniform(0.75, 1.25)):
+                raise _Stopped
+        with self.lock:
+            self.fetched.append(one.path)
+            if there:
+                self.replaced.append(one.path)
+
+    def _is_right(self, one: ListedFile, path: Path) -> bool:
+        """Whether the file is there with the right content, by what is recorded or by reading it."""
+        try:
+            found = path.stat()
+        except OSError:
+            return False
+        if not stat.S_ISREG(found.st_mode) or found.st_size != one.size:
+            return False
+        if not self.verify and self.known.get(one.path) == (found.st_mtime_ns, one.digest):
+            return True
+        with named_output(one.path, KEPT):
+            if self._digest(one, path) != one.digest:
+                return False
+        self._remember(one, found.st_mtime_ns)
+        return True
+
+    def _receive(self, one: ListedFile, partial: Path) -> None:
+        """Fetch what a partial file lacks."""
+        have = _size(partial)
+        if have is not None and (partial.is_symlink() or have > one.size):
+            with named_output(one.path, KEPT):
+                partial.unlink()
+            have = None
+        if have == one.size:
+            return  # only the check is left to do
+        have = have or 0
+        self._tell(one, have)
+        request = urllib.request.Request(
+            f"{self.base}/{quote(one.path)}",
+            headers={"User-Agent": f"raxss/{__version__}", "Accept-Encoding": "identity"}
+            | ({"Range": f"bytes={have}-"} if have else {}),
+        )
+        with self._answer(request, partial) as response:
+            start = _first_byte(response, one, have)
+            with named_output(one.path, KEPT), open(partial, "r+b" if start else "wb", buffering=0) as file:
+                file.seek(start)
+                self._copy(response, file, one, start)
+
+    def _copy(self, response: _Response, file: Any, one: ListedFile, start: int) -> None:
+        position = renewed = start
+        self._tell(one, position)
+        while True:
+            with _network():
+                chunk = response.read1(CHUNK)
+            if self.stop.is_set():
+                raise _Stopped
+            if not chunk:
+                break
+            if position + len(chunk) > one.size:
+                raise _WrongBytes(f"more than the listed {one.size:,} bytes arrived")
+            file.write(chunk)
+            position += len(chunk)
+            self._tell(one, position)
+            if position - renewed >= MIN_BYTES:
+                response.give_time()
+                renewed = position
+        if position < one.size:
+            raise _Dropped(f"the connection ended after {position:,} of {one.size:,} bytes")
+
+    @contextmanager
+    def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[_Response]:
+        try:
+            with _network():
+                response: _Response = self.opener.open(request, timeout=self.timeout)
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds a connection
+            reason = f"HTTP {error.code} {str(error.reason)[:100]}"
+            if error.code == 416:  # the server has fewer bytes than the partial file
+                partial.unlink(missing_ok=True)
+                raise _Dropped(reason) from error
+            if error.code in TRY_AGAIN:
+                raise _Dropped(reason, _retry_after(error.headers)) from error
+            raise _Refused(reason) from error
+        with response:
+            yield response
+
+    def _settle(self, one: ListedFile, partial: Path, path: Path) -> None:
+        """Check all of a partial file, and put it into its place."""
+        with named_output(one.path, KEPT):
+            if self._digest(one, partial) != one.digest:
+                raise _WrongBytes(f"the {one.algorithm} sum is not the listed one")
+            with open(partial, "rb+") as file:
+                os.fsync(file.fileno())
+            changed = partial.stat().st_mtime_ns
+            os.replace(partial, path)
+            flush(path.parent)
+        self._remember(one, changed)
+
+    def _digest(self, one: ListedFile, path: Path) -> str:
+        sum_ = hashlib.new(one.algorithm, usedforsecurity=False)
+        with open(path, "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
+                if self.stop.is_set():
+                    raise _Stopped
+                sum_.update(chunk)
+        return sum_.hexdigest()
+
+    def _remember(self, one: ListedFile, changed: int) -> None:
+        with self.lock:
+            if not self.stop.is_set():
+                self.record.write(f"{one.path}\t{changed}\t{one.digest}\n")
+                self.record.flush()
+
+    def _tell(self, one: ListedFile, position: int) -> None:
+        """Report the bytes that are there since the last report."""
+        with self.lock:
+            more = position - self.told.get(one.path, 0)
+            self.told[one.path] = position
+            if more and self.on_bytes is not None:
+                self.on_bytes(more)
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a server to another address, but never from https to something that can be read on the way."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> urllib.request.Request | None:
+        """Refuse, or let the usual handler go on."""
+        fp.close()  # the usual handler would read all that comes with the redirect, which may have no end
+        old, new = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
+        if new not in ("http", "https") or (old == "https" and new != "https"):
+            raise _Refused(f"the server redirects from {old} to {new[:10]}, which is not followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+
+
+class _Timely(io.RawIOBase):
+    """The bytes of a connection, until a deadline; a socket's own timeout begins anew with every byte."""
+
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
+        self.raw, self.connection, self.timeout = raw, connection, connection.gettimeout() or MAX_WAIT
+        self.give_time()
+
+    def give_time(self) -> None:
+        self.deadline = time.monotonic() + self.timeout
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.connection.settimeout(left)
+        try:
+            return self.raw.readinto(buffer)
+        finally:
+            self.connection.settimeout(self.timeout)
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose headers come in time, and whose body comes in time as long as it is given more."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        timely = _Timely(self.fp.detach(), sock)
+        self.fp = io.BufferedReader(timely)
+        self.give_time = timely.give_time
+
+
+class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Makes connections, http and https, whose answers are a _Response."""
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
+        def connect(*args: Any, **more: Any) -> http.client.HTTPConnection:
+            connection: http.client.HTTPConnection = http_class(*args, **more)
+            connection.response_class = _Response
+            return connection
+
+        return super().do_open(connect, req, **options)
+
+
+def _first_byte(response: http.client.HTTPResponse, one: ListedFile, have: int) -> int:
+    """Which byte of the file the answer begins with, if it is the answer that was asked for."""
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise _WrongBytes(f"the server packs files ({encoding[:20]})")
+    start = 0  # a server that does not know ranges sends all of it
+    if response.status == 206:
+        told = response.headers.get("Content-Range", "")
+        asked = f"bytes {have}-{one.size - 1}"
+        if told.strip() not in (f"{asked}/{one.size}", f"{asked}/*"):
+            raise _WrongBytes(f"{asked}/{one.size} were asked for, the server sends {told[:60]!r}")
+        start = have
+    elif response.status != 200:
+        raise _Refused(f"HTTP {response.status}")
+    length = response.headers.get("Content-Length")
+    if length is not None and length.strip() != str(one.size - start):
+        raise _WrongBytes(f"the server announces {length[:20]} bytes where {one.size - start} are listed")
+    return start
+
+
+def _retry_after(headers: Message) -> float:
+    told = headers.get("Retry-After", "")
+    return float(told) if told.isdecimal() else 0.0
+
+
+@contextmanager
+def _network() -> Iterator[None]:
+    """Whatever a connection can fail with, as something to try again; a false certificate is final."""
+    try:
+        yield
+    except urllib.error.HTTPError:
+        raise
+    except ssl.SSLCertVerificationError as error:
+        raise _Refused(f"the server's certificate is not valid: {error.verify_message}") from error
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise _Refused(f"the server's certificate is not valid: {error.reason.verify_message}") from error
+        raise _Dropped(f"no connection ({_reason(error.reason)})") from error
+    except (ValueError, http.client.InvalidURL) as error:  # not quoted: it may hold a password
+        raise _Dropped("the address of a redirect or of the proxy is not valid") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _Dropped(f"the connection failed ({_reason(error)})") from error
+
+
+def _reason(error: object) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time, or hardly any"
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return said[:100]
+
+
+def _printable(text: str) -> str:
+    """One line without control characters: servers' words are in it."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return None
+
+
+@contextmanager
+def _opened_record(folder: Path) -> Iterator[IO[str]]:
+    """The list of files found right."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        descriptor = os.open(folder / RECORD, flags, 0o666)
+    except OSError as error:
+        raise OutputError(
+            error.errno or errno.EIO,
+            f"cannot write into {shown(folder)}: {error.strerror}. Choose another --root",
+        ) from error
+    with open(descriptor, "a+", encoding="utf-8", errors="replace") as record:
+        yield record
+
+
+def _read_record(record: IO[str]) -> dict[str, tuple[int, str]]:
+    """Path -> time of change and checksum; a line that a kill cut off says nothing."""
+    record.seek(0)
+    known = {}
+    text = record.read()
+    for line in text.splitlines():
+        parts = line.split("\t")
+        if len(parts) == 3 and parts[1].isdecimal() and len(parts[1]) < 30:
+            known[parts[0]] = (int(parts[1]), parts[2])
+    if text and not text.endswith("\n"):
+        record.write("\n")
+    return known

@@ -1,0 +1,139 @@
+"""Which files belong to a dataset, how long are they, and what are their checksums?
+
+    tables/ds003029_signals.tsv, tables/ds003029_sidecars.tsv -> one ListedFile a line
+
+The tables come with the package, so that what was fetched from anywhere can be checked: signals by MD5, as
+the archive publishes it, sidecars by SHA-256.
+Next: folders.py compares a disk with them; download.py fetches what is missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+
+from raxss.errors import DataError, RecordingError, nearest, shown
+
+TABLES = {"ds003029": ("ds003029_sidecars.tsv", "ds003029_signals.tsv")}
+DIGEST_LETTERS = {"md5": 32, "sha256": 64}
+ALWAYS = ("sourcedata",)  # comes along with every choice of subjects: the labels are there
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """One file: its path below the dataset's folder, its length in bytes and a checksum."""
+
+    path: str
+    size: int
+    algorithm: str
+    digest: str
+
+
+@cache
+def listed_files(name: str) -> tuple[ListedFile, ...]:
+    """All files of a dataset that has a table, in order of their paths.
+
+    Examples
+    --------
+    >>> everything = listed_files("ds003029")
+    >>> len(everything), sum(one.size for one in everything)
+    (681, 11083782694)
+    """
+    folder = files("raxss.data.datasets").joinpath("tables")
+    rows = [
+        row
+        for table in TABLES.get(name, ())
+        for row in read_listing(folder.joinpath(table).read_text("utf-8"), table)
+    ]
+    return tuple(sorted(rows, key=lambda one: one.path))
+
+
+def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]:
+    """A table with the columns ``path``, ``size_bytes`` and ``md5`` or ``sha256``, separated by tabs.
+
+    Examples
+    --------
+    >>> read_listing("path\\tsize_bytes\\tmd5\\nsub-1/a.eeg\\t3\\t900150983cd24fb0d6963f7d28e17f72\\n")
+    [ListedFile(path='sub-1/a.eeg', size=3, algorithm='md5', digest='900150983cd24fb0d6963f7d28e17f72')]
+    """
+    reader = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    algorithm = next((one for one in DIGEST_LETTERS if one in (reader.fieldnames or ())), None)
+    if algorithm is None or not {"path", "size_bytes"} <= set(reader.fieldnames or ()):
+        raise RecordingError(
+            f"{what} has the columns {', '.join(reader.fieldnames or ()) or 'none'}; needed are path, size_bytes "
+            "and md5 or sha256."
+        )
+    listed = []
+    for row in reader:
+        path, size, digest = row["path"], row["size_bytes"] or "", row[algorithm] or ""
+        if not (
+            re.fullmatch(r"\d{1,18}", size)
+            and re.fullmatch(rf"[0-9a-f]{{{DIGEST_LETTERS[algorithm]}}}", digest)
+        ):
+            raise RecordingError(
+                f"{what}, line {reader.line_num}, has {shown(size)} as size and {shown(digest)} as {algorithm}; a "
+                f"whole number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
+            )
+        listed.append(ListedFile(safe_path(path), int(size), algorithm, digest))
+    return listed
+
+
+def safe_path(path: str) -> str:
+    """A path of a list, if it surely stays below the folder that it is put into.
+
+    Examples
+    --------
+    >>> safe_path("sub-1/ieeg/a.eeg")
+    'sub-1/ieeg/a.eeg'
+    """
+    pure = PurePosixPath(path)
+    odd = not path.isprintable() or any(letter in path for letter in '\\:*?"<>|')
+    if odd or pure.is_absolute() or ".." in pure.parts or not pure.parts or str(pure) != path:
+        raise RecordingError(
+            f"the list of files names {path!r}, which is no plain path below the dataset's folder; nothing was "
+            "written there. Parts separated by '/', without '..', are needed."
+        )
+    return path
+
+
+def choose(listed: Sequence[ListedFile], only: Iterable[str]) -> tuple[ListedFile, ...]:
+    """The files of some subjects (``sub-pt01`` or ``pt01``), or those whose path matches a pattern (``*.tsv``).
+
+    What concerns all subjects, the files of the top folder and ``sourcedata``, always comes along.
+
+    Examples
+    --------
+    >>> chosen = choose(listed_files("ds003029"), ["umf001"])
+    >>> len(chosen), chosen[-1].path
+    (14, 'sub-umf001/ses-presurgery/sub-umf001_ses-presurgery_scans.tsv')
+    """
+    only = list(only)
+    if not only:
+        return tuple(listed)
+    matched = [{one.path for one in listed if _matches(one.path, wanted)} for wanted in only]
+    for wanted, paths in zip(only, matched, strict=True):
+        if not paths:
+            subjects = sorted({one.path.split("/")[0] for one in listed if one.path.startswith("sub-")})
+            raise DataError(f"no file of the dataset matches {wanted!r}{nearest(wanted, subjects)}")
+    wanted_paths = set().union(*matched)
+    return tuple(one for one in listed if one.path in wanted_paths or _is_shared(one.path))
+
+
+def _matches(path: str, wanted: str) -> bool:
+    subject = path.split("/")[0]
+    return subject in (wanted.rstrip("/"), f"sub-{wanted}") or fnmatch.fnmatchcase(path, wanted)
+
+
+def _is_shared(path: str) -> bool:
+    return "/" not in path or path.split("/")[0] in ALWAYS
+
+
+def local_path(folder: Path, listed: ListedFile) -> Path:
+    """Where a listed file lies on this disk."""
+    return folder.joinpath(*PurePosixPath(listed.path).parts)

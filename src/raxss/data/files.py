@@ -1,0 +1,574 @@
+"""Which series do these files hold?
+
+    a recording file          -> Series, or a SeriesCollection of its channels
+    a CSV manifest            -> SeriesCollection, one series a line
+    paths on a command line   -> SeriesCollection
+
+Errors name the file as the reader wrote it, never the folders of this machine.
+Next: datasets/ has collections by name; preparation.py makes samples ready.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import warnings
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from raxss._core import bounded
+from raxss.data.formats.known import SUFFIXES
+from raxss.data.formats.opening import is_channelwise, open_recording
+from raxss.data.inspection.arrays import LINE_BYTES
+from raxss.data.inspection.confinement import open_confined, root_of
+from raxss.data.inspection.front import header_of
+from raxss.data.plan import SeriesPlan, read_planned
+from raxss.data.recording import Recording
+from raxss.data.selection import select_channels
+from raxss.data.series import Series, SeriesCollection
+from raxss.data.tables import records
+from raxss.errors import EmptyDataError, LabelError, RAxSSWarning, RecordingError, listed, nearest, shown
+
+ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
+MAX_MANIFEST_BYTES, MAX_MANIFEST_ROWS = 2**26, 200_000
+COLUMNS = ("path", "label", "group", "rate", "channel", *ORIGIN_COLUMNS)
+
+
+def read_series(
+    path: Path | str,
+    *,
+    rate: float | None = None,
+    channel: str | int | None = None,
+    segment: int | None = None,
+    label: Any = None,
+    group: Hashable = None,
+    name: str | None = None,
+) -> Series:
+    """Read one series: all of an ``.npz``, ``.npy``, ``.csv`` or WFDB record, a channel of EDF, BDF, BrainVision.
+
+    Parameters
+    ----------
+    path
+        A file, or a WFDB record by any of its files or its bare name. A ``.npz`` holds ``samples`` (variates ×
+        time), ``rate`` and perhaps ``channels``; a ``.csv`` has one column a variate, with or without names.
+    rate
+        Samples per second, for files that do not say. Neither known: 1, so that times count samples.
+    channel
+        Name or position of the one variate to keep; all of them otherwise. Of EDF, BDF and BrainVision files, one
+        must be given, unless they have but one.
+    segment
+        Which stretch between gaps, counted from 0, of a recording that has gaps.
+    name
+        How the series is called; the file's name without its suffix otherwise, with ``:channel`` if one is given.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
+    >>> np.savez(path, samples=np.zeros((2, 600)), rate=100.0, channels=["C3", "C4"])
+    >>> read_series(path)
+    Series('night', 2 variates, 600 samples at 100 Hz = 6 s)
+    >>> read_series(path, channel="C4", label="sleep")
+    Series('night:C4', 1 variate, 600 samples at 100 Hz = 6 s, label='sleep')
+    """
+    path = Path(path)
+    with open_recording(path, rate=rate) as recording:
+        plan = _one_plan(recording, path, rate=rate, channel=channel, segment=segment)
+        series = read_planned(recording, plan)
+    return replace(series, label=label, group=group, name=printable(plan.name if name is None else name))
+
+
+def read_recording(
+    path: Path | str,
+    *,
+    channels: Sequence[str | int] | None = None,
+    label: Any = None,
+    group: Hashable = None,
+    name: str | None = None,
+) -> SeriesCollection:
+    """Read a recording of any format as one series a channel and stretch between gaps.
+
+    Series are called ``file:CHANNEL``, after a gap ``file:CHANNEL@12.5s``; channels whose name is not theirs alone
+    have their position behind it, ``file:NAME#3``. Voltages of EDF, BDF and BrainVision files are in microvolts.
+
+    Parameters
+    ----------
+    channels
+        Names or positions. Otherwise all of them; of EDF, BDF and BrainVision files those that a BIDS tree would
+        have: by the ``channels.tsv`` that applies to the file, without bad channels and what is no electrode, or by
+        their names where there is none.
+    name
+        What stands for ``file``.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> path = Path(tempfile.mkdtemp()) / "night.npz"
+    >>> np.savez(path, samples=np.zeros((3, 600)), rate=100.0, channels=["C3", "C4", "C4"])
+    >>> read_recording(path).names
+    ['night:C3', 'night:C4#1', 'night:C4#2']
+    """
+    path = Path(path)
+    name = printable(_without_suffix(path).name) if name is None else name
+    with open_recording(path) as recording:
+        if channels is None:
+            positions = _electrodes(path, recording)
+        else:
+            positions = [position_of(recording, one) for one in channels]
+        return SeriesCollection(
+            replace(read_planned(recording, plan), label=label, group=group)
+            for position in positions
+            for plan in plans_of(recording, position, name)
+        )
+
+
+def position_of(recording: Recording, channel: str | int) -> int:
+    """Where a channel is, given by its name or its position, which may be written as text."""
+    named = any(one.name == channel for one in recording.channels)
+    return recording.position(int(channel) if not named and str(channel).isdecimal() else channel)
+
+
+def channel_name(recording: Recording, position: int) -> str:
+    """A channel's name; where it is not its alone, or empty, with its position: ``C3``, ``C4#1``, ``#2``.
+
+    >>> import numpy as np
+    >>> from raxss.data.recording import ArrayRecording
+    >>> toy = ArrayRecording("toy", np.zeros((3, 5)), rate=1.0, names=["C3", "C4", "C4"])
+    >>> channel_name(toy, 0), channel_name(toy, 2)
+    ('C3', 'C4#2')
+    """
+    name = recording.channels[position].name
+    n_equal = sum(one.name == name for one in recording.channels)
+    return name if name and n_equal == 1 else f"{name}#{position}"
+
+
+def plans_of(
+    recording: Recording, position: int | None, name: str, *, called: str | int | None = None
+) -> list[SeriesPlan]:
+    """One series for each stretch of a channel, or of all channels side by side where none is given.
+
+    ``called``: how the channel is called, if not by its own name.
+    """
+    origin, whole_name, positions = {"recording": name}, name, tuple(range(len(recording.channels)))
+    if position is not None:
+        channel = channel_name(recording, position) if called is None else printable(str(called))
+        origin["channel"], whole_name, positions = channel, f"{name}:{channel}", (position,)
+    return [
+        SeriesPlan(
+            whole_name + (f"@{segment.start_seconds:.10g}s" if number else ""),
+            positions,
+            segment=number,
+            origin=origin,
+        )
+        for number, segment in enumerate(recording.segments)
+    ]
+
+
+def _one_plan(
+    recording: Recording, path: Path, *, rate: float | None, channel: str | int | None, segment: int | None
+) -> SeriesPlan:
+    """The one series that is asked for, or an error that says which there are."""
+    if channel is None and is_channelwise(path) and len(recording.channels) > 1:
+        raise RecordingError(
+            f"recording {shown(path)} has {len(recording.channels)} channels, each of which is a series; say which "
+            "one (channel=..., or a column 'channel' in a manifest), or read all of them with read_recording."
+        )
+    position = None if channel is None else position_of(recording, channel)
+    refuse_other_rate(path, rate, recording.channels[position or 0].rate)
+    name, called = printable(_without_suffix(path).name), None if is_channelwise(path) else channel
+    plans = plans_of(recording, position, name, called=called)
+    if segment is None and len(plans) > 1:
+        raise RecordingError(
+            f"recording {shown(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no series; "
+            f"say which of {len(plans)} segments (segment=0 to {len(plans) - 1}), or use read_recording for all."
+        )
+    if not 0 <= (segment or 0) < len(plans):
+        raise RecordingError(
+            f"recording {shown(path)} has no segment {segment}; it has {len(plans)}, counted from 0."
+        )
+    return plans[segment or 0]
+
+
+def refuse_other_rate(path: Path, asked: float | None, told: float | None) -> None:
+    """A rate that is given beside a recording must be the one that it tells itself, if it does."""
+    if asked is not None and told is not None and not math.isclose(asked, told):
+        raise RecordingError(
+            f"recording {shown(path)} says {told:g} Hz itself, and {asked:g} Hz was asked for. Leave "
+            "the rate out; to change it, resample the recording."
+        )
+
+
+def read_manifest(path: Path | str, *, labels_required: bool = True) -> SeriesCollection:
+    """Read the recordings that a CSV lists: columns ``path, label, group``, perhaps ``rate, channel``.
+
+    Paths are relative to the manifest's folder. A group says what must not be in training and test at once; it
+    may be empty, in every line or in none. Without ``labels_required`` (for prediction) labels may be absent.
+    Columns ``centre, patient, recording, electrode, pair`` say where a series comes from; without a column
+    ``group`` the patient is the group. A channel with gaps becomes one series for each stretch between them.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.savez(folder / "a.npz", samples=np.zeros((2, 600)), rate=100.0)
+    >>> _ = (folder / "all.csv").write_text("path,label,group,channel\\na.npz,ill,p1,0\\na.npz,well,p1,1\\n")
+    >>> read_manifest(folder / "all.csv").names
+    ['a:0', 'a:1']
+    """
+    return read_lines(lines_of(Path(path), labels_required=labels_required))
+
+
+def read_inputs(
+    paths: Iterable[Path | str],
+    *,
+    rate: float | None = None,
+    channel: str | int | None = None,
+    labels_required: bool = False,
+) -> SeriesCollection:
+    """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
+
+    ``rate`` is for files that tell none, and for lines of a manifest that have none in a column of their own;
+    ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
+    in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
+    variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
+    """
+    return read_lines(lines_of_inputs(paths, rate=rate, channel=channel, labels_required=labels_required))
+
+
+def lines_of_inputs(
+    paths: Iterable[Path | str],
+    *,
+    rate: float | None = None,
+    channel: str | int | None = None,
+    labels_required: bool = False,
+) -> list[Line]:
+    """What `read_inputs` is to read, each once; no recording is opened."""
+    asked = [
+        [
+            line if line.rate is not None else replace(line, rate=rate)
+            for line in lines_of(path, labels_required=labels_required)
+        ]
+        if _is_manifest(path)
+        else [Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
+        for path in map(Path, paths)
+    ]
+    if not asked:
+        raise EmptyDataError("no input was given; name at least one recording or manifest.")
+    lines = [line for some in asked for line in some]
+    if repeat := _first_repeat(lines):
+        inputs = [number for number, some in enumerate(asked, start=1) for _ in some]
+        first, again = (f"input {inputs[place]} ({lines[place].where})" for place in repeat)
+        raise RecordingError(
+            f"the same series is given twice, by {first} and by {again}; once is needed. Remove one of them."
+        )
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series that was asked for, by a line of a manifest or directly."""
+
+    path: Path  # from the current folder
+    written: str  # from the manifest's folder, or as path
+    where: str  # it was asked for
+    number: int = 0  # of the line in its manifest; 0 if asked for directly
+    label: str | None = None
+    group: str | None = None
+    rate: float | None = None
+    channel: str | int | None = None
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> SeriesCollection:
+    """Read every line's series.
+
+    ``names``: what `distinct_names` says of all lines, where these are but some of them.
+    """
+    names = distinct_names(lines) if names is None else names
+    series: dict[str, Series] = {}
+    opened = _LastOpened()
+    try:
+        for line in lines:
+            try:
+                for one in _series_of(line, names[os.path.abspath(line.path)], opened):
+                    # a channel by name and by position, or one of a file that is given whole
+                    if one.name in series:
+                        raise RecordingError(
+                            f"the series {shown(one.name)} is given twice; once is needed. Remove one of them."
+                        )
+                    series[one.name] = one
+            except RecordingError as error:
+                if not line.number:
+                    raise
+                raise RecordingError(f"{line.where}: {error}") from error
+    finally:
+        opened.close()
+    return SeriesCollection(series.values())
+
+
+def _series_of(line: Line, name: str, opened: _LastOpened) -> list[Series]:
+    """What one line, or one path of a command line, gives: a series, or those of several channels or stretches."""
+    recording = opened.recording(line.path, line.rate)
+    found = [read_planned(recording, plan) for plan in asked_for(line, name, recording)]
+    return [
+        replace(one, label=line.label, group=line.group, origin={**one.origin, **line.origin})
+        for one in found
+    ]
+
+
+def asked_for(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
+    """The channel that a line names; or all of them, of EDF, BDF and BrainVision one by one, else side by side."""
+    if line.channel is not None:
+        position = position_of(recording, line.channel)
+        refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
+        # a channel of EDF, BDF and BrainVision has one name, however it was asked for
+        return plans_of(recording, position, name, called=None if is_channelwise(line.path) else line.channel)
+    for one in recording.channels:
+        refuse_other_rate(line.path, line.rate, one.rate)
+    if not is_channelwise(line.path):
+        return plans_of(recording, None, name)
+    if line.number and len(recording.channels) > 1:
+        raise RecordingError(
+            f"recording {shown(line.path)} has {len(recording.channels)} channels, each of which is a series; say "
+            "which one in a column 'channel', one line for each."
+        )
+    positions = _electrodes(line.path, recording)
+    return [plan for position in positions for plan in plans_of(recording, position, name)]
+
+
+def _electrodes(path: Path, recording: Recording) -> Sequence[int]:
+    """The channels of a file of which none was named; warns of what was left out without a table saying so."""
+    if not is_channelwise(path):
+        return range(len(recording.channels))
+    selection = select_channels(path, recording)
+    if selection.sentences:
+        warnings.warn(" ".join(selection.sentences), RAxSSWarning, stacklevel=4)
+    return selection.positions
+
+
+class _LastOpened:
+    """The recording that was opened last: lines about one file follow each other, and it is inspected once."""
+
+    def __init__(self) -> None:
+        self._asked: tuple[Path, float | None] | None = None
+        self._recording: Recording | None = None
+
+    def recording(self, path: Path, rate: float | None) -> Recording:
+        if self._recording is None or self._asked != (path, rate):
+            self.close()
+            self._recording, self._asked = open_recording(path, rate=rate), (path, rate)
+        return self._recording
+
+    def close(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
+        self._recording = None
+
+
+def _first_repeat(lines: list[Line]) -> tuple[int, int] | None:
+    """Where the first series stands that is asked for again, however its path is spelled."""
+    seen: dict[tuple[str, str], int] = {}
+    for place, line in enumerate(lines):
+        try:
+            key = os.path.realpath(header_of(line.path)), str(line.channel)
+        except (OSError, ValueError):  # reading it will say what is wrong
+            continue
+        if (first := seen.setdefault(key, place)) != place:
+            return first, place
+    return None
+
+
+def lines_of(path: Path, *, labels_required: bool) -> list[Line]:
+    """The series of a manifest, all of which are there, each once."""
+    lines = _manifest_lines(path, labels_required=labels_required)
+    _refuse_missing(path, lines)
+    if repeat := _first_repeat(lines):
+        first, again = (lines[place] for place in repeat)
+        spelled = "" if first.written == again.written else f" (there as {shown(again.written)})"
+        raise RecordingError(
+            f"manifest {shown(path)} lists {shown(_series_name(first.written, first.channel))} in lines "
+            f"{first.number} and {again.number}{spelled}; each series once is needed. Remove one of them."
+        )
+    return lines
+
+
+def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
+    """Everything a manifest says, checked before any recording is opened."""
+    what = f"manifest {shown(path)}"
+    rows = _rows(path, what)
+    header = [cell.strip() for cell in next(rows, (0, []))[1]]
+    _check_header(header, what, labels_required=labels_required)
+    lines: list[Line] = []
+    for number, row in rows:
+        if len(row) != len(header):
+            raise RecordingError(
+                f"{what} has {len(row)} values in line {number} and {len(header)} columns "
+                f"({', '.join(header)}); one value a column is needed. Put quotes around values with commas."
+            )
+        cells = dict(zip(header, (cell.strip() for cell in row), strict=True))
+        line = _line(number, cells, path.parent, what)
+        if labels_required and line.label is None:
+            raise LabelError(
+                f"{what} has no label in line {number} ({shown(line.written)}); every line needs one here."
+            )
+        lines.append(line)
+    if not lines:
+        raise EmptyDataError(f"{what} lists no recordings; at least one line below the header is needed.")
+    without = [line.number for line in lines if line.group is None]
+    if 0 < len(without) < len(lines):
+        raise RecordingError(
+            f"{what} has no group in {len(without)} of {len(lines)} lines (the first is line {without[0]}); "
+            "all lines or none need one, because series without a group could sit in training and test at once."
+        )
+    return lines
+
+
+def _rows(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of each line that is not blank."""
+    why = f"a manifest has at most {MAX_MANIFEST_ROWS:,} lines"
+    try:
+        with open_confined(path, root_of(path)) as file:
+            content = bounded.read_open(file, what, MAX_MANIFEST_BYTES, why=why, error=RecordingError)
+        content.decode("utf-8-sig")  # before any of it is used
+        yield from records(content.removeprefix(b"\xef\xbb\xbf"), what, MAX_MANIFEST_ROWS)
+    except RecordingError:
+        raise
+    except FileNotFoundError as error:
+        raise RecordingError(f"{what} was not found; check the path.") from error
+    except OSError as error:
+        raise RecordingError(
+            f"{what} cannot be read: {error.strerror or error}. A CSV file with a column 'path' is needed."
+        ) from error
+    except (csv.Error, ValueError) as error:
+        raise RecordingError(
+            f"{what} is not a CSV file in UTF-8 ({error}). Write it again as one."
+        ) from error
+
+
+def _check_header(header: list[str], what: str, *, labels_required: bool) -> None:
+    for name in header:
+        if name not in COLUMNS:
+            raise RecordingError(
+                f"{what} has an unknown column {name!r}{nearest(name.lower(), COLUMNS)} Rename it or remove it."
+            )
+        if header.count(name) > 1:
+            raise RecordingError(
+                f"{what} has the column {name!r} {header.count(name)} times; once is needed."
+            )
+    if "path" not in header:
+        raise RecordingError(
+            f"{what} has no column 'path' in its first line (found: {', '.join(header) or 'nothing'}); "
+            "needed are path, label and group, and perhaps rate, channel and where a series comes from."
+        )
+    if labels_required and "label" not in header:
+        raise LabelError(f"{what} has no column 'label' (found: {', '.join(header)}); training needs one.")
+
+
+def _line(number: int, cells: Mapping[str, str], folder: Path, what: str) -> Line:
+    if not cells["path"]:
+        raise RecordingError(f"{what} has no path in line {number}; a recording is needed in every line.")
+    rate = None
+    if text := cells.get("rate"):
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = math.nan
+        if not (math.isfinite(rate) and rate > 0):
+            raise RecordingError(
+                f"{what} has the rate {text!r} in line {number}; samples per second, a number above 0, are needed."
+            )
+    return Line(
+        folder / cells["path"],
+        written=cells["path"],
+        where=f"{what}, line {number}",
+        number=number,
+        label=cells.get("label") or None,
+        group=(cells["group"] if "group" in cells else cells.get("patient")) or None,
+        rate=rate,
+        channel=cells.get("channel") or None,
+        origin={level: cells[level] for level in ORIGIN_COLUMNS if cells.get(level)},
+    )
+
+
+def _refuse_missing(manifest: Path, lines: list[Line]) -> None:
+    """All files that are not there, in one error."""
+    missing = [line for line in lines if not _is_there(line.path)]
+    if not missing:
+        return
+    named = listed(f"{shown(line.written)} (line {line.number})" for line in missing)
+    raise RecordingError(
+        f"manifest {shown(manifest)} names {len(missing)} of {len(lines)} recordings that were not found: "
+        f"{named}. Paths are relative to the manifest's folder; correct them or put the files there."
+    )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists() or header_of(path).is_file()
+    except OSError:  # a name too long, a folder that may not be entered: reading it will say so
+        return True
+
+
+def _is_manifest(path: Path) -> bool:
+    """A CSV whose first line has a column ``path``."""
+    if path.suffix.lower() != ".csv" or not os.path.isfile(path):
+        return False
+    try:
+        # opened like a recording: no pipe, no device, no link out of its folder
+        with open_confined(path, root_of(path)) as binary:
+            file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
+            return "path" in [cell.strip() for cell in next(csv.reader([file.readline(LINE_BYTES)]), [])]
+    except (OSError, csv.Error):  # reading it as a recording will say what is wrong
+        return False
+
+
+def _without_suffix(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
+
+
+def _series_name(base: str, channel: str | int | None) -> str:
+    return base if channel is None else f"{base}:{channel}"
+
+
+def printable(name: str) -> str:
+    """A name that can be written as UTF-8: bytes of a file name that are not are spelled out."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def distinct_names(lines: Iterable[Line]) -> dict[str, str]:
+    """Absolute path -> name: the path as a manifest has it, without suffix; else only its last part.
+
+    Folders may be called after a patient; those of a manifest are its own choice. Names that would be equal get one
+    folder more in front until they are not; files that differ in suffix alone keep it.
+    """
+    n_parts: dict[str, int] = {}
+    for line in lines:
+        written = Path(os.path.normpath(line.written))
+        relative = (
+            line.number and not written.is_absolute()
+        )  # folders of a manifest tell its recordings apart
+        n_written = sum(part != ".." for part in written.parts) if relative else 1
+        path = os.path.abspath(line.path)
+        n_parts[path] = max(n_parts.get(path, 1), n_written)
+    named = {path: _without_suffix(Path(path)).parts[1:] for path in n_parts}
+    while True:
+        names = {path: printable("/".join(named[path][-n:])) for path, n in n_parts.items()}
+        counts = Counter(names.values())
+        equal = [path for path in names if counts[names[path]] > 1]
+        if not equal:
+            return names
+        if all(n_parts[path] > len(named[path]) for path in equal):  # a name in bytes that spells another
+            files = " and ".join(shown(Path(path)) for path in equal)
+            raise RecordingError(f"recordings {files} would have the same name; rename one of them.")
+        whole = Counter(named[path] for path in equal)
+        for path in equal:
+            with_suffix = Path(path).parts[1:]
+            if whole[named[path]] > 1 and named[path] != with_suffix:
+                named[path] = with_suffix
+            else:
+                n_parts[path] += 1

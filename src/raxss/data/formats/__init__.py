@@ -1,0 +1,1 @@
+"""File formats of recordings: how each is opened and read."""

@@ -1,0 +1,241 @@
+"""Does this BIDS dataset mean what its names and tables say?
+
+    root -> one Inspection of the root, and one of each recording below sub-*/[ses-*/](ieeg|eeg)
+
+A file's name says whose it is, and a table beside it says which channel is what. A name that contradicts its
+folder, or a table that has other channels than the recording, would put a label on the wrong signal: these are
+refused. What can be matched for certain is a warning. Sidecars are inherited from higher folders.
+Next: recordings/bids.py plans series of what passed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from raxss.data.inspection.confinement import DESCRIPTION, leads_outside
+from raxss.data.inspection.fields import Refused, not_downloaded
+from raxss.data.inspection.front import inspect_file
+from raxss.data.inspection.sidecars import (
+    DATATYPES,
+    facts_of,
+    inspect_sidecars,
+    names_in,
+    parsed,
+    shown_names,
+)
+from raxss.data.inspection.tables import read_json, read_table
+from raxss.data.problems import Inspection, Problem, refusals
+from raxss.data.tables import MAX_KEPT_ROWS
+from raxss.errors import shown
+
+SIGNAL_SUFFIXES = (".edf", ".bdf", ".vhdr", ".set", ".nwb", ".mefd")
+READ_SUFFIXES = (".edf", ".bdf", ".vhdr")
+PARTS = (".eeg", ".vmrk", ".fdt")  # belong to a signal file of the same name
+TABLES = ("channels.tsv", "events.tsv")
+SUBJECT = re.compile(r"sub-[A-Za-z0-9+]+", re.ASCII)
+SESSION = re.compile(r"ses-[A-Za-z0-9+]+", re.ASCII)
+
+
+def inspect_bids_root(root: Path) -> list[Inspection]:
+    """Look at a BIDS dataset as a whole: the first entry is the root itself, then each recording in order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> _ = (root / "dataset_description.json").write_text("not JSON")
+    >>> [problem.code for problem in inspect_bids_root(root)[0].problems]
+    ['sidecar-damaged', 'no-data']
+    """
+    problems = _description_problems(root)
+    recordings: list[Inspection] = []
+    subjects: list[str] = []
+    for folder in _folders(root, SUBJECT, "sub-", root, problems):
+        subjects.append(folder.name)
+        sessions = list(_folders(folder, SESSION, "ses-", root, problems))
+        for above in (folder, *sessions):
+            for datatype in DATATYPES:
+                recordings += _recordings_of(above, datatype, root, problems)
+    if subjects:
+        problems += _participants_problems(root, subjects)
+    problems += _absence_problems(recordings)
+    return [Inspection(str(root), tuple(problems)), *recordings]
+
+
+def inspect_bids_recording(path: Path, root: Path) -> list[Problem]:
+    """What is wrong with one recording of a dataset: its name, the file, its sidecars."""
+    return _recording_problems(path, root, n_alike=1)
+
+
+def _folders(
+    above: Path, pattern: re.Pattern[str], prefix: str, root: Path, problems: list[Problem]
+) -> Iterator[Path]:
+    """Folders of subjects or sessions; what is not named or placed as it should be is said once."""
+    for name in sorted(names_in(above, root)):
+        folder = above / name
+        if not name.startswith(prefix) or (not folder.is_dir() and not folder.is_symlink()):
+            continue
+        if leads_outside(folder, root):
+            told = f"the folder {shown(folder)} is a link that leads out of the dataset; it was not opened."
+            problems.append(Problem("outside", told))
+        elif not pattern.fullmatch(name):
+            told = f"the folder {shown(folder)} is not called {prefix} and letters or digits. Rename it."
+            problems.append(Problem("not-bids", told))
+        elif folder.is_dir():
+            yield folder
+
+
+def _description_problems(root: Path) -> list[Problem]:
+    try:
+        if not (root / DESCRIPTION).exists() and not (root / DESCRIPTION).is_symlink():
+            told = f"there is no {DESCRIPTION}, which makes a folder a BIDS dataset. Add it."
+            return [Problem("sidecar-missing", told)]
+        description = read_json(root / DESCRIPTION, root)
+    except Refused as refused:
+        return [refused.problem]
+    lacking = [field for field in ("Name", "BIDSVersion") if not isinstance(description.get(field), str)]
+    if lacking:
+        return [Problem("sidecar-incomplete", f"{DESCRIPTION} has no {' and no '.join(lacking)}. Add it.")]
+    return []
+
+
+def _participants_problems(root: Path, subjects: Sequence[str]) -> list[Problem]:
+    path = root / "participants.tsv"
+    if not path.exists() and not path.is_symlink():
+        return [
+            Problem("sidecar-missing", "there is no participants.tsv; nothing is known about the subjects.")
+        ]
+    try:
+        listed = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("participant_id")
+    except Refused as refused:
+        return [refused.problem]
+    if listed is None:
+        return [Problem("sidecar-damaged", "participants.tsv has no column 'participant_id'. Correct it.")]
+    repeated = [name for name, count in Counter(listed).items() if count > 1]
+    if repeated:
+        told = f"{shown_names(repeated)}: more than one row; which counts is not certain. Correct participants.tsv."
+        return [Problem("sidecar-damaged", told)]
+    problems = []
+    for told, names in (
+        ("have a folder and no row in participants.tsv", sorted(set(subjects) - set(listed))),
+        ("have a row in participants.tsv and no folder", sorted(set(listed) - set(subjects))),
+    ):
+        if names:
+            problems.append(
+                Problem("participants-disagree", f"{len(names)} subjects {told}: {shown_names(names)}.")
+            )
+    return problems
+
+
+def _absence_problems(recordings: Sequence[Inspection]) -> list[Problem]:
+    """One statement about all signals that are not there."""
+    absent = [one for one in recordings if any(problem.code == "not-found" for problem in one.problems)]
+    if absent:
+        told = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
+        told += f"{shown(Path(absent[0].path))}. Fetch them from where the dataset comes from."
+        return [Problem("not-found", told)]
+    if not recordings:
+        return [
+            Problem(
+                "no-data", "the dataset has no recordings in sub-*/[ses-*/]ieeg or eeg. Check the folder."
+            )
+        ]
+    return []
+
+
+def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Problem]) -> list[Inspection]:
+    """Every recording in one folder, and every one that must be there because its sidecars are."""
+    folder = above / datatype
+    if leads_outside(folder, root):
+        told = (
+            f"{shown(folder)} of {shown(above)} is a link that leads out of the dataset; it was not opened."
+        )
+        problems.append(Problem("outside", told))
+        return []
+    names = names_in(folder, root)
+    signals = sorted(name for name in names if Path(name).suffix.lower() in SIGNAL_SUFFIXES)
+    same = Counter(_key(name, datatype) for name in signals)
+    inspections = [
+        Inspection(
+            str(folder / name), tuple(_recording_problems(folder / name, root, same[_key(name, datatype)]))
+        )
+        for name in signals
+    ]
+    for stem, lacking in sorted(_without_signal(names, signals, datatype).items()):
+        inspections.append(Inspection(str(folder / stem), (Problem("not-found", lacking),)))
+    return inspections
+
+
+def _key(name: str, datatype: str) -> Any:
+    """What two signal files must not share: all entities."""
+    own = parsed(name)
+    return frozenset(own.entities.items()) if own is not None and own.suffix == datatype else name
+
+
+def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str) -> dict[str, str]:
+    """Recording -> what is missing, for data files without a header and sidecars that apply to nothing."""
+    stems = {Path(name).stem for name in signals}
+    missing = {
+        Path(
+            name
+        ).stem: f"{shown(Path(name).stem)} has a data file and no header (.vhdr) beside it. Copy the header."
+        for name in names
+        if Path(name).suffix.lower() in PARTS and Path(name).stem not in stems
+    }
+    of_signals = [own for name in signals if (own := parsed(name)) is not None]
+    sidecars = defaultdict(list)
+    for name in names:
+        own = parsed(name)
+        if own is None or f"{own.suffix}{own.ending}" not in (*TABLES, f"{datatype}.json"):
+            continue
+        if not any(own.entities.items() <= signal.entities.items() for signal in of_signals):
+            sidecars[f"{name.rpartition('_')[0]}_{datatype}"].append(name)
+    for stem, files in sidecars.items():
+        told = f"{shown(stem)} has {len(files)} sidecars and no signal file. Fetch it as the dataset says."
+        missing.setdefault(stem, told)
+    return missing
+
+
+def _recording_problems(path: Path, root: Path, n_alike: int) -> list[Problem]:
+    """Of the name, of the file and of its sidecars."""
+    problems = _name_problems(path, root)
+    if n_alike > 1:
+        told = (
+            f"{n_alike} signal files have the entities of {shown(path)}; which one is meant is not certain."
+        )
+        problems.append(Problem("not-bids", f"{told} Keep one."))
+    if path.suffix.lower() not in READ_SUFFIXES:
+        told = f"{shown(path)} is of a type that raxss does not read; {', '.join(READ_SUFFIXES)} are."
+        return [*problems, Problem("not-a-recording", told)]
+    if not_downloaded(path, root):
+        told = f"{shown(path)} is not downloaded: there is only its git-annex pointer. Fetch it."
+        return [*problems, Problem("not-found", told)]
+    problems += inspect_file(path, root=root).problems
+    if refusals(problems):
+        return problems
+    return problems + inspect_sidecars(path, root, facts_of(path, root))
+
+
+def _name_problems(path: Path, root: Path) -> list[Problem]:
+    """Whether a file's name is one, and agrees with the folders around it."""
+    own = parsed(path.name)
+    datatype = path.parent.name
+    if own is None or own.suffix != datatype or "sub" not in own.entities:
+        told = f"{shown(path)} is not called sub-<label>[_ses-<label>]..._{datatype}{path.suffix}. Rename it."
+        return [Problem("not-bids", told)]
+    problems = []
+    for key in ("sub", "ses"):
+        around = next(
+            (part[4:] for part in path.relative_to(root).parts[:-1] if part.startswith(f"{key}-")), None
+        )
+        if own.entities.get(key) != around:
+            told = f"{shown(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
+            told = told.replace(f"{key}-None", f"no {key}-")
+            problems.append(
+                Problem("not-bids", f"{told}; whose recording it is, is not certain. Rename or move it.")
+            )
+    return problems

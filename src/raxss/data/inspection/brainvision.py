@@ -1,0 +1,556 @@
+"""Is this BrainVision recording what its header says?
+
+    .vhdr + .eeg + .vmrk -> problems, or BrainVisionHeader
+
+The header is read with the same rules as by MNE, which decodes, and then held against what MNE does not ask:
+whether its pointers stay in the folder, whether the data is as long as declared, whether flags that MNE passes
+over (byte order, offsets, frequency domain) would change the samples.
+Next: brainvision_files.py reads samples of what passed.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from raxss.data.inspection.brainvision_markers import read_markers
+from raxss.data.inspection.confinement import open_confined, root_of
+from raxss.data.inspection.fields import (
+    CHANGED,
+    Refused,
+    described,
+    follow,
+    header_bytes,
+    known_units,
+    microvolts_per,
+    name_problems,
+    number,
+    problem_of_segments,
+    rate_problem,
+    whole,
+)
+from raxss.data.problems import Problem, refusals
+from raxss.errors import RecordingError, shown
+
+HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
+MOST_CHANNELS = 4096
+MAGIC = re.compile(rb"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Header File,? Version (\d+)\.\d+")
+SAMPLE_BYTES = {"INT_16": 2, "INT_32": 4, "IEEE_FLOAT_32": 4}
+ORIENTATIONS = ("MULTIPLEXED", "VECTORIZED")
+CODEPAGES = re.compile(
+    r"utf-?8|us-ascii|ascii|ansi|latin-?1|iso-?8859-\d{1,2}|(cp|windows-?)125\d", re.IGNORECASE
+)
+OFFSETS = ("channeloffset", "dataoffset", "segmentheadersize", "trailersize")
+CHANNEL_KEY = re.compile(r"ch(\d{1,9})", re.ASCII)
+SEGMENTATIONS = ("NOTSEGMENTED", "MARKERBASED", "FIXTIME")
+# No data file has one of these endings: such a DataFile names another part of this or of another recording.
+NOT_DATA = (
+    *(".vhdr", ".vmrk", ".ahdr", ".amrk", ".edf", ".bdf", ".hea", ".set", ".fif", ".npy", ".npz", ".mat"),
+    *(".csv", ".tsv", ".json", ".txt", ".xlsx"),
+)
+
+Fields = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class BrainVisionHeader:
+    """What a BrainVision header says, in which the decoder can trust.
+
+    Attributes
+    ----------
+    data_file, marker_file
+        Where they really are, below the root; no marker file: None.
+    units
+        As written; a blank one is microvolts, as the format has it.
+    n_samples
+        A channel, from the size of the data file; a last frame that is not whole does not count.
+    segment_starts
+        First sample of each stretch without a gap, from the markers "New Segment"; always begins with 0.
+    segment_seconds
+        When each stretch began, in seconds after the first, from the dates of these markers; one without a
+        date is taken to follow the stretch before.
+    """
+
+    data_file: Path
+    marker_file: Path | None
+    n_channels: int
+    rate: float
+    binary_format: str
+    orientation: str
+    names: tuple[str, ...]
+    resolutions: tuple[float, ...]
+    units: tuple[str, ...]
+    n_samples: int
+    encoding: str
+    segment_starts: tuple[int, ...] = (0,)
+    segment_seconds: tuple[float, ...] = (0.0,)
+
+
+def inspect_brainvision(path: Path, root: Path) -> list[Problem]:
+    """What is wrong with a BrainVision recording, given by its .vhdr file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.vhdr").write_text("Brain Vision Data Exchange Header File Version 1.0\\n[Common Infos]\\n")
+    >>> [problem.code for problem in inspect_brainvision(folder / "a.vhdr", folder)]
+    ['header-damaged']
+    """
+    return _looked_at(path, root)[1]
+
+
+def read_header(path: Path) -> BrainVisionHeader:
+    """The header of a BrainVision recording that is not refused."""
+    header, problems = _looked_at(path, root_of(path))
+    if header is None or refusals(problems):
+        raise RecordingError(f"recording {shown(path)} is refused: {refusals(problems)[0].message}")
+    return header
+
+
+def _looked_at(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[Problem]]:
+    problems: list[Problem] = []
+    try:
+        text, encoding = _text_of(path, root, problems)
+        sections = _sections_of(text)
+        common = _common_infos(sections)
+        n_channels, rate, orientation = _layout(common)
+        binary_format = _binary_format(common, sections.get("Binary Infos", {}))
+        names, resolutions, units = _channel_infos(sections.get("Channel Infos", {}), n_channels, problems)
+        data_file = _data_file(common, path, root)
+        n_samples = _n_samples(
+            data_file, n_channels * SAMPLE_BYTES[binary_format], orientation, common, problems
+        )
+        marker_file = _marker_file(common, path, root, problems)
+        starts, seconds = _segments_of(marker_file, root, data_file, n_samples, rate, common, problems)
+    except Refused as refused:
+        return None, [*problems, refused.problem]
+    except OSError as error:  # the file changed while it was looked at
+        problem = Problem(
+            "not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again."
+        )
+        return None, [*problems, problem]
+    header = BrainVisionHeader(
+        data_file=data_file,
+        marker_file=marker_file,
+        n_channels=n_channels,
+        rate=rate,
+        binary_format=binary_format,
+        orientation=orientation,
+        names=names,
+        resolutions=resolutions,
+        units=units,
+        n_samples=n_samples,
+        encoding=encoding,
+        segment_starts=starts,
+        segment_seconds=seconds,
+    )
+    return header, problems
+
+
+def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]:
+    """All below the first line, decoded as MNE decodes it: by its code page, else UTF-8, else Latin-1."""
+    content = header_bytes(path, root, HEADER_BYTES)
+    first, _, content_below = content.partition(b"\n")
+    magic = MAGIC.search(first[:200])
+    if magic is None:
+        raise Refused(
+            "not-this-format",
+            "the first line is not that of a BrainVision header ('Brain Vision Data Exchange Header File Version "
+            "1.0'). Check which program wrote the file.",
+        )
+    if magic[3] not in (b"1", b"2"):
+        raise Refused(
+            "not-supported",
+            f"the header is of version {described(magic[3].decode())}; 1 and 2 are supported. "
+            "Export it as version 2.",
+        )
+    if len(content) > HEADER_BYTES:
+        raise Refused(
+            "header-damaged",
+            f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is.",
+        )
+    if b"\0" in content:
+        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy or export it again.")
+    codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
+    encoding = codepage[1].strip() if codepage else "utf-8"
+    unknown = Refused(
+        "header-damaged", "Codepage is not one that is known; UTF-8 is needed. Correct the header."
+    )
+    if not CODEPAGES.fullmatch(encoding):
+        raise unknown
+    encoding = "cp1252" if encoding.upper() == "ANSI" else encoding
+    try:
+        return content_below.decode(encoding), encoding
+    except LookupError:
+        raise unknown from None
+    except UnicodeDecodeError:
+        if codepage:
+            told = "the header is not in the code page that it names; it is taken as Latin-1."
+            problems.append(Problem("non-ascii", told))
+        return content_below.decode("latin-1"), "latin-1"
+
+
+def _sections_of(text: str) -> Mapping[str, Fields]:
+    """Section -> its fields, in small letters. What comes after [Comment] is free text and is not looked at."""
+    comments = text.count("[Comment]")
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        if comments > 1:
+            raise configparser.Error("more than one section [Comment]")
+        parser.read_string(text.partition("[Comment]")[0])
+        sections = {name: dict(parser.items(name)) for name in parser.sections()}
+    except configparser.Error as error:
+        line = getattr(error, "lineno", None)
+        where = f"in line {line + 1} " if isinstance(line, int) else ""
+        raise Refused(
+            "header-damaged",
+            f"the header cannot be understood {where}({_kind_of(error)}); sections of lines 'Field=value' are "
+            "needed. Copy or export it again.",
+        ) from None
+    if "Common infos" in sections:  # NeurOne writes it so, and MNE knows
+        if "Common Infos" in sections:
+            raise Refused("header-damaged", "the header has two sections of common infos; one is needed.")
+        sections["Common Infos"] = sections.pop("Common infos")
+    return sections
+
+
+def _kind_of(error: configparser.Error) -> str:
+    """What a parser stumbled over, without the text that it quotes."""
+    kinds: dict[type[configparser.Error], str] = {
+        configparser.DuplicateSectionError: "a section stands there twice",
+        configparser.DuplicateOptionError: "a field stands there twice",
+        configparser.MissingSectionHeaderError: "text before the first section",
+    }
+    return kinds.get(type(error), "a line that is no field")
+
+
+def _common_infos(sections: Mapping[str, Fields]) -> Fields:
+    if "Common Infos" not in sections:
+        raise Refused(
+            "header-damaged", "the header has no section [Common Infos]; it is cut off or not a header."
+        )
+    common = sections["Common Infos"]
+    data_type = common.get("datatype", "").strip()
+    if data_type.upper() not in ("", "TIMEDOMAIN"):
+        raise Refused("not-supported", "DataType is not TIMEDOMAIN, which is needed. Export it so.")
+    compressed = [name for name in common if "compress" in name]
+    if any(common[name].strip().upper() not in ("", "0", "NO", "FALSE", "NONE") for name in compressed):
+        raise Refused(
+            "not-supported", "the header says that the data is compressed. Export it as plain binary."
+        )
+    return common
+
+
+def _layout(common: Fields) -> tuple[int, float, str]:
+    """Number of channels, rate, and orientation."""
+    n_channels = whole(_needed(common, "NumberOfChannels"))
+    if not n_channels or n_channels > MOST_CHANNELS:
+        raise Refused(
+            "header-damaged",
+            f"NumberOfChannels is {described(common['numberofchannels'])}; a whole number from 1 to "
+            f"{MOST_CHANNELS} is needed. Export the recording again.",
+        )
+    interval = number(_needed(common, "SamplingInterval"))
+    rate = 1e6 / interval if interval else None
+    problem = rate_problem(
+        rate, f"a SamplingInterval of {described(common['samplinginterval'])} microseconds"
+    )
+    if problem is not None or rate is None:
+        raise Refused("bad-rate", problem.message if problem else "")
+    orientation = _needed(common, "DataOrientation")
+    if orientation not in ORIENTATIONS:
+        raise Refused(
+            "header-damaged",
+            f"DataOrientation is neither {' nor '.join(ORIENTATIONS)}. Correct the header, or export it again.",
+        )
+    return n_channels, rate, orientation
+
+
+def _needed(common: Fields, field: str) -> str:
+    if field.lower() not in common:
+        raise Refused("header-damaged", f"[Common Infos] has no {field}, which is needed. Export it again.")
+    return common[field.lower()]
+
+
+def _binary_format(common: Fields, binary: Fields) -> str:
+    data_format = _needed(common, "DataFormat")
+    if data_format == "ASCII":
+        raise Refused(
+            "not-supported",
+            "DataFormat is ASCII, whose decimal signs and columns cannot be told apart for certain. Export the "
+            "recording as BINARY.",
+        )
+    if data_format != "BINARY":
+        raise Refused("header-damaged", "DataFormat is neither BINARY nor ASCII; BINARY is needed.")
+    binary_format = binary.get("binaryformat", "")
+    if binary_format not in SAMPLE_BYTES:
+        code = (
+            "not-supported" if re.fullmatch(r"U?INT_\d+|IEEE_FLOAT_\d+", binary_format) else "header-damaged"
+        )
+        raise Refused(
+            code,
+            f"BinaryFormat is {binary_format if code == 'not-supported' else 'not one that is known'}; one of "
+            f"{', '.join(SAMPLE_BYTES)} is needed.",
+        )
+    if binary.get("usebigendianorder", "NO").strip().upper() not in ("", "NO", "0", "FALSE"):
+        raise Refused(
+            "not-supported", "UseBigEndianOrder is set, and MNE would swap no bytes. Export it without."
+        )
+    for field in OFFSETS:
+        if whole(binary.get(field, "0") or "0") != 0:
+            raise Refused(
+                "not-supported",
+                f"[Binary Infos] has {field} = {described(binary[field])}, which MNE would not skip; 0 is needed. "
+                "Export the recording again.",
+            )
+    return binary_format
+
+
+def _channel_infos(
+    infos: Fields, n_channels: int, problems: list[Problem]
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[str, ...]]:
+    """Names, resolutions and units, in the order of the data."""
+    lines: dict[int, str] = {}
+    for key, value in infos.items():
+        match = CHANNEL_KEY.fullmatch(key)
+        if match is None:
+            raise Refused(
+                "header-damaged", "[Channel Infos] has a field that is not Ch1, Ch2, ... Correct the header."
+            )
+        lines[int(match[1])] = value
+    if len(lines) != len(infos) or sorted(lines) != list(range(1, n_channels + 1)):
+        raise Refused(
+            "header-damaged",
+            f"NumberOfChannels is {n_channels}, and [Channel Infos] has {len(infos)} lines, which are not Ch1 to "
+            f"Ch{n_channels}, each once; which samples belong to which channel is not certain. Export it again.",
+        )
+    names, resolutions, units = [], [], []
+    for position in range(1, n_channels + 1):
+        if "\n" in lines[position]:
+            raise Refused(
+                "header-damaged", f"Ch{position} runs over several lines. Export the recording again."
+            )
+        fields = [*lines[position].split(","), ""]
+        if len(fields) < 4:
+            raise Refused(
+                "header-damaged",
+                f"Ch{position} lacks fields: name, reference, resolution and unit are needed.",
+            )
+        resolution = number(fields[2]) if fields[2].strip() else 1.0
+        if resolution is None or not 1e-15 <= resolution <= 1e15:
+            raise Refused(
+                "bad-range",
+                f"Ch{position} has the resolution {described(fields[2])}; a number above 0, or nothing for 1, is "
+                "needed. Correct the header.",
+            )
+        names.append(fields[0].replace(r"\1", ","))
+        resolutions.append(resolution)
+        units.append(fields[3].replace("\xc2", "") if fields[3].isprintable() else "?")
+    _check_units(units, problems)
+    problems += name_problems(names)
+    return tuple(names), tuple(resolutions), tuple(units)
+
+
+def _check_units(units: list[str], problems: list[Problem]) -> None:
+    n_blank = sum(not unit.strip() for unit in units)
+    if n_blank:
+        told = (
+            f"{n_blank} of {len(units)} channels have no unit; they are in microvolts, as the format has it."
+        )
+        problems.append(Problem("blank-unit", told))
+    others = sorted({unit for unit in units if unit.strip() and microvolts_per(unit) is None})
+    if others:
+        told = f"{known_units(others)}; the samples of such channels are taken as stored."
+        problems.append(Problem("unknown-unit", f"units that are no voltage: {told}"))
+
+
+def _data_file(common: Fields, path: Path, root: Path) -> Path:
+    found = follow(_with_base_name(_needed(common, "DataFile"), path), path.parent, root, "DataFile")
+    if isinstance(found, Problem):
+        raise Refused(found.code, found.message)
+    if _is_text_of_brainvision(found, root) or found.suffix.lower() in NOT_DATA or found.samefile(path):
+        raise Refused(
+            "header-damaged",
+            "DataFile names a header, a marker file or a file of another format, not the file with the samples. "
+            "Write the name of the .eeg file into the header.",
+        )
+    if len(str(found.resolve()).splitlines()) > 1:
+        raise Refused(
+            "not-supported", "a folder above the data file has a line break in its name. Rename the folder."
+        )
+    return found
+
+
+def _is_text_of_brainvision(path: Path, root: Path) -> bool:
+    """Whether a file is a header or marker file, whatever it is called."""
+    with open_confined(path, root) as file:
+        return re.match(rb"(\xef\xbb\xbf)?Brain ?Vision", file.read(32)) is not None
+
+
+def _with_base_name(name: str, path: Path) -> str:
+    """The format's ``$b`` stands for the name of the header without its ending."""
+    return name.replace("$b", path.stem)
+
+
+def _n_samples(
+    data_file: Path, frame_bytes: int, orientation: str, common: Fields, problems: list[Problem]
+) -> int:
+    """Whole frames in the data file, held against DataPoints where the header has it."""
+    size = data_file.stat().st_size
+    n_samples, rest = divmod(size, frame_bytes)
+    declared_text = common.get("datapoints", "").strip()
+    declared = whole(declared_text)
+    if declared_text and declared is None:
+        raise Refused(
+            "header-damaged", f"DataPoints is {described(declared_text)}; a whole number is needed."
+        )
+    if n_samples == 0:
+        raise Refused(
+            "no-data",
+            f"the data file has {size:,} bytes, and one sample of all channels {frame_bytes:,}. Copy it again.",
+        )
+    if orientation == "VECTORIZED" and (n_samples != declared if declared_text else rest):
+        raise Refused(
+            "data-missing",
+            f"the data file has {size:,} bytes, {n_samples:,} samples a channel and {rest} bytes, where DataPoints "
+            f"is {declared_text or 'not given'}; as one channel is stored after the other, none is where it should "
+            "be. Copy the file again.",
+        )
+    if orientation == "VECTORIZED" and not declared_text:
+        # A file that was cut still divides by the number of channels as often as not, and every channel but the
+        # first would begin within the one before.
+        raise Refused(
+            "not-supported",
+            "DataOrientation is VECTORIZED, one channel after the other, and the header has no DataPoints, so "
+            f"where each channel begins can only be guessed from the size. If {n_samples:,} samples a channel are "
+            f"all that were recorded, write DataPoints={n_samples} into [Common Infos]; or export it again.",
+        )
+    if declared and declared > n_samples:
+        told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel"
+        problems.append(Problem("data-truncated", f"{told}; these are read. Copy the file again."))
+    elif rest and orientation == "MULTIPLEXED":
+        told = f"the data file ends {rest} bytes after its last whole frame, and a frame has {frame_bytes}"
+        problems.append(Problem("data-truncated", f"{told}; what is whole is read. Copy the file again."))
+    elif rest:
+        problems.append(
+            Problem("data-longer", f"the data file has {rest} bytes too many, which are not read.")
+        )
+    if declared is not None and declared < n_samples:
+        told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel; the file counts"
+        problems.append(Problem("header-inconsistent", f"{told}. Check which one is right."))
+    return n_samples
+
+
+def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]) -> Path | None:
+    """The one that the header names, or else the one beside it."""
+    named = _with_base_name(common.get("markerfile", ""), path)
+    for name in dict.fromkeys((named, f"{path.stem}.vmrk")):
+        found = follow(name, path.parent, root, "MarkerFile") if name else None
+        if isinstance(found, Path):
+            if name != named:
+                told = (
+                    "the marker file that the header names is missing; the one named as the header is used."
+                )
+                problems += [Problem("header-inconsistent", told)] if named else []
+            return found
+        if isinstance(found, Problem) and found.code != "not-found":
+            raise Refused(found.code, found.message)
+    if not named:
+        return None
+    told = "the marker file is missing; whether the recording has gaps is not known. Copy the .vmrk file beside it"
+    problems.append(Problem("sidecar-missing", f"{told}, and let MarkerFile name it."))
+    return None
+
+
+def _segments_of(
+    marker_file: Path | None,
+    root: Path,
+    data_file: Path,
+    n_samples: int,
+    rate: float,
+    common: Fields,
+    problems: list[Problem],
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Where each stretch begins: sample, and seconds after the first."""
+    markers = [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
+    dates = {
+        marker.position - 1: marker.date
+        for marker in markers
+        if marker.begins_segment and 1 <= marker.position <= n_samples
+    }
+    every = _samples_in_a_segment(common, n_samples, problems, is_marked=len(dates) > 1)
+    if every:
+        if problem := problem_of_segments(-(-n_samples // every)):
+            raise Refused(problem.code, problem.message)
+        for start in range(0, n_samples, every):
+            dates.setdefault(start, None)
+    dates.setdefault(0, None)
+    starts = tuple(sorted(dates))
+    if problem := problem_of_segments(len(starts)):
+        raise Refused(problem.code, problem.message)
+    seconds, n_unknown, n_early = _times_of(starts, dates, rate)
+    if len(starts) > 1:
+        told = f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment."
+        if n_unknown:
+            told += f" When {n_unknown} of them began is not known; they are taken to follow the one before."
+        problems.append(Problem("gaps", told))
+    if n_early:
+        told = (
+            f"by the dates of their markers {n_early} segments begin before the one before is over; these dates "
+            "are not used."
+        )
+        problems.append(Problem("header-inconsistent", told))
+    return starts, seconds
+
+
+def _samples_in_a_segment(
+    common: Fields, n_samples: int, problems: list[Problem], *, is_marked: bool
+) -> int | None:
+    """Samples in each epoch of a recording that was cut into epochs; None for one that was not."""
+    kind, text = (common.get(field, "").strip() for field in ("segmentationtype", "segmentdatapoints"))
+    every = whole(text)
+    if kind.upper() not in ("", *SEGMENTATIONS) or (text and every is None):
+        raise Refused(
+            "header-damaged",
+            f"SegmentationType is none of {', '.join(SEGMENTATIONS)}, or SegmentDataPoints is no whole number "
+            f"({described(text)}); where epochs begin is not certain. Correct the header, or export it again.",
+        )
+    is_cut = kind.upper() not in ("", "NOTSEGMENTED")
+    if not is_cut and every and every != n_samples:
+        told = f"SegmentDataPoints is {every:,}, and SegmentationType does not say that there are segments"
+        problems.append(Problem("header-inconsistent", f"{told}; the recording is read in one piece."))
+    if is_cut and not every and not is_marked:
+        told = "SegmentationType says that there are segments, and neither SegmentDataPoints nor markers say where"
+        raise Refused("header-damaged", f"{told}. Add SegmentDataPoints to the header, or export it again.")
+    if is_cut and every and n_samples % every:
+        told = f"segments have {every:,} samples, and the last one {n_samples % every:,}; it is read as it is"
+        problems.append(Problem("data-truncated", f"{told}. Copy the file again."))
+    return every if is_cut and every else None
+
+
+def _times_of(
+    starts: tuple[int, ...], dates: Mapping[int, datetime | None], rate: float
+) -> tuple[tuple[float, ...], int, int]:
+    """When each stretch began, never before the last was over; how many have no date, and too early a one."""
+    known: tuple[datetime, float] | None = None  # the last date, and the seconds that it stands for
+    seconds, n_unknown, n_early, before = [0.0], 0, 0, 0
+    for start in starts:
+        end = seconds[-1] + (start - before) / rate
+        date, begun = dates[start], end
+        if date is not None and known is not None:
+            begun = known[1] + (date - known[0]).total_seconds()
+        elif start:
+            n_unknown += 1
+        is_early = begun < end - 1 / rate
+        n_early += is_early
+        if start:
+            seconds.append(max(begun, end))
+        if date is not None and not is_early:
+            known = date, seconds[-1]
+        before = start
+    return tuple(seconds), n_unknown, n_early

@@ -1,0 +1,201 @@
+"""The marker file of a BrainVision recording, read strictly.
+
+    .vmrk -> Marker(position, begins_segment, date) for each line; problems
+
+Pauses of a recording are marked in this file and nowhere else ("New Segment"). A file that is not understood in
+every line may have lost one, and the signal before and after the pause would be joined; so it is refused.
+Next: brainvision.py makes segments of the markers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PureWindowsPath
+
+from raxss.data.inspection.confinement import open_confined
+from raxss.data.inspection.fields import Refused, signed
+from raxss.data.problems import Problem
+
+MARKER_BYTES = 2**23  # that a marker file may have
+# The first lines that MNE accepts.
+MAGIC = re.compile(r"Brain ?Vision( Core| V-Amp)? Data( Exchange)? Marker File,? Version \d+\.\d+")
+LINE_ENDS = re.compile(r"\r\n|\r|\n")
+SECTION = re.compile(r"\[(.*)\]")
+MARKER = re.compile(r"Mk(\d{1,9})=(.*)", re.IGNORECASE | re.ASCII)
+TO_DO = (
+    "Copy or export it again; without a .vmrk file the recording is read, "
+    "and a warning says that gaps are not known."
+)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """One marker: its sample, counted from 1; whether a segment begins there; when, if it says so."""
+
+    position: int
+    begins_segment: bool
+    date: datetime | None
+
+
+def read_markers(
+    marker_file: Path, root: Path, data_file: Path, n_samples: int, problems: list[Problem]
+) -> list[Marker]:
+    """Every marker of a file, none left out; a file that may be damaged is refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.vmrk"
+    >>> first = "Brain Vision Data Exchange Marker File, Version 1.0"
+    >>> lines = [first, "[Common Infos]", "DataFile=a.eeg", "[Marker Infos]", "Mk1=New Segment,,1,1,0", ""]
+    >>> _ = path.write_text("\\n".join(lines))
+    >>> read_markers(path, path.parent, path.with_suffix(".eeg"), 100, [])
+    [Marker(position=1, begins_segment=True, date=None)]
+    """
+    text = _text_of(marker_file, root)
+    lines = LINE_ENDS.split(text)
+    _check_first_line(lines[0])
+    markers: list[Marker] = []
+    numbers: list[int] = []
+    names: list[str] = []
+    n_dated_others = n_bad_dates = 0
+    section, sections = "", []
+    for place, line in enumerate(map(str.strip, lines[1:]), start=2):
+        if not line or line.startswith(";"):
+            continue
+        if found := SECTION.fullmatch(line):
+            section = found[1].strip().casefold()
+            sections.append(section)
+        elif section == "common infos":
+            field, _, value = line.partition("=")
+            if field.strip().casefold() == "datafile":
+                names.append(value.strip())
+        elif section == "marker infos":
+            number, fields = _fields_of(place, line)
+            marker, is_date_bad = _marker_of(place, fields)
+            numbers.append(number)
+            markers.append(marker)
+            n_bad_dates += is_date_bad
+            n_dated_others += (
+                not marker.begins_segment and len(fields) > 5 and _date_of(fields[5]) is not None
+            )
+    if sections.count("marker infos") != 1:
+        raise Refused(
+            "sidecar-damaged",
+            f"the marker file has {sections.count('marker infos')} sections [Marker Infos]; 1 is needed, so "
+            f"it is cut off or damaged. {TO_DO}",
+        )
+    problems += _problems_of_markers(numbers, n_dated_others, n_bad_dates, ends=text.endswith(("\n", "\r")))
+    problems += _problems_of_name(names, marker_file, data_file)
+    if n_outside := sum(not 1 <= marker.position <= n_samples for marker in markers):
+        told = f"{n_outside} of {len(markers)} markers lie outside of the {n_samples:,} samples; they are not used."
+        problems.append(Problem("events-outside", told))
+    return markers
+
+
+def _text_of(marker_file: Path, root: Path) -> str:
+    """Latin-1 suits every encoding here: what is looked at is ASCII in all of them."""
+    with open_confined(marker_file, root) as file:
+        content = file.read(MARKER_BYTES + 1)
+    if len(content) > MARKER_BYTES:
+        raise Refused("too-large", f"the marker file is longer than {MARKER_BYTES:,} bytes. Export it again.")
+    if not content.strip():
+        raise Refused("sidecar-damaged", f"the marker file is empty ({len(content):,} bytes). {TO_DO}")
+    if b"\0" in content:
+        raise Refused(
+            "sidecar-damaged",
+            f"the marker file has NUL bytes; text in UTF-8 or Latin-1 is needed, not UTF-16 or binary. {TO_DO}",
+        )
+    return content.decode("latin-1")
+
+
+def _check_first_line(line: str) -> None:
+    if MAGIC.search(line[:200]) is None:
+        raise Refused(
+            "sidecar-damaged",
+            "the first line of the marker file is not that of one ('Brain Vision Data Exchange Marker File, "
+            f"Version 1.0'). {TO_DO}",
+        )
+
+
+def _fields_of(place: int, line: str) -> tuple[int, list[str]]:
+    """Number and fields of a line of [Marker Infos]: type, description, position, size, channel, date."""
+    found = MARKER.fullmatch(line)
+    if found is None:
+        raise Refused(
+            "sidecar-damaged",
+            f"line {place} of the marker file is not a marker (Mk1=..., Mk2=...). {TO_DO}",
+        )
+    return int(found[1]), found[2].strip().split(",")
+
+
+def _marker_of(place: int, fields: Sequence[str]) -> tuple[Marker, bool]:
+    """A marker, and whether it has a date that cannot be understood."""
+    position = signed(fields[2]) if len(fields) >= 4 else None
+    if position is None:
+        raise Refused(
+            "sidecar-damaged",
+            f"the marker in line {place} of the marker file cannot be understood: type, description, "
+            f"position and length, separated by commas, are needed. {TO_DO}",
+        )
+    begins = fields[0].strip().casefold() == "new segment"
+    text = fields[-1].strip() if begins and len(fields) > 4 else ""
+    date = _date_of(text)
+    is_bad = len(fields) > 5 and date is None and bool(text.strip("0"))
+    return Marker(position, begins, date), is_bad
+
+
+def _date_of(text: str) -> datetime | None:
+    text = text.strip()
+    try:
+        return datetime.strptime(text, "%Y%m%d%H%M%S%f") if len(text) == 20 and int(text) else None
+    except ValueError:
+        return None
+
+
+def _problems_of_markers(
+    numbers: Sequence[int], n_dated_others: int, n_bad_dates: int, *, ends: bool
+) -> list[Problem]:
+    """Signs that lines were lost or damaged, and pauses with them."""
+    faults = []
+    if not numbers:
+        faults.append("it has no marker at all")
+    elif list(numbers) != list(range(1, len(numbers) + 1)):
+        faults.append(
+            f"its {len(numbers)} markers are not numbered 1 to {len(numbers)}, each once and in order"
+        )
+    if not ends:
+        faults.append("its last line does not end")
+    if n_bad_dates:
+        faults.append(f"{n_bad_dates} markers of new segments have a date that cannot be understood")
+    if n_dated_others:
+        faults.append(
+            f"{n_dated_others} markers have a date, as only new segments do, and are of another type"
+        )
+    if not faults:
+        return []
+    return [
+        Problem(
+            "markers-doubtful",
+            f"the marker file may be incomplete: {'; '.join(faults)}. Gaps may be missing; compare it with "
+            "the original.",
+        )
+    ]
+
+
+def _problems_of_name(names: Sequence[str], marker_file: Path, data_file: Path) -> list[Problem]:
+    """Whether the marker file is that of this data file, by the name in it."""
+    named = {PureWindowsPath(name.replace("$b", marker_file.stem)).name.casefold() for name in names if name}
+    if not named or named == {data_file.name.casefold()}:
+        return []
+    return [
+        Problem(
+            "markers-doubtful",
+            "the marker file says that it belongs to a data file of another name than the header does (names "
+            "are not shown here); its markers are used. If the files were only renamed, correct "
+            "DataFile in the .vmrk file.",
+        )
+    ]

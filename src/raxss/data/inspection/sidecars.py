@@ -1,0 +1,542 @@
+"""Sidecars of a BIDS recording, held against the recording itself.
+
+    signal file, root -> the sidecars that apply (inherited from higher folders) -> problems
+
+What a sidecar and the recording both state must agree: names, number, units, types and rates of channels, the
+length, the electrodes, the times of events. Where signal or scale would be uncertain the recording is refused;
+where the recording's own value is used anyway it is a warning that says both values.
+Next: bids.py looks at whole datasets; recordings/selection.py reads the channels of a single file by these.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raxss.data.inspection import brainvision, edf
+from raxss.data.inspection.confinement import leads_outside, root_of
+from raxss.data.inspection.fields import Refused, microvolts_per, number, quoted
+from raxss.data.inspection.tables import read_json, read_table
+from raxss.data.names import canonical, is_no_electrode, match_channels
+from raxss.data.problems import Problem, refusals
+from raxss.data.tables import MAX_KEPT_ROWS, Table
+from raxss.errors import listed, shown
+
+NAME = re.compile(
+    r"(?P<entities>(?:[a-z]+-[A-Za-z0-9+]+_)+)(?P<suffix>[A-Za-z0-9]+)(?P<ending>\.\w[\w.]*)", re.ASCII
+)
+DATATYPES = ("ieeg", "eeg")
+BRAIN_TYPES = ("ECOG", "SEEG", "DBS", "EEG")
+TYPE_OF_COUNT = {  # fields of *_ieeg.json and *_eeg.json, and the type of channels.tsv that each counts
+    "ECOGChannelCount": "ECOG",
+    "SEEGChannelCount": "SEEG",
+    "EEGChannelCount": "EEG",
+    "EOGChannelCount": "EOG",
+    "ECGChannelCount": "ECG",
+    "EMGChannelCount": "EMG",
+    "MiscChannelCount": "MISC",
+    "MISCChannelCount": "MISC",
+    "TriggerChannelCount": "TRIG",
+}
+RATE_TOLERANCE = 1e-3  # relative: tables round 999.412...
+SECONDS_TOLERANCE, SECONDS_SHARE = 1.0, 0.01  # whole seconds are often all that is written down
+N_NAMED = 5  # names that a message lists
+
+Entities = dict[str, str]
+
+
+@dataclass(frozen=True)
+class BidsName:
+    """The parts of a file's name by the rules of BIDS."""
+
+    entities: Entities
+    suffix: str
+    ending: str
+
+
+@dataclass(frozen=True)
+class RecordingFacts:
+    """What a recording's own header states, one entry a channel.
+
+    Attributes
+    ----------
+    units
+        As written; "" where there is none.
+    seconds
+        How long it is; None where it has gaps.
+    """
+
+    names: Sequence[str]
+    rates: Sequence[float]
+    units: Sequence[str]
+    seconds: float | None = None
+
+    @property
+    def usual_rate(self) -> float:
+        """The rate of most channels."""
+        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
+
+
+def facts_of(path: Path, root: Path) -> RecordingFacts:
+    """What the header of an EDF, BDF or BrainVision file that was not refused states."""
+    if path.suffix.lower() == ".vhdr":
+        header = brainvision.read_header(path)
+        rates = [header.rate] * header.n_channels
+        seconds = header.n_samples / header.rate if len(header.segment_starts) == 1 else None
+        return RecordingFacts(header.names, rates, header.units, seconds)
+    edf_header = edf.read_header(path, root)
+    signals = edf_header.data_signals
+    return RecordingFacts(
+        [signal.label for signal in signals],
+        [edf_header.rate(signal) for signal in signals],
+        [signal.unit for signal in signals],
+        None if edf_header.kind.endswith("+D") else edf_header.n_records * edf_header.record_seconds,
+    )
+
+
+def inspect_sidecars(path: Path, root: Path, facts: RecordingFacts, *, events: bool = True) -> list[Problem]:
+    """What is wrong with the tables and JSON files that apply to a recording, or missing of them.
+
+    Parameters
+    ----------
+    path
+        The signal file; its name tells which sidecars apply.
+    events
+        Also look at ``events.tsv`` and ``electrodes.tsv``, which do not bear on how samples are read.
+    """
+    problems: list[Problem] = []
+    suffix = "ieeg" if path.stem.endswith("_ieeg") else "eeg"
+    kinds = Counter[str]()  # of the rows of channels.tsv, which the counts in the JSON are of
+    checks: list[tuple[str, Callable[[list[Path]], list[Problem]]]] = [
+        ("channels.tsv", lambda found: _channels_problems(found[0], root, facts, kinds)),
+        (f"{suffix}.json", lambda found: _json_problems(found, root, facts, kinds)),
+    ]
+    if events:
+        checks += [
+            ("events.tsv", lambda found: _events_problems(found[0], root, facts)),
+            ("electrodes.tsv", lambda found: _electrodes_problems(found[0], path, root, facts)),
+        ]
+    for ending, check in checks:
+        try:
+            found = sidecars_of(path, root, ending)
+            if found:
+                problems += check(found)
+            elif ending in ("channels.tsv", f"{suffix}.json"):
+                message = f"there is no {quoted(ending)} for this recording, neither beside it nor higher up."
+                problems.append(Problem("sidecar-missing", message))
+        except Refused as refused:
+            problems.append(refused.problem)
+        except OSError as error:
+            problems.append(Problem("not-readable", f"a sidecar cannot be read ({error.strerror or error})."))
+    return problems
+
+
+def sidecars_of(path: Path, root: Path, ending: str) -> list[Path]:
+    """Files called ``*_<ending>`` that apply to a recording, the nearest and most special first.
+
+    One applies if it lies in the recording's folder or above, and all its entities are the recording's own; of
+    ``electrodes.tsv`` the coordinate space does not count, which no recording has.
+    """
+    mine = parsed(path.name)
+    if mine is None:
+        return _beside(path, root, ending)
+    spaced = ending == "electrodes.tsv"
+    found: list[Path] = []
+    folder, root = Path(os.path.abspath(path)).parent, Path(os.path.abspath(root))
+    while True:
+        here = []
+        for name in sorted(names_in(folder, root)):
+            other = parsed(name) if name.endswith(f"_{ending}") else None
+            entities = {} if other is None else other.entities
+            if spaced:
+                entities = {key: value for key, value in entities.items() if key != "space"}
+            if name == ending or (other is not None and entities.items() <= mine.entities.items()):
+                here.append((-len(entities), name))
+        if not spaced and len(here) > 1 and sorted(here)[0][0] == sorted(here)[1][0]:
+            raise Refused(
+                "not-bids", f"two files {quoted(ending)} of one folder apply to this recording alike."
+            )
+        found += [folder / name for _, name in sorted(here)]
+        if folder == root or root not in folder.parents:
+            return found
+        folder = folder.parent
+
+
+def _beside(path: Path, root: Path, ending: str) -> list[Path]:
+    """``night_channels.tsv`` beside ``night_ieeg.edf`` or ``night.edf``, whose names are none by BIDS's rules."""
+    stem = re.sub("_i?eeg$", "", path.stem)
+    if ending.endswith(".json") and stem == path.stem:  # a night.json beside night.edf may be anything
+        return []
+    name = f"{stem}_{ending}"
+    return [path.with_name(name)] if name in names_in(path.parent, root) else []
+
+
+def tree_of(path: Path) -> Path:
+    """The folder that sidecars of a file are inherited from: above ``sub-*``, or `root_of` the file.
+
+    Examples
+    --------
+    >>> tree_of(Path("/data/sub-01/ses-1/ieeg/sub-01_ses-1_ieeg.edf")).as_posix()
+    '/data'
+    """
+    folders = Path(os.path.abspath(path)).parents
+    if folders[0].name in DATATYPES and len(folders) > 2:
+        above = folders[2] if folders[1].name.startswith("ses-") and len(folders) > 3 else folders[1]
+        if above.name.startswith("sub-"):
+            return above.parent
+    return root_of(path)
+
+
+def parsed(name: str) -> BidsName | None:
+    """Entities, suffix and ending of a file's name; None if it is no name by the rules of BIDS.
+
+    >>> parsed("sub-01_run-01_ieeg.edf").entities
+    {'sub': '01', 'run': '1'}
+    """
+    matched = NAME.fullmatch(name)
+    if matched is None:
+        return None
+    pairs = [pair.split("-") for pair in matched["entities"].rstrip("_").split("_")]
+    entities = {
+        key: (value.lstrip("0") or "0") if key == "run" and value.isdigit() else value for key, value in pairs
+    }
+    if len(entities) < len(pairs):
+        return None
+    return BidsName(entities, matched["suffix"], matched["ending"])
+
+
+def names_in(folder: Path, root: Path) -> list[str]:
+    """Names in a folder that is inside; hidden files, which other systems leave behind, do not count."""
+    if leads_outside(folder, root) or not folder.is_dir():
+        return []
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".")]
+    except OSError:
+        return []
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """The first few, in quotes."""
+    return listed(map(quoted, names), N_NAMED)
+
+
+# The JSON sidecar ----------------------------------------------------------------------------------------------
+
+
+def _json_problems(
+    found: Sequence[Path], root: Path, facts: RecordingFacts, kinds: Counter[str]
+) -> list[Problem]:
+    """Each is an object; of every field, the nearest file that has it counts."""
+    contents = [read_json(path, root) for path in found]
+    stated: dict[str, Any] = {}
+    for content in reversed(contents):
+        stated |= content
+    return [
+        *_json_rate_problems(stated, found[0], facts),
+        *_duration_problems(stated, facts),
+        *_count_problems(stated, facts, kinds),
+    ]
+
+
+def _json_rate_problems(stated: dict[str, Any], path: Path, facts: RecordingFacts) -> list[Problem]:
+    if "SamplingFrequency" not in stated or stated["SamplingFrequency"] is None:
+        return [Problem("sidecar-incomplete", f"{shown(path)} has no SamplingFrequency. Add it.")]
+    value = stated["SamplingFrequency"]
+    if _is_number(value) and _alike(value, facts.usual_rate):
+        return []
+    shown_value = f"{value:g}" if _is_number(value) and abs(value) < 1e300 else "no number that a rate can be"
+    message = (
+        f"SamplingFrequency is {shown_value}, and the recording has {facts.usual_rate:g} Hz, which counts"
+    )
+    return [
+        Problem("rate-disagrees", f"{message}. Correct the sidecar; if the header is wrong, export again.")
+    ]
+
+
+def _duration_problems(stated: dict[str, Any], facts: RecordingFacts) -> list[Problem]:
+    """RecordingDuration and RecordingType against the length; whole seconds are near enough."""
+    kind: Any = stated.get("RecordingType")
+    seconds: Any = stated.get("RecordingDuration")
+    if facts.seconds is None:
+        if kind != "continuous":
+            return []
+        message = "RecordingType is 'continuous', and the recording has gaps, which count"
+        return [Problem("sidecar-disagrees", f"{message}. Correct the sidecar.")]
+    if not _is_number(seconds) or abs(seconds) > 1e300:
+        return []
+    if abs(seconds - facts.seconds) <= max(SECONDS_TOLERANCE, SECONDS_SHARE * facts.seconds):
+        return []
+    message = f"RecordingDuration is {seconds:g} s, and the recording lasts {facts.seconds:g} s, which counts"
+    return [Problem("sidecar-disagrees", f"{message}. Is it cut off, or is this another run's sidecar?")]
+
+
+def _count_problems(stated: dict[str, Any], facts: RecordingFacts, kinds: Counter[str]) -> list[Problem]:
+    """Channels of each type by the JSON against the rows of channels.tsv, or else against all channels."""
+    counts = {
+        field: int(stated[field])
+        for field in TYPE_OF_COUNT
+        if _is_number(stated.get(field)) and 0 <= stated[field] < 2**31
+    }
+    if not kinds:
+        if sum(counts.values()) <= len(facts.names):
+            return []
+        message = (
+            f"the sidecar counts {sum(counts.values())} channels, and the recording has {len(facts.names)}"
+        )
+        return [Problem("sidecar-disagrees", f"{message}, which count. Is it another run's sidecar?")]
+    wrong = [
+        f"{field} is {count}, and channels.tsv has {kinds[TYPE_OF_COUNT[field]]} of type {TYPE_OF_COUNT[field]}"
+        for field, count in counts.items()
+        if count != kinds[TYPE_OF_COUNT[field]]
+    ]
+    if not wrong:
+        return []
+    return [Problem("sidecar-disagrees", f"{'; '.join(wrong)}. The table counts; correct one of them.")]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _alike(stated: float, real: float) -> bool:
+    try:
+        return math.isclose(stated, real, rel_tol=RATE_TOLERANCE)
+    except OverflowError:  # JSON has whole numbers of any length
+        return False
+
+
+# channels.tsv --------------------------------------------------------------------------------------------------
+
+
+def _channels_problems(path: Path, root: Path, facts: RecordingFacts, kinds: Counter[str]) -> list[Problem]:
+    table = read_table(path, root, most_rows=MAX_KEPT_ROWS)
+    rows = table.values("name")
+    if not rows:
+        lacks = "has no column 'name'" if rows is None else "has no row"
+        raise Refused("sidecar-damaged", f"{shown(path)} {lacks}; one row a channel is needed. Correct it.")
+    problems = []
+    types = table.values("type")
+    if types is None:
+        problems.append(Problem("sidecar-incomplete", f"{shown(path)} has no column 'type'. Add it."))
+    else:
+        kinds.update(one.upper() for one in types)
+        problems += _type_problems(rows, types)
+    problems += _status_problems(table)
+    positions, difference = _matched(rows, facts.names)
+    problems += difference
+    if not refusals(problems):
+        problems += _table_rate_problems(table, positions, facts.rates)
+        problems += _unit_problems(table, positions, facts)
+    return problems
+
+
+def _type_problems(rows: Sequence[str], types: Sequence[str]) -> list[Problem]:
+    """A trigger or an ECG that the table calls an electrode would be scored as one."""
+    wrong = [
+        name
+        for name, kind in zip(rows, types, strict=True)
+        if kind.upper() in BRAIN_TYPES and is_no_electrode(name)
+    ]
+    if not wrong:
+        return []
+    message = f"channels.tsv gives {len(wrong)} channels a type of electrodes that by their names are none"
+    return [
+        Problem(
+            "sidecar-disagrees",
+            f"{message}: {shown_names(wrong)}. The table counts; correct it if it is wrong.",
+        )
+    ]
+
+
+def _status_problems(table: Table) -> list[Problem]:
+    other = sum(one.lower() not in ("", "good", "bad") for one in table.values("status") or ())
+    if not other:
+        return []
+    message = f"channels.tsv has a status that is neither good nor bad in {other} of {len(table.rows)} rows"
+    return [
+        Problem("sidecar-incomplete", f"{message}; these count as good. Write 'bad' where that is meant.")
+    ]
+
+
+def _matched(rows: Sequence[str], names: Sequence[str]) -> tuple[list[int | None], list[Problem]]:
+    """Position in the recording of each row, and how far the two differ."""
+    if [_plain(name) for name in rows] == [_plain(name) for name in names]:  # names that stand twice included
+        return list(range(len(names))), []
+    positions = match_channels(rows, names)
+    left_rows = [name for name, position in zip(rows, positions, strict=True) if position is None]
+    left_channels = [name for place, name in enumerate(names) if place not in positions]
+    nameless_rows, nameless_channels = (
+        [name for name in left if not canonical(name)] for left in (left_rows, left_channels)
+    )
+    sure_rows, sure_channels = (
+        [name for name in left if canonical(name)] for left in (left_rows, left_channels)
+    )
+    if sure_rows or sure_channels or len(nameless_rows) != len(nameless_channels):
+        message = f"channels.tsv has {len(rows)} channels and the recording {len(names)}"
+        for what, left in (("only in the table", left_rows), ("only in the recording", left_channels)):
+            message += f"; {what}, or not to be told apart: {shown_names(left)}" if left else ""
+        return positions, [
+            Problem("channels-disagree", f"{message}. Correct the table, or copy the right one.")
+        ]
+    problems = []
+    pairs = [
+        (name, names[place])
+        for name, place in zip(rows, positions, strict=True)
+        if place is not None and _plain(name) != _plain(names[place])
+    ]
+    if pairs:
+        message = f"{len(pairs)} of {len(names)} channels are spelt otherwise in channels.tsv, the first "
+        message += f"{quoted(pairs[0][0])} for {quoted(pairs[0][1])}; each was matched for certain."
+        problems.append(Problem("channels-renamed", message))
+    in_order = [place for place in positions if place is not None]
+    if in_order != sorted(in_order):
+        message = (
+            "channels.tsv lists the channels in another order than the recording; labels attach by name."
+        )
+        problems.append(Problem("channels-reordered", message))
+    return positions, problems
+
+
+def _plain(name: str) -> str:
+    """A name as it is, but for the ways to write none."""
+    return name.strip() if canonical(name) else ""
+
+
+def _table_rate_problems(
+    table: Table, positions: Sequence[int | None], rates: Sequence[float]
+) -> list[Problem]:
+    wrong = [
+        (number(text), rates[place])
+        for text, place in zip(table.values("sampling_frequency") or (), positions, strict=False)
+        if place is not None and text
+        if (value := number(text)) is None or not _alike(value, rates[place])
+    ]
+    if not wrong:
+        return []
+    stated, real = wrong[0]
+    message = (
+        f"channels.tsv gives {len(wrong)} channels another sampling_frequency than the recording, the first "
+    )
+    message += f"{'no number' if stated is None else f'{stated:g}'} for {real:g} Hz, which counts."
+    return [Problem("rate-disagrees", message)]
+
+
+def _unit_problems(table: Table, positions: Sequence[int | None], facts: RecordingFacts) -> list[Problem]:
+    """Voltages of which the table and the header state different units; what is no voltage is left alone.
+
+    Converters that work in volts write V into the table and microvolts into the file, so that alone is a habit;
+    any other factor leaves the scale uncertain.
+    """
+    wrong: list[tuple[str, str, str, float]] = []
+    for text, place in zip(table.values("units") or (), positions, strict=False):
+        stated = microvolts_per(text)
+        if place is None or stated is None:
+            continue
+        real = microvolts_per(facts.units[place])
+        if real is not None and real != stated:
+            wrong.append((facts.names[place], text, facts.units[place].strip(), stated / real))
+    problems = []
+    scaled = [one for one in wrong if one[1].strip() != "V"]
+    if scaled:
+        name, text, unit, factor = scaled[0]
+        message = (
+            f"channels.tsv gives {len(scaled)} of {len(positions)} channels another unit than the header, the "
+            f"first is {quoted(name)}: {text.strip()} in the table, {unit} in the header, a factor of {factor:g}. "
+            "Correct the one that is wrong"
+        )
+        problems.append(Problem("units-disagree", f"{message}; n/a in the table leaves it to the header."))
+    if len(wrong) > len(scaled):
+        message = (
+            f"channels.tsv gives {len(wrong) - len(scaled)} channels the unit V, as converters do that work in "
+            "volts; the header has another, which counts."
+        )
+        problems.append(Problem("units-in-volts", message))
+    return problems
+
+
+# electrodes.tsv, events.tsv ------------------------------------------------------------------------------------
+
+
+def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingFacts) -> list[Problem]:
+    """Every electrode that was recorded has a row; rows of contacts that were not recorded are usual."""
+    rows = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("name")
+    if rows is None:
+        raise Refused("sidecar-damaged", f"{shown(path)} has no column 'name'. Correct it.")
+    names = list(facts.names)
+    tables = sidecars_of(signal, root, "channels.tsv")
+    if tables:
+        table = read_table(tables[0], root, most_rows=MAX_KEPT_ROWS)
+        kinds = table.values("type") or [""] * len(table.rows)
+        pairs = zip(table.values("name") or (), kinds, strict=True)
+        names = [name for name, kind in pairs if kind.upper() in BRAIN_TYPES]
+    known = {canonical(row) for row in rows}
+    lost = [
+        name
+        for name in names
+        if canonical(name) not in known
+        and not is_no_electrode(name)
+        and not all(canonical(pole) in known for pole in name.split("-"))  # a bipolar channel has two
+    ]
+    if not lost:
+        return []
+    message = f"{len(lost)} of {len(names)} channels have no row in {shown(path)}: {shown_names(lost)}"
+    return [Problem("sidecar-disagrees", f"{message}. Is it another subject's or session's table?")]
+
+
+def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> list[Problem]:
+    """Onsets are numbers, and inside. What an event is called is never quoted."""
+    table = read_table(path, root)
+    onsets = table.values("onset")
+    if onsets is None:
+        raise Refused("sidecar-damaged", f"{shown(path)} has no column 'onset'. Correct it.")
+    problems = []
+    durations = table.values("duration")
+    if durations is None:
+        problems.append(Problem("sidecar-incomplete", f"{shown(path)} has no column 'duration'. Add it."))
+    values = [number(onset) for onset in onsets if onset]
+    if None in values:
+        row = next(place for place, onset in enumerate(onsets, start=2) if onset and number(onset) is None)
+        raise Refused(
+            "sidecar-damaged", f"{shown(path)} has an onset in row {row} that is no number. Correct it."
+        )
+    end = math.inf if facts.seconds is None else facts.seconds + 1e-6
+    n_outside = sum(value is not None and (value < 0 or value > end) for value in values)
+    if n_outside:
+        message = (
+            f"{n_outside} of {len(values)} events of {shown(path)} lie before the start or after the end"
+        )
+        of = "" if facts.seconds is None else f" of the {facts.seconds:g} s that were recorded"
+        problems.append(Problem("events-outside", f"{message}{of}."))
+    n_longer = sum(
+        start is not None and length is not None and 0 <= start <= end < start + length - 1 / facts.usual_rate
+        for start, length in zip(map(number, onsets), map(number, durations or ()), strict=False)
+    )
+    if n_longer:
+        message = (
+            f"{n_longer} of {len(values)} events of {shown(path)} begin inside the recording and last beyond "
+        )
+        problems.append(Problem("events-outside", f"{message}its end."))
+    return [*problems, *_event_sample_problems(table, onsets, path, facts)]
+
+
+def _event_sample_problems(
+    table: Table, onsets: Sequence[str], path: Path, facts: RecordingFacts
+) -> list[Problem]:
+    """The column ``sample`` says the onset again, counted from 0 or from 1; onsets are rounded."""
+    wrong = []
+    for onset, sample in zip(map(number, onsets), map(number, table.values("sample") or ()), strict=False):
+        if onset is not None and sample is not None:
+            expected = onset * facts.usual_rate
+            if abs(sample - expected) > 2 + 1e-3 * facts.usual_rate + 1e-6 * abs(expected):
+                wrong.append((sample, expected))
+    if not wrong:
+        return []
+    message = f"{len(wrong)} events of {shown(path)} have a 'sample' that is not their 'onset' at "
+    message += f"{facts.usual_rate:g} Hz, the first {wrong[0][0]:g} for {wrong[0][1]:g}; the onset counts."
+    return [Problem("sidecar-disagrees", message)]

@@ -1,0 +1,77 @@
+"""What is in the tables and JSON files beside a recording?
+
+    .tsv -> Table; .json -> dict; or Refused, with what is wrong
+
+Sizes are bounded, nothing outside the root is opened, and no cell is quoted: events and participants are
+about people. Next: bids.py holds the content against the recording.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from raxss._core.bounded import json_of, read_open
+from raxss.data import tables
+from raxss.data.inspection.confinement import open_confined, problem_of_opening
+from raxss.data.inspection.fields import Refused, not_downloaded
+from raxss.data.tables import Table
+from raxss.errors import DataError, RecordingError, shown
+
+JSON_BYTES = 2**22
+
+
+def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS) -> Table:
+    """A tab-separated table, as `raxss.data.tables` reads it; what that refuses is a problem with a code.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "channels.tsv"
+    >>> _ = path.write_text("name\\ttype\\nG1\\tECOG\\n")
+    >>> read_table(path, path.parent).values("type")
+    ('ECOG',)
+    """
+    _refuse_unopenable(path, root)
+    try:
+        return tables.read_table(path, most_rows=most_rows)
+    except RecordingError as error:
+        raise Refused("sidecar-damaged", str(error)) from None
+
+
+def read_json(path: Path, root: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "ieeg.json"
+    >>> _ = path.write_text('{"SamplingFrequency": 1000}')
+    >>> read_json(path, path.parent)
+    {'SamplingFrequency': 1000}
+    """
+    _refuse_unopenable(path, root)
+    why = "no JSON file beside a recording is longer"
+    try:
+        with open_confined(path, root) as file:
+            content = read_open(file, shown(path), JSON_BYTES, why=why)
+        value = json_of(content, shown(path), finite=False)
+    except DataError as error:
+        raise Refused("sidecar-damaged", str(error)) from None
+    if not isinstance(value, dict):
+        raise _damaged(path, "holds no JSON object ({...})")
+    return value
+
+
+def _refuse_unopenable(path: Path, root: Path) -> None:
+    problem = problem_of_opening(path, root)
+    if problem is not None and problem.code == "not-found" and not_downloaded(path, root):
+        raise Refused(
+            "not-found", f"{shown(path)} is not downloaded: there is only a git-annex link. Fetch it."
+        )
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+
+
+def _damaged(path: Path, found: str) -> Refused:
+    return Refused("sidecar-damaged", f"{shown(path)} {found}. Correct it, or copy it again.")

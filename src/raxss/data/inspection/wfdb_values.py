@@ -1,0 +1,169 @@
+"""What the header of a WFDB record and the data files themselves both tell: first values, a MATLAB header.
+
+    signals of one data file, its first bytes -> problems
+
+The first value of every signal is in the header, so a data file of another record, or one that lost its first
+bytes, can be recognised. A .mat file begins with a header of its own, with type, channels and samples once more.
+Next: wfdb.py asks this of every data file; wfdb_files.py compares checksums, for which all samples are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.data.inspection.confinement import open_confined
+from raxss.data.inspection.fields import Refused
+from raxss.data.problems import Problem
+from raxss.errors import listed
+
+MAT_BYTES = 20  # of a MATLAB 4 header: type, rows, columns, whether complex, length of the name
+MAT_WIDTHS = {
+    2: 4,
+    3: 2,
+    4: 2,
+    5: 1,
+}  # bytes of a sample, by the type's third digit; others are not whole numbers
+FORMAT_WIDTHS = {"16": 2, "61": 2, "160": 2, "32": 4, "80": 1}  # that a matrix of MATLAB can have
+
+
+@dataclass(frozen=True)
+class StoredSignal:
+    """One signal of a data file, as far as its first value is concerned; ``first_value`` None: not told."""
+
+    position: int
+    per_frame: int
+    skew: int
+    first_value: int | None
+
+
+def first_value_problems(
+    path: Path, root: Path, storage: str, offset: int, signals: Sequence[StoredSignal]
+) -> list[Problem]:
+    """Signals that do not begin with the value that the header tells. Only plain formats are looked at here.
+
+    A signal that lags behind the others is left out: whether its first value is that of the file or of the
+    shifted signal is not laid down.
+    """
+    width = sum(signal.per_frame for signal in signals)
+    with open_confined(path, root) as file:
+        file.seek(offset)
+        values = first_samples(file.read(4 * width + 8), storage, width)
+    if values is None or len(values) < width:
+        return []
+    starts = accumulate((signal.per_frame for signal in signals), initial=0)
+    found = dict(
+        zip((signal.position for signal in signals), values[list(starts)[:-1]].tolist(), strict=True)
+    )
+    return first_value_problem(signals, found)
+
+
+def first_value_problem(signals: Sequence[StoredSignal], found: dict[int, int]) -> list[Problem]:
+    """The problem that some signals, by position, begin with another value than the header's."""
+    compared = [one for one in signals if one.first_value is not None and not one.skew]
+    wrong = [one.position for one in compared if found[one.position] != one.first_value]
+    if not wrong:
+        return []
+    return [
+        Problem(
+            "first-value",
+            f"{len(wrong)} of {len(signals)} signals do not begin with the first value that the header "
+            f"tells: {listed(f'signal {position}' for position in wrong)}. Either the data file was "
+            "exchanged, changed or cut at its beginning, or the header was; the samples are read "
+            "as they are. Compare both with the original.",
+        )
+    ]
+
+
+def first_samples(raw: bytes, storage: str, count: int) -> NDArray[np.int64] | None:
+    """The first ``count`` samples of a plain format, as the integers that are stored; None of other formats.
+
+    Examples
+    --------
+    >>> first_samples(bytes([1, 0x20, 3]), "212", 2)
+    array([  1, 515])
+    """
+    plain = {"16": "<i2", "32": "<i4", "61": ">i2", "80": "u1", "160": "<u2"}
+    if storage in plain:
+        usable = len(raw) // np.dtype(plain[storage]).itemsize * np.dtype(plain[storage]).itemsize
+        zero = {"80": 128, "160": 32768}.get(storage, 0)
+        return np.frombuffer(raw[:usable], plain[storage]).astype(np.int64)[:count] - zero
+    padded = np.frombuffer(raw + bytes(-len(raw) % 12), np.uint8).astype(np.int64)
+    if storage == "24":
+        low, middle, high = padded.reshape(-1, 3).T
+        return _signed(low | middle << 8 | high << 16, 24)[:count]
+    if storage == "212":
+        low, shared, high = padded.reshape(-1, 3).T
+        pairs = np.stack([low | (shared & 0x0F) << 8, high | (shared & 0xF0) << 4], axis=1)
+        return _signed(pairs.ravel(), 12)[:count]
+    if storage == "310":
+        first, second = (padded[::2] | padded[1::2] << 8).reshape(-1, 2).T
+        third = first >> 11 | second >> 11 << 5
+        return _signed(np.stack([first >> 1 & 0x3FF, second >> 1 & 0x3FF, third], axis=1).ravel(), 10)[:count]
+    if storage == "311":
+        words = padded.reshape(-1, 4) @ (1 << 8 * np.arange(4))
+        return _signed(np.stack([words >> 10 * place & 0x3FF for place in range(3)], axis=1).ravel(), 10)[
+            :count
+        ]
+    return None
+
+
+def _signed(values: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    return values - ((values >> (bits - 1)) << bits)
+
+
+def matlab_problems(
+    path: Path, root: Path, storage: str, offset: int, width: int, frames: int
+) -> list[Problem]:
+    """Whether the header that a .mat file begins with says the same as the record's: type, channels, samples."""
+    with open_confined(path, root) as file:
+        raw = file.read(MAT_BYTES + 64)
+    matrix = _matlab_header(raw)
+    if matrix is None:
+        return []
+    kind, rows, columns, begin = matrix
+    if offset < begin:
+        raise Refused(
+            "header-damaged",
+            f"the header says that samples begin at byte {offset} of the .mat file, whose own header has "
+            f"{begin} bytes, which would be read as samples. Copy the .hea file again.",
+        )
+    if offset > begin:  # samples are those of a later matrix
+        return []
+    if storage in FORMAT_WIDTHS and MAT_WIDTHS.get(kind) != FORMAT_WIDTHS[storage]:
+        raise Refused(
+            "header-damaged",
+            f"the header says that samples are stored in format {storage}, and the .mat file that they are "
+            f"of another type ({kind}). Copy both again.",
+        )
+    is_vector = width == 1 and 1 in (rows, columns)
+    if rows != width and not is_vector:
+        raise Refused(
+            "header-damaged",
+            f"the header has {width} samples in a frame of the .mat file, which has {rows:,} rows of its "
+            "own; samples of all signals would be mixed up. Copy both again.",
+        )
+    length = rows * columns if is_vector else columns
+    if length == frames:
+        return []
+    told = f"the header declares {frames:,} samples, and the .mat file {length:,}; the header counts"
+    return [Problem("header-inconsistent", f"{told}. Copy both again.")]
+
+
+def _matlab_header(raw: bytes) -> tuple[int, int, int, int] | None:
+    """Type of number, rows, columns and length of the header of a MATLAB 4 file; None of anything else."""
+    if len(raw) < MAT_BYTES:
+        return None
+    for order in ("<i4", ">i4"):
+        kind, rows, columns, is_complex, n_letters = np.frombuffer(raw[:MAT_BYTES], order).tolist()
+        name = raw[MAT_BYTES : MAT_BYTES + max(n_letters, 0)]
+        is_kind = 0 <= kind < 5000 and kind // 100 % 10 == 0 and kind // 10 % 10 <= 5 and kind % 10 <= 2
+        is_name = 2 <= n_letters <= 64 and name[-1:] == b"\0" and name[:-1].isalnum()
+        if is_kind and is_name and rows > 0 and columns > 0 and is_complex == 0:
+            return kind // 10 % 10, rows, columns, MAT_BYTES + n_letters
+    return None

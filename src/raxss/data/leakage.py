@@ -1,0 +1,595 @@
+"""Does a split keep its word?
+
+    SeriesCollection, Split -> Audit: findings (code, severity, message), clean
+
+What a split says of itself is not believed: names, groups, signals and figures are looked at. A ``leak`` lets
+something of the test, or of the validation, series be known in training; a ``note`` is worth knowing.
+Next: cli/audit_split.py prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss._core.sealing import open_model
+from raxss.data.near_duplicates import Copy, find_copies
+from raxss.data.prepare.preprocessing import Scaling
+from raxss.data.series import Series, SeriesCollection
+from raxss.data.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of, weak_parts
+from raxss.errors import DataError, ModelError, VariateMismatchError, listed, one_of
+
+MOST_NAMED = 10  # in one message; then a count
+EQUAL_STATISTICS = 1e-6  # in deviations: what rounding to float32 leaves
+NEAR_STATISTICS = 1e-3  # in deviations: surely made from these samples
+UNLIKELY = 1e-6  # probability below which nobody believes in chance
+
+LEAKS = {
+    "series-in-two-parts": "a series is in two parts",
+    "name-in-two-parts": "series of one name are in two parts",
+    "shared-patient": "a patient is in two parts",
+    "shared-pair": "a pair is in two parts",
+    "shared-recording": "a recording is in two parts",
+    "shared-electrode": "an electrode is in two parts",
+    "patient-spelt-twice": "patients in two parts have ids that differ in spelling only",
+    "left-out-centre-shared": "the centre that was to be left out is in training",
+    "identical-samples": "series in two parts have the same values",
+    "copied-stretch": "series in two parts have a stretch of the same signal",
+    "resampled-copy": "series in two parts are one signal, resampled or filtered",
+    "one-patient-two-ids": "patients in two parts have the same signals",
+    "balanced-before-split": "classes were made equal before the split, so the test part's shares are not natural",
+    "statistics-saw-test": "the scaling was fitted on test series too",
+    "training-saw-test": "test series are among those that a model or library has seen",
+}
+NOTES = {
+    "leaky-by-design": "the split is of a kind that cannot keep what belongs together apart",
+    "groups-unknown": "nothing tells which series belong together",
+    "patient-unknown": "no patient is known, so one person's series may sit on both sides",
+    "groups-partly-known": "some series do not tell where they come from",
+    "shared-centre": "a centre is in two parts",
+    "same-part-duplicates": "series of one part have the same values",
+    "part-empty": "a part has no series, though some were due to it",
+    "part-one-class": "a part has one class only",
+    "series-left-out": "series are in no part, though balancing did not drop them",
+    "statistics-saw-validation": "the scaling was fitted on validation series too",
+    "statistics-unexplained": "the scaling is that of no part",
+    "validation-in-training-names": "validation series are among those that a model or library has seen",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the audit found."""
+
+    code: str
+    message: str
+
+    @property
+    def severity(self) -> Literal["leak", "note"]:
+        """How bad it is, by its code."""
+        return "leak" if self.code in LEAKS else "note"
+
+    def as_json(self) -> dict[str, str]:
+        """As ``raxss audit-split --json`` prints it."""
+        return {"code": self.code, "severity": self.severity, "message": self.message}
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was looked at, and what was found.
+
+    Attributes
+    ----------
+    split
+        The split's own description, such as ``channel (leaky)``.
+    checked
+        One pair for each question: what was asked, and of how much.
+    """
+
+    split: str
+    checked: tuple[tuple[str, str], ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def clean(self) -> bool:
+        """No leak was found."""
+        return not any(one.severity == "leak" for one in self.findings)
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``raxss audit-split --json`` prints it."""
+        return {
+            "split": self.split,
+            "clean": self.clean,
+            "findings": [one.as_json() for one in self.findings],
+            "checked": [{"what": what, "of": of} for what, of in self.checked],
+        }
+
+
+def audit_split(
+    collection: SeriesCollection,
+    split: Split,
+    *,
+    statistics: Scaling | None = None,
+    training_names: Collection[str] | None = None,
+    training_digests: Collection[str] | None = None,
+) -> Audit:
+    """Look for everything that training could know of the test.
+
+    Parameters
+    ----------
+    statistics
+        The scaling of a model; compared with what each part alone would give.
+    training_names
+        Names of the series that a model was fitted on, or that a library holds.
+    training_digests
+        `Series.digest` of what a model was fitted on, validation included; names may differ.
+
+    Notes
+    -----
+    Copies are found by their signal: identical; scaled, shifted, negated, cropped or with noise 20 dB below at
+    the same rate; whole series at another rate. Not found: copies through another reference, montage or filter
+    (a high-pass, an added drift), crops at another rate, crops under 400 samples, and signals that say too little
+    to be anybody's: hum, sines, ramps, regular pulses, one spike or step. Identical values are always found.
+
+    Examples
+    --------
+    >>> from raxss.data.splits import split_series
+    >>> rng = np.random.default_rng(0)
+    >>> series = [
+    ...     Series(rng.normal(size=500), label=k % 2, name=f"s{k}", origin={"patient": f"p{k // 4}"})
+    ...     for k in range(80)
+    ... ]
+    >>> collection = SeriesCollection(series)
+    >>> audit_split(collection, split_series(collection, seed=0)).clean
+    True
+    >>> leaky = audit_split(collection, split_series(collection, by="paper", seed=0))
+    >>> leaky.split, [one.code for one in leaky.findings]
+    ('channel (leaky)', ['shared-patient', 'leaky-by-design'])
+    """
+    parts = _parts(collection, split)
+    findings = [
+        *_overlaps(collection, parts),
+        *_shared_groups(collection, parts, split),
+        *_copied_signals(collection, parts),
+        *_balancing(collection, parts, split),
+        *_weak(collection, split),
+        *_seen_in_training(collection, parts, training_names, training_digests),
+    ]
+    if statistics is not None:
+        findings += _statistics(collection, parts, statistics)
+    if split.leaky:
+        findings.append(
+            Finding(
+                "leaky-by-design",
+                f"the split is {split.description!r}: series that belong together, such as those of one patient, "
+                "may sit on both sides. Scores under it are not those of unseen patients.",
+            )
+        )
+    return Audit(
+        split.description,
+        tuple(_checked(collection, parts, statistics, training_names, training_digests)),
+        tuple(sorted(findings, key=lambda one: one.severity)),  # leaks first
+    )
+
+
+Parts = dict[str, list[int]]
+
+
+def _parts(collection: SeriesCollection, split: Split) -> Parts:
+    parts = {name: getattr(split, name).tolist() for name in PARTS}
+    for name, members in parts.items():
+        outside = [index for index in members if not 0 <= index < len(collection)]
+        if outside:
+            raise DataError(
+                f"the {name} part has the index {outside[0]}, but there are {len(collection)} series; the split "
+                "belongs to other data."
+            )
+    return parts
+
+
+def _named(things: Iterable[Any], most: int = MOST_NAMED) -> str:
+    """Ten of them by name, then a count.
+
+    >>> _named(["a", ("pt01", "G")])
+    "'a', 'pt01/G'"
+    """
+    names = ("/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in things)
+    return listed(map(repr, names), most)
+
+
+def _pairs_of_parts(parts: Parts) -> Iterator[tuple[str, str]]:
+    return combinations(parts, 2)
+
+
+# Names and groups -------------------------------------------------------------------------------------------
+
+
+def _overlaps(collection: SeriesCollection, parts: Parts) -> Iterator[Finding]:
+    names = collection.names
+    for one, other in _pairs_of_parts(parts):
+        both = sorted(set(parts[one]) & set(parts[other]))
+        if both:
+            yield Finding(
+                "series-in-two-parts",
+                f"{len(both)} series are in {one} and in {other}: {_named(names[index] for index in both)}.",
+            )
+        alike = {names[index] for index in parts[one] if index not in both} & {
+            names[index] for index in parts[other] if index not in both
+        }
+        alike -= {"series"}  # what a series without a name is called
+        if alike:
+            yield Finding(
+                "name-in-two-parts",
+                f"{len(alike)} names are those of series in {one} and of others in {other}: "
+                f"{_named(sorted(alike))}.",
+            )
+    placed = {index for members in parts.values() for index in members}
+    twice = [names[index] for members in parts.values() for index, n in Counter(members).items() if n > 1]
+    if twice:
+        yield Finding(
+            "same-part-duplicates", f"{len(twice)} series are listed twice in a part: {_named(twice)}."
+        )
+    if not placed:
+        raise DataError("the split has no series in any part; there is nothing to audit.")
+
+
+def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> Iterator[Finding]:
+    known = set()
+    for level in (*GROUPS, "centre"):
+        groups = {name: _groups_in(collection, members, level) for name, members in parts.items()}
+        known |= {level} if any(groups.values()) else set()
+        yield from _shared(level, groups, split)
+        if level == "patient":
+            for one, other in _pairs_of_parts(parts):
+                yield from _spelt_twice(groups[one] - groups[other], groups[other] - groups[one], one, other)
+    if not known & set(GROUPS):
+        yield Finding(
+            "groups-unknown",
+            "no series tells its patient, pair, recording or electrode, so it cannot be ruled out that one patient "
+            "is in two parts. Where it is known, set Series(origin=...) or the manifest's column group.",
+        )
+    elif "patient" not in known:
+        yield Finding("patient-unknown", f"{NOTES['patient-unknown']}.")
+    members = [index for part in parts.values() for index in part]
+    for level in GROUPS:
+        silent = [index for index in members if group_of(collection[index], level) is None]
+        if silent and len(silent) < len(members):
+            yield Finding(
+                "groups-partly-known",
+                f"{len(silent)} of {len(members)} series do not tell their {level}: "
+                f"{_named(collection[index].name for index in silent)}.",
+            )
+
+
+def _groups_in(collection: SeriesCollection, members: Sequence[int], level: str) -> set[Hashable]:
+    return {group_of(collection[index], level) for index in members} - {None}
+
+
+def _shared(level: str, groups: Mapping[str, set[Hashable]], split: Split) -> Iterator[Finding]:
+    """One finding a level, with each pair of parts that shares something of it."""
+    told, with_test = [], False
+    for one, other in combinations(groups, 2):
+        both = sorted(groups[one] & groups[other], key=str)
+        if both:
+            told.append(f"{len(both)} {level}{'s' * (len(both) > 1)} in {one} and in {other}: {_named(both)}")
+            with_test |= other == "test"
+    if told:
+        left_out = level == "centre" and split.by == "centre" and with_test
+        yield Finding("left-out-centre-shared" if left_out else f"shared-{level}", "; ".join(told) + ".")
+
+
+def _spelt_twice(
+    these: Iterable[Hashable], those: Iterable[Hashable], one: str, other: str
+) -> Iterator[Finding]:
+    """Sheets and folders spell ids differently: pt1 and pt01, ummc_001 and ummc001."""
+    plain = {_plain_id(str(patient)): patient for patient in these}
+    alike = [(plain[key], patient) for patient in those if (key := _plain_id(str(patient))) in plain]
+    if alike:
+        yield Finding(
+            "patient-spelt-twice",
+            f"{len(alike)} patients in {one} and in {other} have ids that differ in spelling only: "
+            f"{_named(sorted(alike, key=str))}.",
+        )
+
+
+def _plain_id(patient: str) -> str:
+    """An id without case, ``sub-`` and leading zeros.
+
+    >>> _plain_id("sub-ummc_001"), _plain_id("UMMC1")
+    ('ummc1', 'ummc1')
+    """
+    plain = patient.strip().lower().removeprefix("sub-")
+    plain = re.sub(r"(?<=[a-z])[_\- ]+(?=\d)", "", plain)
+    return re.sub(r"(?<!\d)0+(?=\d)", "", plain)
+
+
+# Signals ----------------------------------------------------------------------------------------------------
+
+_COPY_CODES = {"identical": "identical-samples", "stretch": "copied-stretch", "resampled": "resampled-copy"}
+
+
+def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Finding]:
+    placed = [
+        (index, part) for part, (_, members) in enumerate(parts.items()) for index in dict.fromkeys(members)
+    ]
+    copies = find_copies([collection[index] for index, _ in placed], [part for _, part in placed])
+    across: dict[str, list[str]] = {}
+    within: list[str] = []
+    patients: set[tuple[str, str]] = set()
+    for copy in copies:
+        (first, part), (second, other) = placed[copy.first], placed[copy.second]
+        if first == second:  # a series that is in two parts, which was said
+            continue
+        one, two = collection[first], collection[second]
+        if part == other:
+            within.append(f"{one.name} = {two.name}")
+            continue
+        told = f"{one.name} ({PARTS[part]}) = {two.name} ({PARTS[other]})"
+        across.setdefault(_COPY_CODES[copy.kind], []).append(told + _how_alike(copy))
+        ids = group_of(one, "patient"), group_of(two, "patient")
+        if None not in ids and ids[0] != ids[1]:
+            patients.add((str(ids[0]), str(ids[1])))
+    for code, these in across.items():
+        yield Finding(code, f"{len(these)} times {LEAKS[code]}: {_named(these)}.")
+    if patients:
+        yield Finding(
+            "one-patient-two-ids",
+            f"signals say that these ids are one patient or were mixed up: {_named(sorted(patients))}.",
+        )
+    if within:
+        yield Finding(
+            "same-part-duplicates", f"{len(within)} times {NOTES['same-part-duplicates']}: {_named(within)}."
+        )
+
+
+def _how_alike(copy: Copy) -> str:
+    return "" if copy.kind == "identical" else f", correlation {copy.similarity:.4f}"
+
+
+# Balancing --------------------------------------------------------------------------------------------------
+
+
+def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iterator[Finding]:
+    placed = sorted({index for members in parts.values() for index in members})
+    left_out = sorted(set(range(len(collection))) - set(placed))
+    unexplained = sorted(set(left_out) - set(split.dropped.tolist()))
+    if unexplained:
+        yield Finding(
+            "series-left-out",
+            f"{len(unexplained)} series are in no part, and balancing did not drop them: "
+            f"{_named(collection[index].name for index in unexplained)}.",
+        )
+    if split.balance in BALANCED_BEFORE:
+        yield Finding(
+            "balanced-before-split",
+            f"the split says balance={split.balance!r}: {len(left_out)} series were dropped before it, from the "
+            "test part too, whose class shares are therefore not those of the data. Use balance='train_val'.",
+        )
+        return
+    if not left_out or any(one.label is None for one in collection):
+        return
+    told = _lost_by_test(collection, parts, split, left_out)
+    if told:
+        yield Finding(
+            "balanced-before-split",
+            f"{told}: classes were balanced before the split, or in the test part, whose shares are therefore "
+            "not those of the data. Use balance='train_val'.",
+        )
+
+
+def _lost_by_test(
+    collection: SeriesCollection, parts: Parts, split: Split, left_out: Sequence[int]
+) -> str | None:
+    """What shows that series were taken from the test part; balancing after the split leaves its groups whole."""
+    groups: list[Hashable] = [group_of(one, split.by) for one in collection]
+    if split.by == "channel" or len(set(groups)) == len(
+        groups
+    ):  # nothing is left of a group that lost a series
+        looked_at = {"the test part has": parts["test"]}
+        if split.balance == "none":  # training and validation should be as drawn, too
+            looked_at["all parts together have"] = [index for part in parts.values() for index in part]
+        for what, members in looked_at.items():
+            counts = _equal_counts_by_design(collection, members)
+            if counts:
+                told = ", ".join(f"{label} {count}" for label, count in counts.items())
+                return f"{what} equal classes ({told}), although those of the data are not"
+        return None
+    others = {groups[index] for part in ("train", "validation") for index in parts[part]}
+    own = {groups[index] for index in parts["test"]} - others - {None}
+    lost = [index for index in left_out if groups[index] in own]
+    names = _named(collection[index].name for index in lost)
+    return f"{len(lost)} series of the test part's own {split.by}s are in no part ({names})" if lost else None
+
+
+def _equal_counts_by_design(collection: SeriesCollection, members: Sequence[int]) -> dict[str, int]:
+    """Class counts that are equal and would hardly be so if the series had been drawn from the data."""
+    from scipy.stats import hypergeom
+
+    labels = collection.labels
+    classes, whole = np.unique(labels, return_counts=True)
+    counts = np.array([(labels[members] == label).sum() for label in classes])
+    largest = int(whole.argmax())
+    so_few = hypergeom.cdf(counts[largest], len(labels), whole[largest], len(members))
+    if counts.max() - counts.min() > 1 or so_few > UNLIKELY:
+        return {}
+    return {str(label): int(count) for label, count in zip(classes, counts, strict=True)}
+
+
+def _weak(collection: SeriesCollection, split: Split) -> Iterator[Finding]:
+    for part, told in weak_parts(collection, split).items():
+        empty = len(getattr(split, part)) == 0
+        yield Finding("part-empty" if empty else "part-one-class", f"{told}.")
+
+
+# What a model has seen --------------------------------------------------------------------------------------
+
+
+def _seen_in_training(
+    collection: SeriesCollection,
+    parts: Parts,
+    training_names: Collection[str] | None,
+    training_digests: Collection[str] | None,
+) -> Iterator[Finding]:
+    if training_names is not None:
+        seen = set(training_names)
+        for part, code in (("test", "training-saw-test"), ("validation", "validation-in-training-names")):
+            both = sorted({collection[index].name for index in parts[part]} & seen)
+            if both:
+                yield Finding(
+                    code,
+                    f"{len(both)} series of the {part} part are among the training names: {_named(both)}.",
+                )
+    if training_digests is not None:
+        learned = set(training_digests)
+        both = [collection[index].name for index in parts["test"] if collection[index].digest in learned]
+        if both:
+            yield Finding(
+                "training-saw-test",
+                f"{len(both)} series of the test part are among those the model was fitted on: {_named(both)}.",
+            )
+
+
+def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) -> Iterator[Finding]:
+    """Whose mean and deviation are these? Those of every union of parts are compared."""
+    if scaling.mode != "train" or scaling.mean.size == 0:
+        return
+    n_variates = collection[0].n_variates
+    if scaling.mean.size != n_variates:
+        raise VariateMismatchError(
+            f"the scaling is of {scaling.mean.size} variates, but the series have {n_variates}; it belongs to "
+            "other data."
+        )
+    moments = {name: _moments(collection, members) for name, members in parts.items() if members}
+    placed = {index for members in parts.values() for index in members}
+    left_out = sorted(set(range(len(collection))) - placed)
+    if left_out:
+        moments["left out"] = _moments(collection, left_out)
+    distances = {
+        union: _distance(scaling, [moments[name] for name in union])
+        for size in range(1, len(moments) + 1)
+        for union in combinations(moments, size)
+    }
+    honest = {union: distance for union, distance in distances.items() if "test" not in union}
+    near = min(honest, key=honest.__getitem__, default=())
+    nearest = min(distances, key=distances.__getitem__)
+    far = honest.get(near, np.inf)
+    if far > EQUAL_STATISTICS and distances[nearest] <= NEAR_STATISTICS and distances[nearest] < 0.1 * far:
+        yield Finding(
+            "statistics-saw-test",
+            f"mean and deviation of the scaling are those of {' + '.join(nearest)} (off by "
+            f"{distances[nearest]:.1g} deviations), not of train (off by {distances[('train',)]:.1g}). Fit them on "
+            "train alone.",
+        )
+    elif far > NEAR_STATISTICS:
+        yield Finding(
+            "statistics-unexplained",
+            f"mean and deviation of the scaling are those of no part (the nearest is {' + '.join(nearest)}, off by "
+            f"{distances[nearest]:.1g} deviations): whether test series were among those it was fitted on cannot "
+            "be told.",
+        )
+    elif "validation" in near and honest[("train",)] > EQUAL_STATISTICS:
+        yield Finding(
+            "statistics-saw-validation",
+            f"mean and deviation of the scaling are those of {' + '.join(near)}; early stopping then sees a little "
+            "of what it learned from. Fit them on train alone.",
+        )
+
+
+Moments = tuple[
+    NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
+]  # count, mean, squared deviations
+
+
+def _moments(collection: SeriesCollection, members: Sequence[int]) -> Moments:
+    return _pooled(_moments_of_chunk(part) for index in members for part in _chunks(collection[index]))
+
+
+def _chunks(series: Series, size: int = 2**18) -> Iterator[NDArray[np.float64]]:
+    for begin in range(0, series.n_samples, size):
+        yield np.asarray(series.samples[:, begin : begin + size], dtype=np.float64)
+
+
+def _moments_of_chunk(samples: NDArray[np.float64]) -> Moments:
+    finite = np.isfinite(samples)
+    count = finite.sum(axis=1).astype(np.float64)
+    mean = samples.sum(axis=1, where=finite) / np.maximum(count, 1)
+    return count, mean, np.square(samples - mean[:, None]).sum(axis=1, where=finite)
+
+
+def _pooled(moments: Iterable[Moments]) -> Moments:
+    """Of several sets of samples as one: Chan's update, which large offsets do not harm."""
+    one, *others = moments
+    count, mean, squares = one
+    for n, m, s in others:
+        total = np.maximum(count + n, 1)
+        squares = squares + s + (m - mean) ** 2 * count * n / total
+        mean = mean + (m - mean) * n / total
+        count = count + n
+    return count, mean, squares
+
+
+def _distance(scaling: Scaling, moments: Sequence[Moments]) -> float:
+    """Largest difference of mean or deviation over variates, in deviations."""
+    count, mean, squares = _pooled(moments)
+    deviation = np.sqrt(squares / np.maximum(count, 1))
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    off = np.maximum(np.abs(scaling.mean - mean) / deviation, np.abs(scaling.deviation / deviation - 1))
+    return float(off.max())
+
+
+def read_fitted(folder: Path | str) -> tuple[Scaling, list[str]]:
+    """Scaling of a model folder, and digests of what it was fitted on; no network is built for that."""
+    folder = Path(folder)
+    try:
+        with open_model(folder) as files:
+            mode = next(table["scaling"] for table in files.facts["settings"].values() if "scaling" in table)
+            one_of("preparation.scaling", mode, ("train", "series", "none"))
+            digests = [str(one) for one in files.facts["training_data"]["series"]]
+            content = files.weights()
+            mean, deviation = (
+                files.header.array(content, f"scaling/{name}") for name in ("mean", "deviation")
+            )
+        sound = mean.ndim == 1 and mean.shape == deviation.shape and bool((deviation > 0).all())
+        if not sound or not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
+            raise ValueError("its scaling is not one finite mean and deviation a variate")
+    except ModelError as error:
+        raise ModelError(f"the model {folder.name!r} cannot be audited: {error}") from error
+    except (ValueError, LookupError, AttributeError, TypeError, StopIteration) as error:
+        raise ModelError(
+            f"the model {folder.name!r} cannot be audited: its config.json or model.safetensors is missing or "
+            f"damaged ({type(error).__name__}). Give the folder that `raxss fit` wrote."
+        ) from error
+    return Scaling(mode, mean, deviation), digests
+
+
+# What was asked ---------------------------------------------------------------------------------------------
+
+
+def _checked(
+    collection: SeriesCollection,
+    parts: Parts,
+    statistics: Scaling | None,
+    training_names: Collection[str] | None,
+    training_digests: Collection[str] | None,
+) -> Iterator[tuple[str, str]]:
+    members = [index for these in parts.values() for index in these]
+    yield "series in two parts", ", ".join(f"{name} {len(these)}" for name, these in parts.items())
+    for level in (*GROUPS, "centre"):
+        groups = _groups_in(collection, members, level)
+        yield f"shared {level}", f"{len(groups)} known" if groups else "not known"
+    yield "copied signals", f"{len(members)} series: values, stretches, courses"
+    yield "balancing before the split", f"{len(collection) - len(set(members))} series in no part"
+    fitted = statistics is not None and statistics.mode == "train" and statistics.mean.size > 0
+    absent = "not given" if statistics is None else "each series by its own"
+    yield "statistics fitted across it", "mean and deviation of the model" if fitted else absent
+    counted = f"samples of {len(training_digests)}" if training_digests is not None else "not given"
+    named = f"{len(training_names)} names" if training_names is not None else counted
+    yield "test series in training", named

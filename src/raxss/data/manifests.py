@@ -1,0 +1,215 @@
+"""Which series do a manifest, or recordings beside a label table, ask for?
+
+    a CSV manifest (path, label, group …)                -> CollectionPlan
+    a recording or a folder, a table of channel labels   -> CollectionPlan
+
+Names and labels are those that files.py gives when it reads the same manifest into memory; here only headers are
+read. Next: prepared/ carries the plan out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from raxss.data.files import (
+    Line,
+    asked_for,
+    distinct_names,
+    lines_of,
+    plans_of,
+    printable,
+)
+from raxss.data.formats.known import SUFFIXES
+from raxss.data.formats.opening import files_of, open_recording
+from raxss.data.inspection.front import header_of
+from raxss.data.labels import LabelTable, electrode_of, read_label_table
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
+from raxss.data.series import ORIGINS
+from raxss.errors import EmptyDataError, RecordingError, shown
+
+TABLES = (".csv", ".npy")  # beside a label table these are no recordings, but may be anything
+
+
+def plan_manifest(path: Path | str, *, labels_required: bool = True) -> CollectionPlan:
+    """What a manifest asks for, as `raxss.data.files.read_manifest` would read it.
+
+    The manifest's ``group`` is taken for the patient, unless another of its columns says the same; without it the
+    patient is the group, and without that the recording.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.savez(folder / "a.npz", samples=np.zeros((2, 600)), rate=100.0)
+    >>> _ = (folder / "all.csv").write_text("path,label,group,channel\\na.npz,ill,p1,0\\na.npz,well,p1,1\\n")
+    >>> plan = plan_manifest(folder / "all.csv")
+    >>> [(one.name, one.label, one.origin["patient"]) for _, one in plan]
+    [('a:0', 'ill', 'p1'), ('a:1', 'well', 'p1')]
+    """
+    path = Path(path)
+    lines = lines_of(path, labels_required=labels_required)
+    group_by = _group_level(lines, path)
+    names = distinct_names(lines)
+    by_file: dict[str, list[Line]] = {}
+    for line in lines:
+        by_file.setdefault(os.path.abspath(header_of(line.path)), []).append(line)
+    recordings = []
+    for some in by_file.values():
+        name = names[os.path.abspath(some[0].path)]
+        try:
+            recordings.append(_planned(some, name, path, group_by))
+        except RecordingError as error:
+            raise RecordingError(f"{some[0].where}: {error}") from error
+    return CollectionPlan(path.name, path.parent, tuple(recordings), group_by=group_by)
+
+
+def _group_level(lines: Sequence[Line], path: Path) -> str:
+    """The level of origin that the manifest's groups are."""
+    if all(line.group is None for line in lines):
+        return "recording"
+    same = [level for level in ORIGINS if all(line.origin.get(level) == line.group for line in lines)]
+    if not same and any("patient" in line.origin for line in lines):
+        raise RecordingError(
+            f"manifest {shown(path)} has the columns 'group' and 'patient', which differ; what must not sit on "
+            "both sides of a split is one of centre, patient, recording, electrode and pair. Remove 'group'."
+        )
+    return same[0] if same else "patient"
+
+
+def _planned(lines: Sequence[Line], name: str, manifest: Path, group_by: str) -> RecordingPlan:
+    """The series of the lines that name one file."""
+    first, rates = lines[0], {line.rate for line in lines}
+    if len(rates) > 1:
+        raise RecordingError(
+            f"recording {shown(first.path)} is listed with different rates; it has one. Correct the column 'rate'."
+        )
+    opener = partial(open_recording, first.path, rate=first.rate)
+    with opener() as recording:
+        plans = [
+            SeriesPlan(
+                one.name,
+                one.channels,
+                one.segment,
+                line.label,
+                {**one.origin, **({group_by: line.group} if line.group else {}), **line.origin},
+            )
+            for line in lines
+            for one in asked_for(line, printable(name), recording)
+        ]
+    return RecordingPlan(printable(name), (*files_of(first.path), manifest), opener, tuple(plans))
+
+
+# Recordings beside a table of labels --------------------------------------------------------------------------
+
+
+def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
+    """One series for each channel, and stretch between gaps, of the recordings that a label table names.
+
+    Parameters
+    ----------
+    source
+        A recording, or a folder with recordings in it or below.
+    labels
+        A table ``recording,channel,label``; a recording is named by its file, with or without suffix, and with
+        folders where its name alone could be several.
+    """
+    source, labels = Path(source), Path(labels)
+    table = read_label_table(labels)
+    if not source.exists() and not header_of(source).exists():
+        raise RecordingError(f"{shown(source)} was not found; a recording or a folder of them is needed.")
+    root = source if source.is_dir() else source.parent
+    found = _recordings_below(source, labels) if source.is_dir() else [header_of(source)]
+    if not found:
+        raise EmptyDataError(
+            f"the folder {shown(source)} has no recordings in it or below; raxss reads {', '.join(SUFFIXES)}."
+        )
+    recordings = []
+    unmatched = [
+        f"recording {shown(name)} of the label table was not found."
+        for name in table.unknown_recordings(_place(path, root) for path in found)
+    ]
+    refused = []
+    for path in found:
+        if not table.names(_place(path, root)):
+            unmatched.append(f"recording {shown(_name(path, root))} is not in the label table.")
+            continue
+        try:
+            plan, sentences = _plan_of_labelled(path, root, labels, table)
+        except RecordingError as error:
+            refused.append(f"recording {shown(_name(path, root))} is left out: {error}")
+            continue
+        unmatched += sentences
+        if plan.series:
+            recordings.append(plan)
+    patients_known = all("patient" in one.origin for plan in recordings for one in plan.series)
+    return CollectionPlan(
+        source.name,
+        root,
+        tuple(recordings),
+        unmatched=tuple(unmatched),
+        refused=tuple(refused),
+        group_by="patient" if patients_known and recordings else "recording",
+    )
+
+
+def _recordings_below(folder: Path, labels: Path) -> list[Path]:
+    files = (one for one in sorted(folder.rglob("*")) if one.is_file() and one != labels)
+    kept = (one for one in files if one.suffix.lower() in SUFFIXES and one.suffix.lower() not in TABLES)
+    found = dict.fromkeys(header_of(one) for one in kept)
+    parts = {one for header in found for one in _segments_of(header)}  # of records of several segments
+    return [one for one in found if one.is_file() and one not in parts]
+
+
+def _segments_of(header: Path) -> list[Path]:
+    """Records that are parts of another; what is damaged has none, and is told of when it is opened."""
+    if header.suffix.lower() != ".hea":
+        return []
+    try:
+        return [one for one in files_of(header) if one.suffix.lower() == ".hea" and one != header]
+    except (RecordingError, OSError):
+        return []
+
+
+def _name(path: Path, root: Path) -> str:
+    return printable(path.relative_to(root).with_suffix("").as_posix())
+
+
+def _place(path: Path, root: Path) -> str:
+    """What a label table may name the end of: ``data/p1/rec``."""
+    return "/".join((root.resolve().name, *path.relative_to(root).with_suffix("").parts))
+
+
+def _plan_of_labelled(
+    path: Path, root: Path, labels: Path, table: LabelTable
+) -> tuple[RecordingPlan, list[str]]:
+    """The labelled channels of one recording, and what did not match."""
+    name, told = _name(path, root), table.origin_of(_place(path, root))
+    opener = partial(open_recording, path)
+    with opener() as recording:
+        channels = [one.name for one in recording.channels]
+        labelled, unknown = table.of(_place(path, root), channels)
+        series = [
+            SeriesPlan(
+                one.name,
+                one.channels,
+                one.segment,
+                label,
+                {
+                    **one.origin,
+                    "electrode": f"{told.get('patient', name)}/{electrode_of(channels[position])}",
+                    **told,
+                },
+            )
+            for position, label in enumerate(labelled)
+            for one in plans_of(recording, position, name)
+        ]
+    sentences = [
+        f"channel {shown(one)} of the label table is not in recording {shown(name)}." for one in unknown
+    ]
+    silent = [channels[place] or f"#{place}" for place, label in enumerate(labelled) if label is None]
+    if silent:
+        sentences.append(f"recording {shown(name)} has channels without a label: {', '.join(silent)}.")
+    return RecordingPlan(name, (*files_of(path), labels), opener, tuple(series)), sentences

@@ -1,0 +1,152 @@
+"""Which series shall be made of which recordings, and what is in the way?
+
+    a BIDS root, a manifest, a named dataset -> CollectionPlan -> SeriesCollection, or a prepared folder
+
+A plan is made from headers and tables alone; it says what will be read, with which label, and lists by name
+what is absent or did not match. Next: bids.py and datasets/ make plans; prepared/ carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raxss.data.recording import Recording
+from raxss.data.series import Series, SeriesCollection
+from raxss.errors import EmptyDataError
+
+NOTED = ("time-column",)  # problems of a recording that change what its samples mean
+
+
+@dataclass(frozen=True)
+class SeriesPlan:
+    """One series: some channels (usually one) of one segment of a recording.
+
+    Attributes
+    ----------
+    name
+        How the series will be called; unique in its plan.
+    channels
+        Positions in the recording.
+    crop
+        First and last second to keep, counted from the start of the recording; None keeps all.
+    """
+
+    name: str
+    channels: tuple[int, ...]
+    segment: int = 0
+    label: str | None = None
+    origin: Mapping[str, str] = field(default_factory=dict)
+    crop: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class RecordingPlan:
+    """The series of one recording.
+
+    Attributes
+    ----------
+    name
+        Unique in its plan; relative, never a path of this machine.
+    files
+        Everything that the samples and labels come from, signals and sidecars; their hashes go into the result.
+    open_recording
+        Opens it. Can be sent to another process: a function of a module, or a ``functools.partial`` of one.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    open_recording: Callable[[], Recording]
+    series: tuple[SeriesPlan, ...]
+
+
+@dataclass(frozen=True)
+class CollectionPlan:
+    """All of a dataset.
+
+    Attributes
+    ----------
+    source
+        What it is a plan of: a dataset's name, or the last part of a path.
+    root
+        Where ``files`` are relative to.
+    absent
+        Names of files that should be there and are not, relative to ``root``.
+    where_to_get
+        What to do about absent files.
+    unmatched
+        In whole sentences: contacts without a channel, channels without a label, subjects without a row.
+    refused
+        In whole sentences: recordings that are there and cannot be read.
+    group_by
+        The level of `Series.origin` that must not sit on both sides of a split, unless somebody says otherwise;
+        the widest that is known.
+    settings
+        What was chosen in planning it, such as a crop; recorded with the result.
+    """
+
+    source: str
+    root: Path
+    recordings: tuple[RecordingPlan, ...]
+    absent: tuple[str, ...] = ()
+    where_to_get: str = ""
+    unmatched: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    group_by: str | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[RecordingPlan, SeriesPlan]]:
+        """Every series with its recording, in order."""
+        return ((recording, one) for recording in self.recordings for one in recording.series)
+
+    def __len__(self) -> int:
+        return sum(len(recording.series) for recording in self.recordings)
+
+
+def sample_range(recording: Recording, plan: SeriesPlan) -> tuple[int, int]:
+    """First sample of the segment that a plan keeps, and the one after the last.
+
+    >>> import numpy as np
+    >>> from raxss.data.recording import ArrayRecording
+    >>> toy = ArrayRecording("toy", np.zeros((1, 100)), rate=10.0)
+    >>> sample_range(toy, SeriesPlan("a", (0,), crop=(2.0, 4.5)))
+    (20, 45)
+    """
+    length = recording.n_samples(plan.channels[0], plan.segment)
+    if plan.crop is None:
+        return 0, length
+    rate, begin = recording.channels[plan.channels[0]].rate, recording.segments[plan.segment].start_seconds
+    first, last = (round((second - begin) * rate) for second in plan.crop)
+    return min(max(first, 0), length), min(max(last, 0), length)
+
+
+def read_planned(recording: Recording, plan: SeriesPlan, *, group_by: str | None = None) -> Series:
+    """One series with all its samples, float64, so that preparation gives the bits that it gives on disk."""
+    start, stop = sample_range(recording, plan)
+    if stop <= start:
+        raise EmptyDataError(
+            f"series {plan.name!r} has no samples between {plan.crop} s; its segment lasts "
+            f"{recording.segments[plan.segment].seconds:g} s. Choose another crop."
+        )
+    rate = recording.channels[plan.channels[0]].rate
+    samples = recording.read(plan.channels, segment=plan.segment, start=start, stop=stop)
+    return Series(
+        samples,
+        rate,
+        label=plan.label,
+        group=plan.origin.get(group_by) if group_by else None,
+        name=plan.name,
+        start_seconds=recording.segments[plan.segment].start_seconds + start / rate,
+        origin=plan.origin,
+        notes=[f"series {plan.name!r}: {one.message}" for one in recording.problems if one.code in NOTED],
+    )
+
+
+def read_plan(plan: CollectionPlan) -> SeriesCollection:
+    """Every series of a plan, in memory; for more than fits, prepare it first."""
+    series = []
+    for one in plan.recordings:
+        with one.open_recording() as recording:
+            series += [read_planned(recording, wanted, group_by=plan.group_by) for wanted in one.series]
+    return SeriesCollection(series)

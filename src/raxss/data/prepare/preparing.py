@@ -1,0 +1,366 @@
+"""How does a plan become a prepared folder, whatever happens on the way?
+
+    CollectionPlan, Preparation -> FOLDER (folder.py says what is in it)
+
+Finished units (units.py) lie in ``FOLDER.preparing``; a run that was killed goes on from those that are whole
+and whose key still fits. At the end they become the folder, in one step. What comes out depends neither on the
+number of workers, nor on their order, nor on how often it was interrupted. Next: folder.py reads it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from raxss._core.atomic import (
+    canonical_hash,
+    check_writable,
+    named_output,
+    output_lock,
+    refuse_existing,
+    remove,
+    sha256_of,
+)
+from raxss._core.progress import progress_bar
+from raxss.data.plan import CollectionPlan, RecordingPlan
+from raxss.data.prepare.assembling import assemble
+from raxss.data.prepare.folder import FORMAT, is_prepared, read_prepared
+from raxss.data.prepare.preprocessing import Preparation
+from raxss.data.prepare.units import KEPT, Input, Result, Unit, read_unit, write_unit
+from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, shown
+
+N_LISTED: Final = 10  # names that a message has one by one
+N_POOLS: Final = 3  # times that processes are started, if workers die
+
+log = logging.getLogger(__name__)
+
+
+def prepare(
+    plan: CollectionPlan,
+    folder: Path | str,
+    preparation: Preparation,
+    *,
+    workers: int = 1,
+    unlabelled: bool = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Path:
+    """Carry a plan out, and give back the folder that holds the result.
+
+    If the folder holds the same already, nothing is done; if a run was stopped, this one goes on.
+
+    Parameters
+    ----------
+    workers
+        Processes that prepare recordings side by side.
+    unlabelled
+        Series without a label too; they are left out otherwise.
+    strict
+        An absent file, or a series of which nothing is left, is an error rather than a warning.
+    overwrite
+        Replace a folder that was prepared from something else, or prepare it anew.
+    progress
+        Draw a bar on stderr, if that is a terminal.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from functools import partial
+    >>> import numpy as np
+    >>> from raxss.data.plan import SeriesPlan
+    >>> from raxss.data.recording import ArrayRecording
+    >>> opened = partial(ArrayRecording, "toy", np.arange(200.0).reshape(2, 100), rate=100.0)
+    >>> wanted = (SeriesPlan("toy:0", (0,), label="a"), SeriesPlan("toy:1", (1,), label="b"))
+    >>> plan = CollectionPlan("toys", Path("."), (RecordingPlan("toy", (), opened, wanted),))
+    >>> folder = prepare(plan, Path(tempfile.mkdtemp()) / "out", Preparation(pooling=(24, 12)))
+    >>> read_prepared(folder)
+    SeriesCollection(2 series of 7 samples, labels: a 1, b 1)
+    """
+    folder = Path(os.path.abspath(folder))
+    recordings = _wanted(plan, unlabelled=unlabelled)
+    _tell_absent(plan, recordings, strict=strict)
+    if overwrite or not is_prepared(folder):
+        refuse_existing(folder, overwrite=overwrite)
+    check_writable(folder)
+    work = folder.with_name(folder.name + ".preparing")
+    with output_lock(folder), _work_folder(work):
+        units, key = _units_and_key(plan, recordings, preparation, workers)
+        if not overwrite and _is_there(folder, key):
+            log.info("%r holds just this already; nothing to do.", folder.name)
+        else:
+            results = _earlier(units, work)
+            if results:
+                log.info("%d of %d recordings were prepared before.", len(results), len(units))
+            left = [unit for unit in units if unit.slug not in results]
+            results |= _work_through(left, work, workers, progress=progress)
+            if strict:
+                _refuse_left_out(results)
+            assemble(plan, folder, preparation, units, results, work, key, overwrite=overwrite)
+        _clear(work)
+    return folder
+
+
+def is_prepared_from(plan: CollectionPlan, folder: Path | str, preparation: Preparation) -> bool:
+    """Whether a folder holds just what `prepare` would make of a plan. Nothing is written."""
+    if not is_prepared(Path(folder)):
+        return False
+    recordings = _wanted(plan, unlabelled=False)
+    return (
+        read_prepared(folder).facts.get("key") == _units_and_key(plan, recordings, preparation, workers=1)[1]
+    )
+
+
+def _units_and_key(
+    plan: CollectionPlan, recordings: list[RecordingPlan], preparation: Preparation, workers: int
+) -> tuple[list[Unit], str]:
+    """One unit a recording, and a hash of all that the folder depends on."""
+    inputs = _hash_inputs(recordings, plan.root, workers)
+    units = [Unit(one, preparation, tuple(inputs[file] for file in one.files)) for one in recordings]
+    keys = [[unit.slug, unit.key] for unit in units]
+    said = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
+    return units, canonical_hash([FORMAT, str(preparation), said, keys])
+
+
+# What is asked for --------------------------------------------------------------------------------------------
+
+
+def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
+    """The recordings that have series to be made, with those alone."""
+    for kind, names in (
+        ("recordings", [one.name for one in plan.recordings]),
+        ("series", [series.name for _, series in plan]),
+    ):
+        if repeated := [name for name, count in Counter(names).items() if count > 1]:
+            raise DataError(
+                f"the plan of {plan.source!r} has several {kind} named {repeated[0]!r}; each needs its own name."
+            )
+    kept = [
+        replace(one, series=tuple(s for s in one.series if unlabelled or s.label is not None))
+        for one in plan.recordings
+    ]
+    return [one for one in kept if one.series]
+
+
+def _tell_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
+    """One list of what is absent; an error if nothing is left, or if all is needed."""
+    files = "".join(
+        f"\n  {one}" for one in _by_stem(plan.absent)
+    )  # all of them: it is a list to work through
+    told = f"{len(plan.absent)} files of {plan.source!r} are absent:{files}\n{plan.where_to_get}"
+    if plan.absent and not recordings:
+        raise RecordingError(f"there is no signal to prepare. {told.rstrip()}")
+    if plan.refused and not recordings:
+        raise RecordingError(f"no recording of {plan.source!r} can be read:{_listed(plan.refused)}")
+    if not recordings:
+        raise EmptyDataError(
+            f"{plan.source!r} has no series to prepare: {len(plan)} are planned, and none of them has a label. "
+            "Give labels, or prepare without (--unlabelled on the command line, unlabelled=True in Python)."
+            f"{_listed(plan.unmatched)}"
+        )
+    unread = f"{len(plan.refused)} recordings of {plan.source!r} cannot be read:{_listed(plan.refused)}"
+    for sentence in [told.rstrip()] * bool(plan.absent) + [unread] * bool(plan.refused):
+        if strict:
+            raise RecordingError(sentence)
+        warnings.warn(sentence, RAxSSWarning, stacklevel=3)
+
+
+def _by_stem(files: Sequence[str]) -> list[str]:
+    """Files of one recording as one entry.
+
+    >>> _by_stem(["sub-1/a.eeg", "sub-1/a.vhdr", "sheet.xlsx"])
+    ['sub-1/a{.eeg,.vhdr}', 'sheet.xlsx']
+    """
+    suffixes: dict[str, list[str]] = {}
+    for file in files:
+        stem, suffix = os.path.splitext(file)
+        suffixes.setdefault(stem, []).append(suffix)
+    return [
+        stem + (some[0] if len(some) == 1 else f"{{{','.join(sorted(some))}}}")
+        for stem, some in suffixes.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """One name a line, the first ten."""
+    more = [f"and {len(names) - N_LISTED} more"] if len(names) > N_LISTED else []
+    return "".join(f"\n  {line}" for line in [*names[:N_LISTED], *more])
+
+
+def _hash_inputs(recordings: list[RecordingPlan], root: Path, workers: int) -> dict[Path, Input]:
+    names = _names({file for one in recordings for file in one.files}, root)
+
+    def hashed(file: Path) -> Input:
+        name = names[file]
+        try:
+            before = os.stat(file)
+            return Input(name, sha256_of(file), before.st_size, before.st_mtime_ns)
+        except OSError as error:
+            raise RecordingError(
+                f"the file {shown(name)} cannot be read: {error.strerror or 'unknown reason'}."
+            ) from error
+
+    with ThreadPoolExecutor(max(1, workers)) as pool:  # threads do, because hashing lets others run
+        return dict(zip(names, pool.map(hashed, names), strict=True))
+
+
+def _names(files: Iterable[Path], root: Path) -> dict[Path, str]:
+    """Files as the dataset names them; of what lies elsewhere the last part alone, never this machine's folders."""
+    names: dict[Path, str] = {}
+    for file in sorted(files):
+        try:
+            name = Path(os.path.abspath(file)).relative_to(os.path.abspath(root)).as_posix()
+        except ValueError:
+            name = file.name
+        n_alike = sum(other == name or other.startswith(f"{name} (") for other in names.values())
+        names[file] = f"{name} ({n_alike + 1})" if n_alike else name
+    return names
+
+
+def _is_there(folder: Path, key: str) -> bool:
+    """Whether the folder is made from just this, and still what it was; an error if it is something else."""
+    if not is_prepared(folder):
+        return False
+    if read_prepared(folder).facts.get("key") != key:
+        raise OutputError(
+            errno.EEXIST,
+            f"{folder.name!r} was prepared from other inputs or with other settings and was left as it is; choose "
+            "another place, or overwrite it (--overwrite on the command line, overwrite=True in Python)",
+        )
+    read_prepared(folder, verify=True)
+    return True
+
+
+def _refuse_left_out(results: dict[str, Result]) -> None:
+    left_out = [told for result in results.values() for told in result["left_out"]]
+    if left_out:
+        raise EmptyDataError(
+            f"{len(left_out)} series cannot be prepared: {' '.join(sorted(left_out)[:N_LISTED])} "
+            "Choose another crop or a smaller kernel, or go on without them (not strict)."
+        )
+
+
+# The folder of units ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _work_folder(work: Path) -> Iterator[None]:
+    """Make the work folder; it goes again where nothing was put into it."""
+    with named_output(work.name, KEPT):
+        work.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            work.rmdir()  # if it is empty
+
+
+def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
+    """What earlier runs have left that is whole and still wanted; the rest is thrown away."""
+    results = {unit.slug: result for unit in units if (result := read_unit(unit, work)) is not None}
+    kept = {f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")}
+    for left in work.iterdir():
+        if left.name not in kept:
+            remove(left)
+    return results
+
+
+def _clear(work: Path) -> None:
+    """Remove what is in the work folder."""
+    for left in work.iterdir():
+        remove(left)
+
+
+# Work ---------------------------------------------------------------------------------------------------------
+
+
+def _work_through(units: list[Unit], work: Path, workers: int, *, progress: bool) -> dict[str, Result]:
+    """Every unit's result. Recordings that cannot be read are told together at the end; the others are kept."""
+    results: dict[str, Result] = {}
+    faults: list[str] = []
+    with progress_bar(unit="recordings", quiet=not progress) as bar:
+        task = bar.add_task("preparing", total=len(units))
+        for unit, result in _each_result(units, work, workers):
+            bar.advance(task)
+            if isinstance(result, DataError):
+                faults.append(str(result))
+            else:
+                results[unit.slug] = result
+    if faults:
+        more = f" And {len(faults) - N_LISTED} more." if len(faults) > N_LISTED else ""
+        raise RecordingError(
+            f"{len(faults)} of {len(units)} recordings cannot be prepared. "
+            f"{' '.join(sorted(faults)[:N_LISTED])}{more} "
+            "The others are kept; mend or remove these, and run the same command again."
+        )
+    return results
+
+
+def _each_result(units: list[Unit], work: Path, workers: int) -> Iterator[tuple[Unit, Result | DataError]]:
+    if workers <= 1 or len(units) <= 1:
+        yield from ((unit, _attempt(unit, work)) for unit in units)
+        return
+    left = {unit.slug: unit for unit in units}
+    for _ in range(N_POOLS):
+        try:
+            for slug, result in _in_processes(list(left.values()), work, workers):
+                yield left.pop(slug), result
+            return
+        except BrokenProcessPool:
+            log.warning("A worker died; the %d recordings that are left are tried again.", len(left))
+    raise OutputError(
+        errno.ENOMEM,
+        f"workers died {N_POOLS} times, perhaps for lack of memory; {len(left)} recordings are left. Run the same "
+        "command again with fewer workers: it goes on from there",
+    )
+
+
+def _attempt(unit: Unit, work: Path) -> Result | DataError:
+    """A unit's result, or what is wrong with its recording."""
+    try:
+        return write_unit(unit, work)
+    except DataError as error:
+        return error
+
+
+def _in_processes(units: list[Unit], work: Path, workers: int) -> Iterator[tuple[str, Result | DataError]]:
+    """Spawned, not forked: the fork of a process that has threads may hang."""
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(units)), context, initializer=_be_a_worker) as pool:
+        futures = {pool.submit(_attempt, unit, work): unit for unit in units}
+        try:
+            for future in as_completed(futures):
+                yield futures[future].slug, future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()  # what it was writing is not in place yet
+            raise
+
+
+def _be_a_worker() -> None:
+    """Leave Ctrl-C to the parent, and end when the parent does, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()

@@ -1,0 +1,744 @@
+"""Which series are set aside, so that no group sits on both sides?
+
+    labels (n_series,), groups (n_series,) -> two index arrays                    hold_out
+    SeriesCollection -> Split: train, validation, test                           split_series
+    SeriesCollection -> one Split a fold, or one for each group left out          folds, leave_one_out
+
+Training gets only what it may see: the held-out series are never passed to it. A split that lets one patient
+sit on both sides can be made, since the paper's is of that kind, and is called leaky wherever it is shown.
+Next: audit.py proves from the data that a split keeps its word.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raxss._core.atomic import write_json
+from raxss._core.bounded import read_json
+from raxss.data.series import Series, SeriesCollection
+from raxss.errors import ConfigError, DataError, RecordingError, listed, one_of
+
+_Kind = TypeVar("_Kind")
+
+FORMAT = "raxss-split-1"
+MAX_SPLIT_BYTES = 2**25  # half a million names
+GROUPS = ("patient", "pair", "recording", "electrode")  # what series may share
+LEVELS = (*GROUPS, "channel", "centre")
+PARTS = ("train", "validation", "test")
+Balance = Literal["none", "train_val", "before_split", "sss_nih_quarter"]
+BALANCED_BEFORE = ("before_split", "sss_nih_quarter")  # the test part is balanced too; SSS's ways
+FEWEST_CENTRES = 10  # fewer cannot give 10 % to validation
+
+N_STARTS = 64  # random assignments, of which the best is kept
+N_SWAPS = 100_000  # pairs of groups whose exchange is tried in one go, at most
+NEAR = 0.005  # cost a series that is good enough: validation at 8.5 to 11.5 %, say, if all else is right
+MOST_STEPS = 200  # moves and exchanges
+MISSING_CLASS = {"train": 4e6, "validation": 1e6, "test": 2e6}  # worse than any deviation from the fractions
+
+
+def hold_out(
+    labels: ArrayLike, *, fraction: float, seed: int, groups: ArrayLike | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Set a share of the series aside, stratified by label, whole groups at a time.
+
+    Each group counts under its most frequent label. Of every label with at least two groups, at least one
+    group lands on each side; a label with a single group stays in the first part.
+
+    Returns
+    -------
+    Indices of the series kept and of those held out, each in ascending order.
+
+    Examples
+    --------
+    >>> hold_out(["a", "a", "b", "b"], fraction=0.5, seed=0)
+    (array([1, 3]), array([0, 2]))
+    """
+    labels = np.asarray(labels)
+    groups = np.arange(len(labels)) if groups is None else np.asarray(groups)
+    if len(groups) != len(labels):
+        raise DataError(
+            f"{len(groups)} groups were given for {len(labels)} series; one group a series is needed."
+        )
+    _check_seed(seed)
+    members: dict[Any, list[int]] = {}
+    for index, group in enumerate(groups.tolist()):
+        members.setdefault(group, []).append(index)
+    strata: dict[Any, list[Any]] = {}
+    for group, indices in members.items():
+        strata.setdefault(_most_frequent(labels[indices].tolist()), []).append(group)
+
+    generator = np.random.default_rng(seed)
+    held: list[int] = []
+    for label in sorted(strata, key=str):
+        names = strata[label]
+        n_held = int(np.clip(round(fraction * len(names)), 1, len(names) - 1)) if len(names) > 1 else 0
+        for position in generator.permutation(len(names))[:n_held]:
+            held.extend(members[names[position]])
+    mask = np.zeros(len(labels), dtype=bool)
+    mask[held] = True
+    return np.flatnonzero(~mask), np.flatnonzero(mask)
+
+
+def _check_seed(seed: Any) -> None:
+    if not isinstance(seed, Integral) or int(seed) < 0:
+        raise ConfigError(f"seed is {seed!r}; needed is an integer of at least 0.")
+
+
+def _most_frequent(labels: Sequence[Any]) -> Any:
+    return Counter(labels).most_common(1)[0][0]
+
+
+# What a split is --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Split:
+    """Which series are for training, for validation and for the test, and how that came about.
+
+    Attributes
+    ----------
+    train, validation, test
+        Indices into the collection, ascending. Only the first two may reach anything that learns.
+    by
+        What was kept together: patient, pair, recording, electrode, channel or centre.
+    leaky
+        Whether something wider than ``by`` sits on both sides, or nobody can tell.
+    balance
+        How classes were made equal: ``none``; ``train_val``, after the split; ``before_split`` and
+        ``sss_nih_quarter``, before it, so that the test part does not have the natural shares.
+    fold
+        Which fold, or which group was left out; None for a single split.
+    dropped
+        Indices that balancing left out.
+    description
+        One line for tables and reports, such as ``patient`` or ``channel (leaky)``.
+    """
+
+    train: NDArray[np.int64]
+    validation: NDArray[np.int64]
+    test: NDArray[np.int64]
+    by: str
+    leaky: bool
+    seed: int
+    fractions: tuple[float, float, float]
+    balance: Balance = "none"
+    fold: str | None = None
+    dropped: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    description: str = ""
+
+    def parts(
+        self, collection: SeriesCollection
+    ) -> tuple[SeriesCollection, SeriesCollection, SeriesCollection]:
+        """Three collections. Pass on only the first two until the model is final.
+
+        Examples
+        --------
+        >>> collection = SeriesCollection(Series([1.0], label=k % 2, name=f"s{k}") for k in range(20))
+        >>> [len(part) for part in split_series(collection, seed=0).parts(collection)]
+        [14, 2, 4]
+        """
+        return collection[self.train], collection[self.validation], collection[self.test]
+
+    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
+        """As it is kept: series by name, so that a collection in another order has the same split."""
+        _refuse_repeated(names)
+        facts = {
+            name: getattr(self, name) for name in ("by", "leaky", "description", "seed", "balance", "fold")
+        }
+        listed = {part: [names[index] for index in getattr(self, part)] for part in (*PARTS, "dropped")}
+        return {"format": FORMAT, **facts, "fractions": list(self.fractions), **listed}
+
+    def save(self, path: Path | str, names: Sequence[str], *, overwrite: bool | None = True) -> None:
+        """Write `to_json`, whole or not at all; ``overwrite`` as in `raxss._core.atomic.whole_file`."""
+        write_json(path, self.to_json(names), overwrite=overwrite)
+
+    @classmethod
+    def from_json(cls, value: Any, names: Sequence[str]) -> Split:
+        """Read `to_json` for a collection with these names; every name must be there, once.
+
+        Examples
+        --------
+        >>> collection = SeriesCollection(Series([1.0], label=k % 2, name=f"s{k}") for k in range(20))
+        >>> kept = split_series(collection, seed=0).to_json(collection.names)
+        >>> Split.from_json(kept, collection.names[::-1]).test  # the same series at other places
+        array([ 2,  5,  8, 17])
+        """
+        _refuse_repeated(names)
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            found = value.get("format") if isinstance(value, dict) else type(value).__name__
+            raise DataError(f"this is no split: its format is {found!r}, needed is {FORMAT!r}.")
+        place = {name: index for index, name in enumerate(names)}
+        listed = [(part, _names_in(value, part)) for part in (*PARTS, "dropped")]
+        where: dict[str, str] = {}
+        for part, these in listed:
+            for name in these:
+                if name in where:
+                    raise DataError(
+                        f"the split has series {name!r} twice, in {where[name]} and in {part}; every series "
+                        "belongs to one part. Make the split again."
+                    )
+                where[name] = part
+        _refuse_names("has {} that the data does not have", [name for name in where if name not in place])
+        _refuse_names("does not have {} of the data", [name for name in names if name not in where])
+        try:
+            return cls(
+                **{
+                    part: np.sort(np.array([place[name] for name in these], dtype=np.int64))
+                    for part, these in listed
+                },
+                by=one_of("by", value["by"], LEVELS),
+                leaky=_of_kind(value, "leaky", bool),
+                seed=_of_kind(value, "seed", int),
+                fractions=_checked_fractions(value["fractions"]),
+                balance=one_of("balance", value["balance"], get_args(Balance)),
+                fold=None if value["fold"] is None else _of_kind(value, "fold", str),
+                description=_of_kind(value, "description", str),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"the split cannot be understood: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def read(cls, path: Path | str, names: Sequence[str]) -> Split:
+        """Read what `save` wrote, for a collection with these names."""
+        name = Path(path).name
+        try:
+            value = read_json(
+                path, what=f"the split file {name!r}", most=MAX_SPLIT_BYTES, error=RecordingError
+            )
+        except OSError as error:
+            raise RecordingError(f"the split file {name!r} cannot be read: {error.strerror}.") from error
+        try:
+            return cls.from_json(value, names)
+        except DataError as error:
+            raise RecordingError(f"the split file {name!r}: {error}") from error
+
+
+def _of_kind(value: dict[str, Any], name: str, kind: type[_Kind]) -> _Kind:
+    """A text, whole number or truth value, and nothing that Python would take for one."""
+    found = value[name].item() if isinstance(value[name], np.generic) else value[name]
+    if type(found) is not kind:
+        raise DataError(f"{name} is a {type(found).__name__}; needed is {kind.__name__}.")
+    return found
+
+
+def _names_in(value: dict[str, Any], part: str) -> list[str]:
+    these = value.get(part)
+    if not isinstance(these, list) or not all(isinstance(name, str) for name in these):
+        raise DataError(f"the split has no list of names under {part!r}; needed is one for each part.")
+    return these
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise DataError(
+            f"{len(repeated)} names are those of several series, such as {repeated[0]!r}; a split is kept by name, "
+            "so each series needs its own. Rename them."
+        )
+
+
+def _refuse_names(what: str, names: Sequence[str]) -> None:
+    if names:
+        raise DataError(
+            f"the split {what.format(f'{len(names)} series')}: {listed(map(repr, names))}. It belongs to other "
+            "data, or series came or went since; make it again."
+        )
+
+
+# Who belongs together ---------------------------------------------------------------------------------------
+
+
+def group_of(series: Series, level: str) -> Hashable:
+    """What a series belongs to at a level, or None where that is not known.
+
+    A recording, electrode or pair is told apart by its patient too, or by the recording where the patient is
+    not known: ``G`` is an electrode of many people. A `Series.group` that is none of its origins stands for the
+    patient, as in a manifest.
+
+    Examples
+    --------
+    >>> group_of(Series([0.0], origin={"patient": "pt01", "electrode": "G"}), "electrode")
+    ('pt01', 'G')
+    >>> group_of(Series([0.0], group="anna"), "patient")
+    'anna'
+    """
+    origin = series.origin
+    patient = origin.get("patient")
+    if patient is None and series.group is not None and str(series.group) not in origin.values():
+        patient = str(series.group)
+    if level == "patient":
+        return patient
+    value = origin.get(level)
+    if value is None or level == "centre":
+        return value
+    within = patient if patient is not None or level == "recording" else origin.get("recording")
+    named = within is None or value.startswith(f"{within}/")  # as pt01/G, which no other patient has
+    return value if named else (within, value)
+
+
+def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[Hashable]]:
+    """The level and one group a series; without ``by``, at the widest level that is known.
+
+    A wider level that only some series know is refused then: nobody would see who sits on both sides.
+
+    Examples
+    --------
+    >>> groups_by(SeriesCollection([Series([0.0], group="anna"), Series([1.0], group="ben")]), None)
+    ('patient', ['anna', 'ben'])
+    """
+    by = "channel" if by == "paper" else by
+    alone: list[Hashable] = list(range(len(collection)))
+    if by is None:
+        known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
+        told = [level for level in GROUPS if None not in known[level]]
+        by = min(told, key=lambda level: len(set(known[level])), default="channel")  # the widest has fewest
+        narrow = known.get(by, alone)
+        partly = [level for level in GROUPS if None in known[level] and _is_wider(known[level], narrow)]
+        by = partly[0] if partly else by  # which is refused below
+    one_of("by", by, LEVELS)
+    if by == "channel":
+        return by, alone
+    groups = [group_of(one, by) for one in collection]
+    missing = [one.name for one, group in zip(collection, groups, strict=True) if group is None]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of {len(groups)} series do not tell their {by}, the first is {missing[0]!r}; a split "
+            f"by {by} needs it of all. Set Series(origin={{{by!r}: ...}}), or split by something else."
+        )
+    return by, groups
+
+
+def _is_wider(groups: Sequence[Hashable], narrow: Sequence[Hashable]) -> bool:
+    """Whether any of the groups that are known holds several of the narrow ones."""
+    pairs = {pair for pair in zip(groups, narrow, strict=True) if pair[0] is not None}
+    return len({group for group, _ in pairs}) < len(pairs)
+
+
+# Making a split ---------------------------------------------------------------------------------------------
+
+
+def split_series(
+    collection: SeriesCollection,
+    *,
+    by: str | None = None,
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2),
+    seed: int,
+    balance: Balance = "none",
+) -> Split:
+    """Set validation and test series aside, whole groups at a time, with class shares near those of the whole.
+
+    Parameters
+    ----------
+    by
+        What stays together. ``channel`` (or ``paper``) takes each series alone, as the paper does: leaky. Without
+        it the widest group known: patient, pair, recording, electrode, else channel.
+    fractions
+        Of the series, for training, validation and test.
+    seed
+        Decides everything; the order of the series does not matter where names are unique.
+    balance
+        ``train_val``: afterwards the larger classes of training and validation lose series. ``before_split``: the
+        whole pool does, before; ``sss_nih_quarter``: so does each centre, and the one whose patients are named
+        ``pt…`` keeps a quarter. The last two change the test part, and the audit says so.
+
+    Examples
+    --------
+    >>> collection = SeriesCollection(
+    ...     Series([0.0], label=k % 2, name=f"s{k}", origin={"patient": f"p{k // 4}"}) for k in range(80)
+    ... )
+    >>> split = split_series(collection, seed=69421)
+    >>> split.description, len(split.train), len(split.validation), len(split.test)
+    ('patient', 56, 8, 16)
+    >>> split_series(collection, by="paper", seed=69421).description
+    'channel (leaky)'
+    """
+    fractions = _checked_fractions(fractions)
+    by, groups = groups_by(collection, by)
+    if by == "centre" and len(set(groups)) < FEWEST_CENTRES:
+        raise DataError(
+            f"the series come from {len(set(groups))} centres; {FEWEST_CENTRES} are needed to give each part its "
+            "share. Use leave_one_out(level='centre') (--leave-out centre), or split by patient."
+        )
+    pool = _pool(collection, balance, seed)
+    assigned = _assign(collection, groups, pool, fractions, PARTS, seed)
+    parts = [np.sort(pool[assigned == place]) for place in range(3)]
+    return _finish(collection, parts, by=by, seed=seed, fractions=fractions, balance=balance)
+
+
+def folds(
+    collection: SeriesCollection,
+    *,
+    by: str | None = None,
+    n_folds: int = 5,
+    seed: int,
+    validation: float = 0.1,
+    balance: Balance = "none",
+) -> list[Split]:
+    """Splits in which each series is tested exactly once (unless balancing before the split dropped it).
+
+    Parameters
+    ----------
+    validation
+        Share of all series; five folds and 0.1 give 70/10/20.
+
+    Examples
+    --------
+    >>> collection = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}") for k in range(40))
+    >>> sorted(index for split in folds(collection, seed=0) for index in split.test.tolist()) == list(range(40))
+    True
+    """
+    by, groups = groups_by(collection, by)
+    n_groups = len(set(groups))
+    if not 2 <= n_folds <= n_groups:
+        raise ConfigError(
+            f"n_folds is {n_folds}; needed is 2 to {n_groups}, since there are {n_groups} groups by {by}."
+        )
+    test = 1 / n_folds
+    fractions = _checked_fractions((1 - test - validation, validation, test))
+    pool = _pool(collection, balance, seed)
+    tested = _assign(collection, groups, pool, [test] * n_folds, ["test"] * n_folds, seed)
+    splits = []
+    for fold in range(n_folds):
+        parts = _rest(collection, groups, pool, tested == fold, validation / (1 - test), seed, fold)
+        made = _finish(
+            collection, parts, by=by, seed=seed, fractions=fractions, balance=balance, fold=str(fold)
+        )
+        splits.append(made)
+    return splits
+
+
+def leave_one_out(
+    collection: SeriesCollection,
+    *,
+    level: str = "centre",
+    seed: int,
+    validation: float = 0.1,
+    balance: Balance = "none",
+) -> dict[str, Split]:
+    """One split for each group, which is its test part; the others are for training and validation.
+
+    Validation series are chosen by the widest group known.
+
+    Examples
+    --------
+    >>> collection = SeriesCollection(
+    ...     Series([0.0], label=k % 2, name=f"s{k}", origin={"centre": "AB"[k // 20]}) for k in range(40)
+    ... )
+    >>> {name: len(split.test) for name, split in leave_one_out(collection, seed=0).items()}
+    {'A': 20, 'B': 20}
+    """
+    level, groups = groups_by(collection, level)
+    _, inner = groups_by(collection, None)
+    if len(set(groups)) < 2:
+        raise DataError(f"all series are of one {level}; at least two are needed to leave one out.")
+    pool = _pool(collection, balance, seed)
+    splits = {}
+    for number, left_out in enumerate(sorted(set(groups), key=str)):
+        held = np.array([groups[index] == left_out for index in pool])
+        test = float(held.mean())
+        parts = _rest(collection, inner, pool, held, validation, seed, number)
+        name = "/".join(map(str, left_out)) if isinstance(left_out, tuple) else str(left_out)
+        splits[name] = _finish(
+            collection,
+            parts,
+            by=level,
+            seed=seed,
+            fractions=((1 - test) * (1 - validation), (1 - test) * validation, test),
+            balance=balance,
+            fold=name,
+            left_out=True,
+        )
+    return splits
+
+
+def _checked_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
+    values = tuple(float(one) for one in fractions)
+    if len(values) != 3 or not all(0 <= one <= 1 for one in values) or not math.isclose(sum(values), 1):
+        raise ConfigError(
+            f"fractions are {', '.join(f'{one:g}' for one in values)}; needed are three shares, for training, "
+            "validation and test, that add up to 1."
+        )
+    if values[0] == 0:
+        raise ConfigError("the training part has a fraction of 0; it needs some series.")
+    return values[0], values[1], values[2]
+
+
+def _rest(
+    collection: SeriesCollection,
+    groups: Sequence[Hashable],
+    pool: NDArray[np.int64],
+    held: NDArray[np.bool_],
+    validation: float,
+    seed: int,
+    number: int,
+) -> list[NDArray[np.int64]]:
+    """Training and validation from what is not held out."""
+    rest = pool[~held]
+    assigned = _assign(collection, groups, rest, (1 - validation, validation), PARTS[:2], seed, number + 1)
+    return [np.sort(rest[assigned == 0]), np.sort(rest[assigned == 1]), np.sort(pool[held])]
+
+
+def _finish(
+    collection: SeriesCollection,
+    parts: list[NDArray[np.int64]],
+    *,
+    by: str,
+    seed: int,
+    fractions: tuple[float, float, float],
+    balance: Balance,
+    fold: str | None = None,
+    left_out: bool = False,
+) -> Split:
+    """Balance what is to be balanced, and find out whether the split is leaky."""
+    if balance == "train_val":
+        generator = np.random.default_rng([seed, 2])
+        parts = [*(_balanced(collection, part, generator) for part in parts[:2]), parts[2]]
+    dropped = np.setdiff1d(np.arange(len(collection)), np.concatenate(parts))
+    known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
+    shared = [level for level in GROUPS if _is_shared(known[level], parts)]
+    unknown = by == "channel" and all(
+        set(groups) == {None} for groups in known.values()
+    )  # nobody can tell what the series share
+    leaky = bool(shared) or unknown
+    told = f"leave one {by} out" if left_out else by
+    if leaky:
+        told += " (leaky)" if by == "channel" else f" (leaky: {shared[0]}s shared)"
+    return Split(
+        train=parts[0],
+        validation=parts[1],
+        test=parts[2],
+        by=by,
+        leaky=leaky,
+        seed=seed,
+        fractions=fractions,
+        balance=balance,
+        fold=fold,
+        dropped=dropped,
+        description=told + (f", balanced {balance}" if balance != "none" else ""),
+    )
+
+
+def _is_shared(groups: Sequence[Hashable], parts: Sequence[NDArray[np.int64]]) -> bool:
+    sides = [{groups[index] for index in part} - {None} for part in parts]
+    return bool(sides[0] & sides[1] or sides[0] & sides[2] or sides[1] & sides[2])
+
+
+def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
+    """Which parts cannot do their work, by part: those with one class, or without series though some were due.
+
+    Examples
+    --------
+    >>> collection = SeriesCollection(Series([1.0], label="ab"[k > 1], name=f"s{k}") for k in range(20))
+    >>> weak_parts(collection, split_series(collection, seed=0))
+    {'validation': "the validation part has one class only, 'b'"}
+    """
+    classes = {one.label for one in collection}
+    found = {}
+    for part, fraction in zip(PARTS, split.fractions, strict=True):
+        members = getattr(split, part).tolist()
+        labels = {collection[index].label for index in members}
+        if not members and fraction > 0:
+            found[part] = f"the {part} part has no series"
+        elif len(labels) == 1 < len(classes):
+            found[part] = f"the {part} part has one class only, {labels.pop()!r}"
+    return found
+
+
+# Balancing --------------------------------------------------------------------------------------------------
+
+
+def _pool(collection: SeriesCollection, balance: Balance, seed: int) -> NDArray[np.int64]:
+    """The series that are split at all, by name: their order in the collection must not matter."""
+    _check_seed(seed)
+    one_of("balance", balance, get_args(Balance))
+    if len(collection) == 0:
+        raise DataError("there are no series to split; at least three are needed.")
+    everything = np.array(sorted(range(len(collection)), key=collection.names.__getitem__), dtype=np.int64)
+    generator = np.random.default_rng([seed, 1])
+    if balance == "before_split":
+        return _balanced(collection, everything, generator, keep_order=True)
+    if balance == "sss_nih_quarter":
+        return _balanced_by_centre(collection, everything, generator)
+    return everything
+
+
+def _balanced_by_centre(
+    collection: SeriesCollection, pool: NDArray[np.int64], generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """SSS's way: each centre, told by how its patients are named, is balanced; the one named pt keeps a quarter."""
+    patients = groups_by(collection, "patient")[1]
+    centres = [re.match(r"(?:sub-)?([A-Za-z]*)", str(patient)) for patient in patients]
+    names = [found[1].lower() if found else "" for found in centres]
+    if "pt" not in names:
+        raise DataError(
+            f"no patient is named pt…, as those of NIH are (the first is {patients[0]!r}); "
+            "balance='sss_nih_quarter' is about the ds003029 dataset. Use 'before_split'."
+        )
+    kept = []
+    for name in sorted(set(names)):
+        members = np.array([index for index in pool if names[index] == name], dtype=np.int64)
+        kept.append(
+            _balanced(collection, members, generator, share=4 if name == "pt" else 1, keep_order=True)
+        )
+    chosen = set(np.concatenate(kept).tolist())
+    return np.array([index for index in pool if index in chosen], dtype=np.int64)
+
+
+def _balanced(
+    collection: SeriesCollection,
+    part: NDArray[np.int64],
+    generator: np.random.Generator,
+    *,
+    share: int = 1,
+    keep_order: bool = False,
+) -> NDArray[np.int64]:
+    """As many series of each class as the smallest class has, or a ``share``-th of that."""
+    by_name = part if keep_order else np.array(sorted(part, key=collection.names.__getitem__), dtype=np.int64)
+    labels = collection.labels[by_name]
+    classes, counts = np.unique(labels, return_counts=True)
+    kept: set[int] = set()
+    for label in classes:
+        members = by_name[labels == label]
+        kept.update(generator.permutation(members)[: counts.min() // share].tolist())
+    return np.array([index for index in part if index in kept], dtype=np.int64)
+
+
+# Assigning groups to parts ----------------------------------------------------------------------------------
+
+
+def _assign(
+    collection: SeriesCollection,
+    groups: Sequence[Hashable],
+    pool: NDArray[np.int64],
+    fractions: Sequence[float],
+    parts: Sequence[str],
+    seed: int,
+    number: int = 0,
+) -> NDArray[np.int64]:  # (len(pool),)
+    """A part for each series of the pool, whole groups at a time.
+
+    How far a choice is from the aim, over parts p and classes c:  Σ (n_pc - f_p N_c)² / (f_p N_c),  and the
+    same for the totals. Groups are dealt out one by one to the part that is best for that, in many random orders at
+    once. The first result that is near enough is taken, not the best: with ten patients the best would be the same
+    under every seed. If none is near, the best is improved by moves and exchanges of groups. A class that a part
+    lacks costs more than any deviation.
+    """
+    used = [place for place, fraction in enumerate(fractions) if fraction > 0]
+    labels = collection.labels[pool]
+    _, classes = np.unique(labels, return_inverse=True)
+    order: dict[Hashable, int] = {}
+    member = np.array([order.setdefault(groups[index], len(order)) for index in pool])
+    n_groups = len(order)
+    if n_groups < len(used):
+        raise DataError(
+            f"there are {n_groups} groups for {len(used)} parts; a group is never cut in two, so at least "
+            f"{len(used)} are needed. Split by something narrower, or give a part the fraction 0."
+        )
+    counts = np.zeros((n_groups, classes.max() + 2))  # one column a class, and the total
+    np.add.at(counts, (member, classes), 1)
+    counts[:, -1] = counts[:, :-1].sum(axis=1)
+    target = np.array([fractions[place] for place in used])[:, None] * counts.sum(axis=0)
+    penalty = np.array([MISSING_CLASS[parts[place]] for place in used])
+    generator = np.random.default_rng([seed, 0, number])
+    assigned = _dealt(counts, target, penalty, generator)
+    assigned = _improved(assigned, counts, target, penalty, generator)
+    return np.array(used)[assigned][member]
+
+
+def _cost(filled: NDArray[np.float64], target: NDArray[np.float64], penalty: NDArray[np.float64]) -> Any:
+    """Distance from the aim of ``filled (..., n_parts, n_columns)``."""
+    deviation = ((filled - target) ** 2 / target).sum(axis=(-2, -1))
+    return deviation + ((filled == 0) * penalty[:, None]).sum(axis=(-2, -1))
+
+
+def _dealt(
+    counts: NDArray[np.float64],
+    target: NDArray[np.float64],
+    penalty: NDArray[np.float64],
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Each group in turn goes where it is needed most; the first of several random turns that is near enough."""
+    n_groups, n_parts = len(counts), len(target)
+    starts = np.arange(N_STARTS)
+    turns = generator.permuted(np.tile(np.arange(n_groups), (N_STARTS, 1)), axis=1)
+    filled = np.zeros((N_STARTS, *target.shape))
+    assigned = np.zeros((N_STARTS, n_groups), dtype=np.int64)
+    ties = 1e-9 * generator.random(
+        (N_STARTS, n_parts)
+    )  # equal parts, as folds are, take turns at being first
+    for turn in turns.T:
+        adding = counts[turn][:, None, :]
+        change = ((2 * (filled - target) + adding) * adding / target).sum(axis=2)
+        chosen = np.argmin(change + ties, axis=1)
+        filled[starts, chosen] += adding[:, 0]
+        assigned[starts, turn] = chosen
+    costs = _cost(filled, target, penalty)
+    near = costs <= NEAR * counts[:, -1].sum()
+    return assigned[int(np.argmax(near) if near.any() else np.argmin(costs))]
+
+
+def _improved(
+    assigned: NDArray[np.int64],
+    counts: NDArray[np.float64],
+    target: NDArray[np.float64],
+    penalty: NDArray[np.float64],
+    generator: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Move one group, or exchange two, until the parts are near enough to the aim or nothing helps."""
+    n_groups, n_parts = len(counts), len(target)
+    assigned = assigned.copy()
+    filled = np.stack([counts[assigned == part].sum(axis=0) for part in range(n_parts)])
+    everyone = np.arange(n_groups)
+    for _ in range(MOST_STEPS):
+        now = float(_cost(filled, target, penalty))
+        if now <= NEAR * counts[:, -1].sum():
+            break
+        moved, to = (one.ravel() for one in np.meshgrid(everyone, np.arange(n_parts), indexing="ij"))
+        first, second = moved, np.full(len(moved), -1)
+        pairs = generator.integers(n_groups, size=(2, min(N_SWAPS, n_groups**2)))
+        first = np.concatenate([first, pairs[0]])
+        second = np.concatenate([second, pairs[1]])
+        to = np.concatenate([to, assigned[pairs[1]]])
+        useful = assigned[first] != to
+        first, second, to = first[useful], second[useful], to[useful]
+        costs = _costs_after(filled, target, penalty, counts, assigned[first], to, first, second)
+        best = int(np.argmin(costs)) if len(costs) else 0
+        if not len(costs) or costs[best] >= now - 1e-9:
+            break  # nothing helps
+        origin = assigned[first[best]]
+        assigned[first[best]] = to[best]
+        if second[best] >= 0:
+            assigned[second[best]] = origin
+        filled = np.stack([counts[assigned == part].sum(axis=0) for part in range(n_parts)])
+    return assigned
+
+
+def _costs_after(
+    filled: NDArray[np.float64],
+    target: NDArray[np.float64],
+    penalty: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    origin: NDArray[np.int64],
+    to: NDArray[np.int64],
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """The cost if ``first`` went from ``origin`` to ``to`` and ``second`` (where not -1) the other way."""
+    change = counts[first] - np.where(second[:, None] >= 0, counts[second], 0.0)
+    own = ((filled - target) ** 2 / target).sum(axis=1) + (filled == 0).sum(axis=1) * penalty
+    total = np.full(len(first), own.sum())
+    for place, new in ((origin, filled[origin] - change), (to, filled[to] + change)):
+        total -= own[place]
+        total += ((new - target[place]) ** 2 / target[place]).sum(axis=1)
+        total += (new == 0).sum(axis=1) * penalty[place]
+    return total

@@ -1,0 +1,212 @@
+"""Was a series in the data that a model was fitted on?
+
+    fit:     series, which of them are for validation -> digests of whole series and keys of stretches, kept
+    predict: series -> "training", "validation", "training or validation", "in part", "no" or "unknown"
+
+The score of a series that a model was fitted on shows what the model remembers, not how it does on new recordings.
+The comparison is by content: names, files and formats do not matter. Digests are of the prepared samples as
+float32, so a recording is recognised when it is prepared as the training data were. A crop, a longer recording, or
+a copy in other units shares stretches (`raxss.data.stretch_keys`). A copy that was filtered, resampled or
+re-referenced, or whose pooling begins at another sample, is not recognised; `raxss audit-split` finds more kinds of
+copies, where both recordings are at hand. Next: doubt.py asks this for each answer; evidence/ marks it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.data.stretch_keys import stretch_keys
+
+TRAINING, VALIDATION, EITHER = "training", "validation", "training or validation"
+PART, NO, UNKNOWN = "in part", "no", "unknown"
+
+#: The values of ``seen_in_training`` in tables, and what they mean.
+STATES: Mapping[str, str] = {
+    TRAINING: "the model was trained on these very samples",
+    VALIDATION: "these very samples were in the validation part: early stopping, and calibration where there is "
+    "one, used them",
+    EITHER: "the model was fitted on these very samples; it does not keep whether for training or for validation",
+    PART: "a stretch of these samples, or all of them in other units, was in the training or validation data",
+    NO: "not found in the training or validation data, by content; copies that were filtered, resampled or "
+    "re-referenced are not recognised",
+    UNKNOWN: "the model keeps no digests of its training data",
+}
+#: How a series with this state is marked where there is little room; empty: not at all.
+MARKS: Mapping[str, str] = {
+    TRAINING: "in training data",
+    VALIDATION: "in validation data",
+    EITHER: "in training or validation data",
+    PART: "partly in training data",
+    NO: "",
+    UNKNOWN: "in training data? unknown",
+}
+SEEN = (TRAINING, VALIDATION, EITHER)  # the whole series
+MARKED = (*SEEN, PART)
+
+KEYS_A_SERIES = 16  # a crop of a quarter shares one of them in 99 of 100 cases
+MOST_KEYS = 2**16  # over all series, so that config.json stays small: 1 MB
+HEX_DIGITS = 16  # of a key
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRecord:
+    """What a model keeps of the content of its training data: no samples, and nothing they could be computed from.
+
+    Attributes
+    ----------
+    training, validation
+        `Series.digest` of each series.
+    either
+        Of models that were fitted before the two were kept apart.
+    stretches
+        Sorted keys of stretches of all of them; empty for models fitted before these were kept.
+    """
+
+    training: frozenset[str] = frozenset()
+    validation: frozenset[str] = frozenset()
+    either: frozenset[str] = frozenset()
+    stretches: NDArray[np.uint64] | None = None
+    known: bool = True
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> TrainingRecord:
+        """From ``training_data`` of a model, of this version or an earlier one; ValueError where it is malformed.
+
+        >>> TrainingRecord.of({}).state(Series([1.0, 2.0]))
+        'unknown'
+        >>> TrainingRecord.of({"series": [Series([1.0, 2.0]).digest]}).state(Series([[1, 2]], name="renamed"))
+        'training or validation'
+        """
+        if "series" not in data:
+            return cls(known=False)
+        everything = _digests(data["series"], "series")
+        keys = data.get("stretches", "")
+        if not isinstance(keys, str) or len(keys) % HEX_DIGITS:
+            raise ValueError(f"training_data.stretches is no text of keys of {HEX_DIGITS} hexadecimal digits")
+        stretches = np.sort(np.frombuffer(bytes.fromhex(keys), dtype=">u8").astype(np.uint64))
+        if "validation_series" in data:
+            validation = _digests(data["validation_series"], "validation_series")
+        elif data.get("n_validation") == 0:
+            validation = frozenset()
+        else:
+            return cls(either=everything, stretches=stretches)
+        return cls(training=everything - validation, validation=validation, stretches=stretches)
+
+    def state(self, series: Series) -> str:
+        """One of `STATES`."""
+        if not self.known:
+            return UNKNOWN
+        digest = series.digest
+        for state, digests in (
+            (TRAINING, self.training),
+            (VALIDATION, self.validation),
+            (EITHER, self.either),
+        ):
+            if digest in digests:
+                return state
+        if self.stretches is not None and len(self.stretches):
+            keys = stretch_keys(series)
+            if len(keys) and np.isin(keys, self.stretches).any():
+                return PART
+        return NO
+
+    @contextmanager
+    def states(self, series: Sequence[Series]) -> Iterator[Iterator[str]]:
+        """The state of each series in their order, found by a thread of its own while others are predicted.
+
+        >>> record = TrainingRecord(training=frozenset([Series([1.0]).digest]))
+        >>> with record.states([Series([2.0]), Series([1.0])]) as states:
+        ...     list(states)
+        ['no', 'training']
+        """
+        thread = ThreadPoolExecutor(1, thread_name_prefix="raxss-overlap")
+        try:
+            yield thread.map(self.state, series)
+        finally:
+            thread.shutdown(cancel_futures=True)
+
+
+def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[str, Any]:
+    """What `TrainingRecord.of` reads, for ``training_data`` of a model.
+
+    Parameters
+    ----------
+    held
+        Which of the series were for validation.
+
+    Examples
+    --------
+    >>> noise = np.random.default_rng(0).normal(size=(3, 1000))
+    >>> kept = kept_of_training([Series(one) for one in noise[:2]], np.array([1]))
+    >>> record = TrainingRecord.of(kept)
+    >>> [record.state(Series(one)) for one in (*noise, 1e6 * noise[0], noise[1, 100:900])]
+    ['training', 'validation', 'no', 'in part', 'in part']
+    """
+    digests = [one.digest for one in series]
+    for_validation = {digests[index] for index in held.tolist()}
+    learned_from = {one for index, one in enumerate(digests) if index not in set(held.tolist())}
+    n_keys = max(min(KEYS_A_SERIES, MOST_KEYS // max(len(series), 1)), 1)
+    keys = [stretch_keys(one)[:n_keys] for one in series]  # the smallest: those of a crop are as small
+    return {
+        "series": sorted(digests),
+        "validation_series": sorted(
+            for_validation - learned_from
+        ),  # of a series in both, training is what counts
+        "stretches": np.unique(np.concatenate([*keys, np.zeros(0, np.uint64)])).astype(">u8").tobytes().hex(),
+    }
+
+
+def summary_of(states: Sequence[str], thing: str = "channel") -> str:
+    """What to tell above the scores of these series, in a sentence or two.
+
+    Examples
+    --------
+    >>> told = summary_of(["training", "no", "validation"])
+    >>> told.split(". ")[0]
+    "1 of 3 channels was in the model's training data, 1 in its validation data"
+    >>> summary_of(["no", "no"], "series")
+    "None of the 2 series was found in the model's training data."
+    """
+    counts, n = Counter(states), len(states)
+    several = thing if thing == "series" else f"{thing}s"
+    unknown = "the model keeps no digests of its training data"
+    if counts[UNKNOWN] == n:
+        whether = f"this {thing} was" if n == 1 else f"these {n} {several} were"
+        return f"Whether {whether} in the model's training data is unknown: {unknown}."
+    marked = [state for state in MARKED if counts[state]]
+    if not marked:
+        found = f"This {thing} was not" if n == 1 else f"None of the {n} {several} was"
+        text = f"{found} found in the model's training data."
+    elif n == 1:
+        text = f"This {thing} was {IN_WORDS[marked[0]]}. Such a score shows {REMEMBERED}"
+    else:
+        first, *others = marked
+        was = "was" if counts[first] == 1 else "were"
+        parts = [f"{counts[first]} of {n} {several} {was} {IN_WORDS[first]}"]
+        parts += [f"{counts[one]} {IN_WORDS[one]}".replace("the model's", "its") for one in others]
+        text = f"{', '.join(parts)}. Such scores show {REMEMBERED}"
+    return text + (f" Of {counts[UNKNOWN]} it is unknown: {unknown}." if counts[UNKNOWN] else "")
+
+
+IN_WORDS = {
+    TRAINING: "in the model's training data",
+    VALIDATION: "in the model's validation data",
+    EITHER: "in the model's training or validation data",
+    PART: "in part, or in other units, in the model's training or validation data",
+}
+REMEMBERED = "what the model remembers, not how it does on new recordings."
+
+
+def _digests(value: Any, name: str) -> frozenset[str]:
+    if not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        raise ValueError(f"training_data.{name} is no list of digests")
+    return frozenset(value)

@@ -1,0 +1,513 @@
+"""How is an archive of recordings predicted, so that nothing is computed twice?
+
+    model folder, inputs -> one job a recording -> a part file each, keyed by content -> one table, in input order
+
+A job reads one recording, so that a worker never holds more. Its part is found again by what decides the numbers:
+the model, the settings, the content of the recording's files. A rerun does what is missing, wherever the run before
+it stopped. The table has the bytes that a run without an engine writes.
+Next: engines/ does the jobs; cli/predict.py writes the table.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from raxss._core.atomic import canonical_hash, make_folder, sha256_of, write_json
+from raxss._core.bounded import read_json
+from raxss._core.jobs import check_engine, each_result
+from raxss._core.jobs.outcome import Failure
+from raxss._core.progress import progress_bar
+from raxss._core.sealing import FACTS, MOST_BYTES, WEIGHTS, digest_of, open_plain
+from raxss.data.bids import is_bids_root, plan_to_read
+from raxss.data.files import Line, distinct_names, lines_of_inputs, read_lines
+from raxss.data.formats.opening import files_of
+from raxss.data.plan import RecordingPlan, read_planned
+from raxss.data.prepare.folder import PreparedCollection, is_prepared, read_prepared
+from raxss.data.prepare.preprocessing import is_rate_known
+from raxss.data.selection import sidecar_files
+from raxss.data.series import Series
+from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, shown
+from raxss.estimator.classifier import RAxSSClassifier
+from raxss.estimator.inputs import ModelPreparation
+from raxss.estimator.persistence import versions
+from raxss.method.window_scorer import pick_device
+from raxss.uncertainty.summary import Answer
+
+FORMAT = "raxss part 3"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A model folder, and what is asked of the model besides.
+
+    Attributes
+    ----------
+    digest
+        Of the folder's content.
+    n_threads
+        That the network has; its last digits depend on them.
+    resample
+        Whether recordings of another rate are brought to that of the training series.
+    """
+
+    folder: Path
+    digest: str
+    device: str
+    bank: str | None
+    bank_size: int | None
+    n_threads: int
+    resample: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One recording to predict, and where its part goes."""
+
+    model: ModelSettings
+    source: Source
+    parts: Path
+
+
+def predict_archive(
+    model: Path,
+    inputs: Sequence[Path],
+    parts: Path,
+    *,
+    engine: str = "local",
+    n_workers: int | None = None,
+    n_threads: int | None = None,
+    address: str | None = None,
+    device: str = "auto",
+    bank: str | None = None,
+    bank_size: int | None = None,
+    only: Collection[str] | None = None,
+    rate: float | None = None,
+    resample: bool = False,
+    quiet: bool = False,
+) -> tuple[pd.DataFrame, dict[str, Failure]]:
+    """Predict recording by recording; what earlier runs left in ``parts`` is not computed again.
+
+    Parameters
+    ----------
+    parts
+        Folder for one file a recording; on a cluster every node must see it, the model and the recordings under
+        the same paths.
+    engine, n_workers, address
+        See `raxss._core.jobs.each_result`.
+    n_threads
+        Of each worker; None: as many as this process has, because the last digits depend on them.
+    device, bank, bank_size
+        As ``raxss predict`` has them.
+    only
+        Names of the series wanted, of prepared folders.
+    rate
+        Samples per second of recordings that do not say.
+    resample
+        Bring recordings of another rate to that of the training series.
+
+    Returns
+    -------
+    One row a series, in input order, and why a recording has none, by its name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series, folder = load_synthetic(8), Path(tempfile.mkdtemp())
+    >>> fitted = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0).fit(series)
+    >>> _ = fitted.save_pretrained(folder / "model")
+    >>> for one in series[:2]:
+    ...     np.savez(folder / f"{one.name}.npz", samples=one.samples, rate=one.rate)
+    >>> recordings = sorted(folder.glob("*.npz"))
+    >>> table, failures = predict_archive(folder / "model", recordings, folder / "parts", n_workers=1, quiet=True)
+    >>> table["name"].tolist(), failures
+    (['motif-000', 'noise-001'], {})
+    """
+    settings = ModelSettings(
+        Path(os.path.abspath(model)),
+        model_digest(model),
+        device,
+        bank,
+        bank_size,
+        n_threads or torch.get_num_threads(),
+        resample,
+    )
+    check_engine(engine, address)
+    classes = _loaded(settings).classes_
+    sources = list(sources_of(inputs, only=only, rate=rate))
+    parts = make_folder(os.path.abspath(parts))
+    jobs = [Job(settings, source, parts) for source in sources]
+    done: dict[int, dict[str, Any]] = {}
+    failures: dict[int, Failure] = {}
+    results = each_result(
+        predict_recording,
+        jobs,
+        engine=engine,
+        n_workers=n_workers,
+        n_threads=settings.n_threads,
+        address=address,
+        shared_folder=parts,
+    )
+    with progress_bar(unit="recordings", quiet=quiet) as bar, closing(results):
+        task = bar.add_task("predicting", total=len(jobs))
+        for position, result in results:
+            if isinstance(result, Failure):
+                failures[position] = result
+            else:
+                done[position] = _read_part(result)
+            bar.advance(task)
+    rows = [row for position in sorted(done) for row in done[position]["rows"]]
+    _refuse_repeated(sources, done)
+    for text in dict.fromkeys(text for position in sorted(done) for text in done[position]["warnings"]):
+        warnings.warn(text, RAxSSWarning, stacklevel=2)
+    table = pd.DataFrame([prediction_row(classes, **row) for row in rows])
+    names = Counter(sources[position].name for position in failures)
+    return table, {
+        sources[position].name
+        + (f" (input {position + 1})" if names[sources[position].name] > 1 else ""): one
+        for position, one in sorted(failures.items())
+    }
+
+
+def open_model(
+    folder: Path, device: str, bank: str | None, bank_size: int | None, *, verbose: int = 0
+) -> RAxSSClassifier:
+    """The model, with another bank where one is asked for."""
+    model = RAxSSClassifier.from_pretrained(folder, device=device)
+    changes: dict[str, Any] = {"bank": bank, "bank_size": bank_size}
+    model.set_params(verbose=verbose, **{name: value for name, value in changes.items() if value is not None})
+    _ = model.config  # a wrong setting is told before recordings are read
+    return model
+
+
+def model_digest(folder: Path) -> str:
+    """Of the files that decide what a model says."""
+    found = {}
+    for name in (FACTS, WEIGHTS):
+        if (folder / name).is_file():
+            label = f"{name} in model {folder.name!r}"
+            with open_plain(folder / name, label, most=MOST_BYTES[name]) as file:
+                found[name] = digest_of(file)
+    return canonical_hash(found)
+
+
+def prediction_row(
+    classes: Sequence[Any] | NDArray[Any],
+    *,
+    name: str,
+    probabilities: Sequence[float],
+    seconds: float | None,
+    label: Any = None,
+    doubt: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One row of the table; ``doubt`` as `doubt_columns` gives it, ``seconds`` None where no rate is known.
+
+    >>> prediction_row(["ill", "well"], name="a", probabilities=[0.25, 0.75], seconds=2.0)
+    {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
+    """
+    row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
+    row |= {f"probability_{one}": value for one, value in zip(classes, probabilities, strict=True)}
+    row["seconds"] = (
+        math.nan if seconds is None else seconds
+    )  # a number in every row, or columns have no type
+    return row | ({} if label is None else {"label": label}) | dict(doubt or {})
+
+
+def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: Answer) -> dict[str, Any]:
+    """What a table says of the trust in one score, by column.
+
+    ``seen_in_training``: whether the model was fitted on the series, one of `raxss.data.training_overlap.STATES`;
+    ``uncalibrated_<class>`` where series are calibrated; ``low_<class>``, ``high_<class>`` and ``interval``, the
+    method, empty for a series that is too short for one; ``in_set_<class>`` and ``abstains`` where the model has
+    prediction sets; ``warnings``.
+    """
+    columns: dict[str, Any] = {"seen_in_training": answer.seen_in_training}
+    if answer.probability is not answer.series_probability:
+        columns |= {
+            f"uncalibrated_{one}": float(p) for one, p in zip(classes, answer.series_probability, strict=True)
+        }
+    for place, one in enumerate(classes):
+        columns[f"low_{one}"] = None if answer.interval is None else float(answer.interval.low[place])
+        columns[f"high_{one}"] = None if answer.interval is None else float(answer.interval.high[place])
+    columns["interval"] = None if answer.interval is None else answer.interval.method
+    if answer.prediction_set is not None:
+        columns |= {f"in_set_{one}": bool(p) for one, p in zip(classes, answer.prediction_set, strict=True)}
+        columns["abstains"] = answer.abstains
+    return columns | {"warnings": " ".join([*answer.notes, *_unknown_rate(answer)])}
+
+
+def seconds_of(series: Series) -> float | None:
+    """How long a series is; None where its rate is not known."""
+    return series.seconds if is_rate_known(series.rate, series.preparation) else None
+
+
+def _unknown_rate(answer: Answer) -> list[str]:
+    """Why there are no seconds, where no note has said it yet."""
+    if seconds_of(answer.series) is not None or any("is not known" in note for note in answer.notes):
+        return []
+    return [
+        f"the rate of series {answer.series.name!r} is not known, and so are its seconds. Give it: --rate."
+    ]
+
+
+# One recording ------------------------------------------------------------------------------------------------
+
+
+def predict_recording(job: Job) -> Path:
+    """Write the part of one recording, unless it is there; a worker runs this."""
+    model = _loaded(job.model)
+    key = _key(job)
+    place = job.parts / f"{key}.json"
+    if not _is_done(place, key):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            series = job.source.read(model.preparation_of_model(resample=job.model.resample))
+            rows = [
+                {
+                    "name": one.series.name,
+                    "probabilities": one.probability.tolist(),
+                    "seconds": seconds_of(one.series),
+                    "label": one.series.label,
+                    "doubt": doubt_columns(model.classes_, one),
+                }
+                for one in model.answers(series)
+            ]
+        notes = [str(one.message) for one in told if issubclass(one.category, RAxSSWarning)]
+        content = {"format": FORMAT, "key": key, "rows": rows, "warnings": notes}
+        write_json(place, {**content, "seal": canonical_hash(content)})
+    return place
+
+
+@lru_cache(maxsize=1)
+def _loaded(settings: ModelSettings) -> RAxSSClassifier:
+    """Read once a process."""
+    if model_digest(settings.folder) != settings.digest:
+        raise DataError(
+            f"the model {shown(settings.folder)} that this worker sees is another one than where the command was "
+            "given; it was changed since, or the folder is not shared. Give the same model to all."
+        )
+    return open_model(settings.folder, settings.device, settings.bank, settings.bank_size)
+
+
+def _key(job: Job) -> str:
+    """The same for whatever gives the same numbers, wherever the files lie and whenever they were written."""
+    model = job.model
+    return canonical_hash(
+        {
+            "format": FORMAT,
+            "model": model.digest,
+            "bank": model.bank,
+            "bank_size": model.bank_size,
+            "device": pick_device(model.device).type,
+            "threads": model.n_threads,
+            "resample": model.resample,
+            "versions": versions(),
+            "series": job.source.wanted(),
+            "files": [[file.name, sha256_of(file)] for file in job.source.files() if os.path.isfile(file)],
+        }
+    )
+
+
+def _is_done(place: Path, key: str) -> bool:
+    """A part that was cut short or changed is computed again."""
+    try:
+        return bool(_read_part(place)["key"] == key)
+    except DataError:
+        return False
+
+
+def _read_part(place: Path) -> dict[str, Any]:
+    try:
+        content = read_json(place)
+        if content.pop("seal") != canonical_hash(content):
+            raise ValueError("its content does not fit its seal")
+        lists = [content[name] for name in ("rows", "warnings")]
+        if not all(isinstance(one, list) for one in lists) or not isinstance(content["key"], str):
+            raise ValueError("it lacks its rows, warnings or key")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"the part {shown(place)} cannot be read ({error}); it was cut short or changed. Run the command again."
+        ) from error
+    return content
+
+
+# Which recordings there are -----------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """The series of one recording, wherever they come from. Sent to workers."""
+
+    @property
+    def name(self) -> str:
+        """How errors call it."""
+
+    def files(self) -> Sequence[Path]:
+        """Everything that the samples come from."""
+
+    def wanted(self) -> Any:
+        """What is made of them, as plain values."""
+
+    def read(self, preparation: ModelPreparation) -> list[Series]:
+        """All of its series, prepared as the model's training data were."""
+
+
+@dataclass(frozen=True)
+class FromLines:
+    """A recording that was named, by itself or by lines of a manifest."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+    def files(self) -> Sequence[Path]:
+        """See `Source`."""
+        return (*files_of(self.lines[0].path), *sidecar_files(self.lines[0].path))
+
+    def wanted(self) -> Any:
+        """See `Source`."""
+        return [[self.name, line.number > 0, line.label, line.rate, str(line.channel)] for line in self.lines]
+
+    def read(self, preparation: ModelPreparation) -> list[Series]:
+        """See `Source`."""
+        names = {os.path.abspath(line.path): self.name for line in self.lines}
+        return [preparation.apply(one) for one in read_lines(list(self.lines), names)]
+
+
+@dataclass(frozen=True)
+class FromPlan:
+    """A recording of a BIDS tree."""
+
+    plan: RecordingPlan
+    group_by: str | None
+
+    @property
+    def name(self) -> str:
+        """See `Source`."""
+        return self.plan.name
+
+    def files(self) -> Sequence[Path]:
+        """See `Source`."""
+        return self.plan.files
+
+    def wanted(self) -> Any:
+        """See `Source`."""
+        return [[one.name, one.channels, one.segment, one.label, one.crop] for one in self.plan.series]
+
+    def read(self, preparation: ModelPreparation) -> list[Series]:
+        """See `Source`."""
+        with self.plan.open_recording() as recording:
+            series = [read_planned(recording, one, group_by=self.group_by) for one in self.plan.series]
+        return [preparation.apply(one) for one in series]
+
+
+@dataclass(frozen=True)
+class FromPrepared:
+    """The series of a prepared folder that lie in one file."""
+
+    folder: Path
+    file: str
+    positions: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """See `Source`."""
+        return f"{self.folder.name}/{self.file}"
+
+    def files(self) -> Sequence[Path]:
+        """See `Source`."""
+        return [self.folder / self.file]
+
+    def wanted(self) -> Any:
+        """See `Source`."""
+        columns = ("name", "label", "rate", "offset", "n_variates", "n_samples", "start_seconds")
+        table = _prepared(self.folder).table.iloc[list(self.positions)]
+        return [[str(one) for one in row] for row in table[list(columns)].itertuples(index=False)]
+
+    def read(self, preparation: ModelPreparation) -> list[Series]:
+        """See `Source`; what it holds is prepared already, and must be as the model asks."""
+        collection = _prepared(self.folder)
+        if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
+            raise RecordingError(
+                f"the prepared folder {shown(self.folder)} is damaged: {shown(self.file)} was changed after it was "
+                "written. Remove it, and prepare it again."
+            )
+        return [collection[position] for position in self.positions]
+
+
+@lru_cache(maxsize=4)
+def _prepared(folder: Path) -> PreparedCollection:
+    """Opened once a process: there may be thousands of recordings in it."""
+    return read_prepared(folder)
+
+
+def sources_of(
+    inputs: Sequence[Path], *, only: Collection[str] | None = None, rate: float | None = None
+) -> Iterator[Source]:
+    """The recordings that inputs hold, in the order in which ``raxss predict`` has their series.
+
+    Prepared folders and BIDS roots come first, then what was named file by file. ``rate``: of files that tell none.
+    """
+    named: list[Path] = []
+    for path in inputs:
+        if is_prepared(path):
+            yield from _of_prepared(Path(os.path.abspath(path)), only)
+        elif is_bids_root(path):
+            plan = plan_to_read(Path(os.path.abspath(path)), only_labelled=False)
+            yield from (FromPlan(one, plan.group_by) for one in plan.recordings)
+        else:
+            named.append(path)
+    refuse_unused_rate(rate, named)
+    if named or not inputs:
+        lines = lines_of_inputs(named, rate=rate)
+        names = distinct_names(lines)
+        for path, some in groupby(lines, key=lambda line: os.path.abspath(line.path)):
+            yield FromLines(names[path], tuple(replace(line, path=Path(path)) for line in some))
+
+
+def refuse_unused_rate(rate: float | None, named: Sequence[Path]) -> None:
+    """A rate is for files that tell none themselves; one that nothing takes would look as if it counted."""
+    if rate is not None and not (math.isfinite(rate) and rate > 0):
+        raise ConfigError(f"--rate is {rate:g}; samples per second, a number above 0, are needed.")
+    if rate is not None and not named:
+        raise ConfigError(
+            f"--rate {rate:g} is for files that tell no rate; BIDS roots and prepared folders tell theirs. Leave "
+            "it out, or to change a rate use --resample."
+        )
+
+
+def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[FromPrepared]:
+    table = _prepared(folder).table
+    rows = enumerate(zip(table["file"], table["name"], strict=True))
+    kept = [(position, *row) for position, row in rows if only is None or row[1] in only]
+    for file, some in groupby(kept, key=lambda row: row[1]):
+        positions, _, names = zip(*some, strict=True)
+        yield FromPrepared(folder, file, positions, names)
+
+
+def _refuse_repeated(sources: Sequence[Source], done: Mapping[int, dict[str, Any]]) -> None:
+    """A channel that lines of a manifest far apart give by name and by position is one series, not two."""
+    counts = Counter(
+        row["name"]
+        for position in done
+        if isinstance(sources[position], FromLines)
+        for row in done[position]["rows"]
+    )
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        raise RecordingError(
+            f"the series {shown(repeated[0])} is given twice; once is needed. Remove one of them."
+        )

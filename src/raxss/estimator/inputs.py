@@ -1,0 +1,294 @@
+"""In which ways may series, labels and groups be given to the estimator?
+
+    arrays, ragged lists, Series, tables -> list of Series;  y, groups -> one value a series
+
+What scikit-learn's own validation covers is left to it. Next: estimator.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from raxss.data.prepare.preprocessing import SAME_RATE, Preparation, is_rate_known, resampled
+from raxss.data.series import Series, SeriesCollection
+from raxss.errors import DataError, LabelError, RateMismatchError, SignalWarning, listed
+
+logger = logging.getLogger("raxss")
+
+OTHER_RATE = 0.1  # of a rate: series further off are refused
+
+
+def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
+    """Every way of giving series, as a list of them."""
+    if isinstance(X, Series):
+        raise DataError(
+            f"a single series, {X.name!r}, was given where several are expected. Put it into a list: [series]."
+        )
+    if isinstance(X, SeriesCollection):
+        return list(X)
+    if isinstance(X, np.ndarray) and (X.ndim == 3 or (X.ndim == 1 and X.dtype == object)):
+        X = list(X)
+    if isinstance(X, list | tuple) and _is_ragged(X):
+        return [
+            one if isinstance(one, Series) else Series(one, name=f"series {i}") for i, one in enumerate(X)
+        ]
+    rows = validate_data(estimator, X, reset=reset, ensure_all_finite=False)
+    return [Series(row, name=f"row {index}") for index, row in enumerate(rows)]
+
+
+def as_labels(y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
+    """One label a series, from ``y`` or from the series."""
+    if y is None:
+        if not series or any(one.label is None for one in series):
+            raise LabelError(
+                "this RAxSSClassifier estimator requires y to be passed, but the target y is None. Pass one "
+                "label a series, or series that carry labels: Series(..., label=...)."
+            )
+        y = SeriesCollection(series).labels
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if len(labels) != len(series):
+        raise LabelError(
+            f"{len(labels)} labels were given for {len(series)} series; one label a series is needed, in the "
+            "same order."
+        )
+    if labels.dtype.kind == "f":
+        assert_all_finite(labels, input_name="y")
+    check_classification_targets(labels)
+    return labels
+
+
+def as_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes, sorted, and the index of each label among them; there must be two at least.
+
+    >>> as_classes(np.array(["b", "a", "b"]))
+    (array(['a', 'b'], dtype='<U1'), array([1, 0, 1]))
+    """
+    classes, targets = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise LabelError(
+            f"all {len(labels)} labels are {classes.tolist()[0]!r}, which is one class; at least two "
+            "classes are needed to fit a classifier. Add series of another class."
+        )
+    return classes, targets
+
+
+def as_groups(groups: ArrayLike | None, series: list[Series]) -> NDArray[Any] | None:
+    """One group a series, from ``groups`` or from the series; None where there are none."""
+    if groups is None:
+        return SeriesCollection(series).groups
+    array = np.asarray(groups)
+    if len(array) != len(series):
+        raise DataError(
+            f"{len(array)} groups were given for {len(series)} series; one group a series is needed, in the "
+            "same order."
+        )
+    return array
+
+
+def groups_or_own(series: Sequence[Series]) -> NDArray[Any]:
+    """One group a series; one that has none is a group by itself.
+
+    >>> groups_or_own([Series([0.0], group="ann"), Series([0.0]), Series([0.0], group="ann")])
+    array([0, 1, 0])
+    """
+    places: dict[Any, int] = {}
+    keys = [("own", place) if one.group is None else ("group", one.group) for place, one in enumerate(series)]
+    return np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
+
+
+def check_rates(series: list[Series]) -> None:
+    """Warn where windows of equal length last different times."""
+    rates = [one.rate for one in series if is_rate_known(one.rate, one.preparation)]
+    if rates and max(rates) > (1 + SAME_RATE) * min(rates):
+        warnings.warn(
+            f"the series have rates from {min(rates):g} to {max(rates):g} Hz, so windows of one length last "
+            "different times. Resample to a common rate first.",
+            SignalWarning,
+            stacklevel=3,
+        )
+
+
+def common_preparation(series: list[Series]) -> str:
+    """What was done to all of these series before; they must agree."""
+    first = series[0]
+    for one in series:
+        if one.preparation != first.preparation:
+            raise DataError(
+                f"series {one.name!r} was prepared by {_told(one.preparation)} and series {first.name!r} by "
+                f"{_told(first.preparation)}; all need the same. Prepare them together, with `raxss prepare`."
+            )
+    return first.preparation
+
+
+def check_preparation(series: list[Series], fitted: str) -> None:
+    """Refuse series that were prepared otherwise than those the model learned from."""
+    for one in series:
+        if one.preparation != fitted:
+            raise DataError(
+                f"series {one.name!r} was prepared by {_told(one.preparation)}, but the model was fitted on series "
+                f"prepared by {_told(fitted)}. Start from the recording: `raxss predict` prepares it likewise, as "
+                "does Preparation.parse(model.preparation_).apply(series)."
+            )
+
+
+def check_validation(series: list[Series], labels: NDArray[Any], n_training: int) -> None:
+    """Refuse a validation part, the series behind the first ``n_training``, that shows what was learned."""
+    seen = {one.digest: one.name for one in series[:n_training]}
+    for one in series[n_training:]:
+        if one.digest in seen:
+            raise DataError(
+                f"validation series {one.name!r} has the samples of training series {seen[one.digest]!r}; "
+                "early stopping would look at what was learned. Leave it out of one of them."
+            )
+    missing = set(labels[n_training:].tolist()) - set(labels[:n_training].tolist())
+    if missing:
+        raise LabelError(
+            f"the validation series have labels that no training series has: {sorted(missing, key=str)}; each "
+            "needs one to learn from. Move a group of that label into the training part."
+        )
+
+
+def forget_fit(estimator: BaseEstimator) -> None:
+    """Drop what an earlier fit left, so that a fit that fails does not leave a mixture of two."""
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
+
+
+def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]) -> None:
+    """Say where groups sit in training and validation at once, as they do on purpose in a leaky split."""
+    known = set() if groups is None else set(groups.tolist())
+    shared = known & {one.group for one in validation if one.group is not None}
+    if shared:
+        logger.warning(
+            "%d of %d groups of the training series are in the validation part too: what is chosen or calibrated "
+            "there looks better than it is",
+            len(shared),
+            len(known),
+        )
+
+
+@dataclass(frozen=True)
+class ModelPreparation:
+    """What makes a raw series like those that a model learned from.
+
+    Attributes
+    ----------
+    rates
+        Of the training series, prepared.
+    resample
+        Bring series of another rate to the nearest of the training series' first.
+
+    Examples
+    --------
+    >>> raw = Series(np.sin(np.arange(2400.0)), rate=1000.0, name="a")
+    >>> ModelPreparation(Preparation(pooling=(24, 12)), (500 / 12,), resample=True).apply(raw)
+    Series('a', 1 variate, 99 samples at 41.6667 Hz = 2.376 s)
+    """
+
+    preparation: Preparation
+    rates: tuple[float, ...]
+    resample: bool = False
+
+    def apply(self, series: Series) -> Series:
+        """The prepared series."""
+        if self.resample and not series.preparation and is_rate_known(series.rate):
+            raw = _raw_rates(self.rates, str(self.preparation))
+            if self.preparation.rate is None and raw and not _is_close(series.rate, raw, SAME_RATE):
+                series = resampled(series, _nearest(series.rate, raw))
+        return self.preparation.apply(series)
+
+
+def check_rates_of_model(series: Sequence[Series], rates: Sequence[float]) -> None:
+    """Refuse series whose rate is known and far from every known rate of the training series."""
+    for one in series:
+        known = _known_rates(one, rates)
+        if known and not _is_close(one.rate, known, OTHER_RATE):
+            raw = _nearest(one.rate, known) * _stride(one.preparation)
+            raise RateMismatchError(
+                f"series {one.name!r} has a rate of {one.rate:g} Hz, but the model was fitted at "
+                f"{_shown_rates(known)} Hz{_after(one.preparation)}: its windows would last another time, and its "
+                f"score would mean nothing. Resample the recording to {raw:g} Hz: with --resample, or in Python "
+                f"with raxss.data.prepare.preprocessing.resampled(series, {raw:g}) before anything else."
+            )
+
+
+def notes_about_rate(series: Series, rates: Sequence[float]) -> list[str]:
+    """What a reader should know of a series' rate, beside those of the training set, and of how it was read."""
+    known = [rate for rate in rates if is_rate_known(rate, series.preparation)]
+    notes = [*series.notes, *other_rate(series, rates)]
+    if known and not is_rate_known(series.rate, series.preparation):
+        notes.append(
+            f"the rate of series {series.name!r} is not known, and the model was fitted at {_shown_rates(known)} "
+            "Hz, so its windows may last another time. Give it: --rate, a column 'rate', or Series(..., rate=...)."
+        )
+    return notes
+
+
+def other_rate(series: Series, rates: Sequence[float]) -> list[str]:
+    """A warning about a series of a slightly other rate than those of the training set."""
+    known = _known_rates(series, rates)
+    if not known or _is_close(series.rate, known, SAME_RATE):
+        return []
+    return [
+        f"series {series.name!r} has a rate of {series.rate:g} Hz, but the model was fitted at "
+        f"{_shown_rates(known)} Hz, so its windows last another time. Resample it first."
+    ]
+
+
+def _known_rates(series: Series, rates: Sequence[float]) -> list[float]:
+    """Rates of the training set to hold that of a series against; none where its own is not known."""
+    if not is_rate_known(series.rate, series.preparation):
+        return []
+    return [rate for rate in rates if is_rate_known(rate, series.preparation)]
+
+
+def _raw_rates(rates: Sequence[float], preparation: str) -> list[float]:
+    """Those that recordings had before they were pooled."""
+    return [rate * _stride(preparation) for rate in rates if is_rate_known(rate, preparation)]
+
+
+def _stride(preparation: str) -> int:
+    pooling = Preparation.parse(preparation).pooling
+    return pooling[1] if pooling else 1
+
+
+def _is_close(rate: float, others: Sequence[float], share: float) -> bool:
+    return any(abs(rate - other) <= share * other for other in others)
+
+
+def _nearest(rate: float, others: Sequence[float]) -> float:
+    return min(others, key=lambda other: abs(math.log(rate / other)))
+
+
+def _shown_rates(rates: Sequence[float]) -> str:
+    return listed((f"{rate:g}" for rate in rates), 5)
+
+
+def _after(preparation: str) -> str:
+    return f" (both after {preparation!r})" if _stride(preparation) > 1 else ""
+
+
+def _told(preparation: str) -> str:
+    return repr(preparation) if preparation else "nothing"
+
+
+def _is_ragged(X: Sequence[Any]) -> bool:
+    """A list of series, as opposed to a table given as a list of rows."""
+    if not X or any(isinstance(one, Series) or getattr(one, "ndim", 0) for one in X):
+        return True
+    if not all(isinstance(one, list | tuple) for one in X):
+        return False
+    nested = any(isinstance(value, list | tuple | np.ndarray) for one in X for value in one[:1])
+    return nested or len({len(one) for one in X}) > 1

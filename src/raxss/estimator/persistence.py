@@ -1,0 +1,512 @@
+"""How is a fitted model kept?
+
+    RAxSSClassifier <-> folder: model.safetensors, config.json, settings.toml, history.csv, README.md
+
+The folder appears whole or not at all. Reading it runs no code from it: weights are safetensors, the rest is text.
+It is sealed: config.json has the SHA-256 of every file, of itself as well, and dtype and shape of every tensor, and
+a folder that differs in a byte is refused. A hash does not stop a forger, who can compute it anew; see sealing.py.
+What a folder asks for (windows, classes, networks) is compared with its weights before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jinja2
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from raxss._core.atomic import whole_folder, write_bytes
+from raxss._core.memory import gigabytes
+from raxss._core.sealing import (
+    CARD,
+    FACTS,
+    FORMAT,
+    HISTORY,
+    MOST_BYTES,
+    SETTINGS,
+    UNSEALED_FORMAT,
+    WEIGHTS,
+    ModelFiles,
+    open_model,
+    sealed_text,
+)
+from raxss._core.version import __version__
+from raxss.data.prepare.preprocessing import Scaling
+from raxss.data.series import Series
+from raxss.data.training_overlap import TrainingRecord, kept_of_training
+from raxss.errors import BackboneError, ConfigError, ModelError
+from raxss.estimator.config import ADDED_LATER, Config
+from raxss.method.backbones.protocol import build_for_weights, describe, n_features, n_outputs_for
+from raxss.method.feature_heads import FeatureHeads, heads_in_use
+from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
+from raxss.uncertainty.calibration import LEVELS, calibration_named
+from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.ood import Familiar
+from raxss.uncertainty.validation import Trial
+
+if TYPE_CHECKING:
+    from raxss.estimator.classifier import RAxSSClassifier
+
+_ARRAYS = ("feature_mean_", "feature_scale_")
+_PARTS = ("backbone/", "scaling/", "calibration/", "trial/", "familiar/", "heads/")
+_CLASS_KINDS = "biufUO"  # of dtypes: truth values, numbers, texts
+MOST_CLASS_BYTES = 2**24  # of all class names together: NumPy gives each the room of the longest
+MOST_COLUMNS = 1000  # of the history
+MOST_LETTERS = 500  # of the reason in a message, which may quote options of any length
+
+Model = TypeVar("Model", bound="RAxSSClassifier")
+
+
+def versions() -> dict[str, str]:
+    """What a number depends on besides the settings."""
+    return {
+        "raxss": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path:
+    """Write the model folder."""
+    with whole_folder(folder, overwrite=overwrite) as place:
+        tensors = _tensors(model)
+        weights = _safetensors(tensors)
+        facts = describe_model(model, weights)
+        contents = {
+            WEIGHTS: weights,
+            SETTINGS: model.current_config.to_toml().encode(),
+            HISTORY: model.history_.to_csv(index=False).encode(),
+            CARD: _card(facts).encode(),
+        }
+        names = {dtype: name for name, dtype in DTYPES.items()}
+        described = {name: [names.get(one.dtype), list(one.shape)] for name, one in sorted(tensors.items())}
+        contents[FACTS] = sealed_text(facts, contents, described).encode()
+        for name, content in contents.items():
+            if len(content) > MOST_BYTES[name]:
+                raise ModelError(
+                    f"the model cannot be saved: its {name} would have {gigabytes(len(content))}, at most "
+                    f"{gigabytes(MOST_BYTES[name])} can be read back. Fit on fewer series, or a smaller network."
+                )
+            write_bytes(place / name, content)
+    return folder
+
+
+def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict[str, Any]:
+    """What config.json says: settings, classes, what it was trained on and with, the hash of its weights.
+
+    ``weights``: as they are kept, where they are at hand.
+    """
+    config, calibration = model.current_config, model.calibration_
+    weights = _safetensors(_tensors(model)) if weights is None else weights
+    return {
+        "format": FORMAT,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "config_hash": config.hash,
+        "settings": config.tables(),
+        "classes": model.classes_.tolist(),
+        "classes_dtype": model.classes_.dtype.str,
+        "n_variates": model.n_variates_,
+        "n_features_in": getattr(model, "n_features_in_", None),
+        "feature_names_in": np.asarray(getattr(model, "feature_names_in_", [])).tolist(),
+        "window_length": model.window_length_,
+        "preparation": model.preparation_,
+        "temperature": model.temperature_,
+        "calibration": None if calibration is None else calibration.method,
+        "calibration_level": model.calibration_level_,
+        "trial": None if model.trial_ is None else model.trial_.to_json(),
+        "seed": model.seed_,
+        "best_epoch": model.best_epoch_,
+        "interrupted": model.interrupted_,
+        "network": describe(model.backbone_),
+        "training_data": model.training_data_,
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+
+
+def _tensors(model: RAxSSClassifier) -> dict[str, torch.Tensor]:
+    """Everything that was learned, by name."""
+    tensors = {f"backbone/{name}": value.contiguous() for name, value in state_of(model.backbone_).items()}
+    tensors |= {name: torch.from_numpy(np.ascontiguousarray(getattr(model, name))) for name in _ARRAYS}
+    tensors["scaling/mean"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.mean))
+    tensors["scaling/deviation"] = torch.from_numpy(np.ascontiguousarray(model.scaling_.deviation))
+    calibration = model.calibration_
+    if calibration is not None:
+        knots = calibration.arrays()
+        tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
+    if model.trial_ is not None:
+        tensors |= {f"trial/{name}": torch.from_numpy(one) for name, one in model.trial_.scores.items()}
+    if model.familiar_ is not None:
+        arrays = model.familiar_.arrays()
+        tensors |= {
+            f"familiar/{name}": torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays
+        }
+    if model.heads_ is not None:
+        tensors |= {f"heads/{name}": value.contiguous() for name, value in state_of(model.heads_).items()}
+    return tensors
+
+
+def _safetensors(tensors: dict[str, torch.Tensor]) -> bytes:
+    """As model.safetensors has them; the format in it stays, because reports have the hash of these bytes."""
+    return save(tensors, {"format": UNSEALED_FORMAT})
+
+
+def _card(facts: dict[str, Any]) -> str:
+    """The model card. Class names are the user's: they are escaped, since cards get shown as HTML."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["cell"] = lambda text: " ".join(str(text).replace("|", "/").split())
+    template = (resources.files("raxss.estimator") / "model_card.md.j2").read_text("utf-8")
+    return environment.from_string(template).render(facts=facts)
+
+
+def load_model(kind: type[Model], folder: Path, *, backbone: Any, device: str) -> Model:
+    """Read a model folder, refusing whatever does not fit together.
+
+    What config.json asks for is compared with the tensors in the header of the weights first; their content is read
+    when the network for them stands, and used when its hash is right.
+    """
+    with open_model(folder) as files:
+        try:
+            return _read_model(kind, files, backbone=backbone, device=device)
+        except ModelError:
+            raise
+        except (
+            OSError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RuntimeError,
+            ArithmeticError,
+            MemoryError,
+            SafetensorError,
+            ConfigError,
+            BackboneError,
+        ) as error:
+            reason = str(error)[:MOST_LETTERS].rstrip(".")
+            raise ModelError(
+                f"the model {folder.name!r} cannot be read: {type(error).__name__}: {reason}. A folder written by "
+                "save_pretrained is needed, with all its files as they were. Copy it again or refit."
+            ) from error
+
+
+def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: str) -> Model:
+    facts, header = files.facts, files.header
+    stated = Config.from_tables(_mapping(facts, "settings"))
+    settings = facts["settings"]
+    _refuse_other_settings(facts, stated)
+    if backbone is not None:
+        settings = settings | {"backbone": settings["backbone"] | {"backbone": backbone}}
+    elif ":" in str(stated.backbone.backbone):
+        raise ModelError(
+            f"model {files.name!r} was fitted with a network of your own, {stated.backbone.backbone}, which is not "
+            "loaded by name for safety. Pass it: from_pretrained(folder, backbone=YourNetwork)."
+        )
+    model = kind.from_config(Config.from_tables(settings), device=device)
+    model.config_ = model.config
+    _read_plain_facts(model, facts)
+    model.classes_ = _read_classes(facts)
+    model.training_data_ = _read_training_data(facts)
+    _refuse_other_window(model, stated)
+    model.history_ = _read_history(files.history)
+    _refuse_foreign_tensors(header.dtypes)
+    network = build_for_weights(
+        model.backbone,
+        n_variates=model.n_variates_,
+        window_length=model.window_length_,
+        n_outputs=n_outputs_for(len(model.classes_)),
+        options=model.backbone_options,
+        n_numbers=header.n_numbers("backbone/"),
+    )
+    refuse_other_tensors(header, "backbone/", network.state_dict())
+    tensors = load(files.weights())
+    parameters = {f"backbone/{name}" for name, _ in network.named_parameters(remove_duplicate=False)}
+    own = not type(network).__module__.startswith("raxss.")  # whose buffers may be masks of -inf
+    refuse_not_finite(
+        tensors, never_infinite=[name for name in tensors if not (own and _is_buffer(name, parameters))]
+    )
+    network.load_state_dict(_taken(tensors, "backbone/"))
+    model.backbone_ = network
+    _read_feature_scaling(model, tensors)
+    model.scaling_ = _read_scaling(model, tensors)
+    if facts.get("calibration") is None and model.calibration != "none":
+        raise ValueError(f"its settings ask for calibration {model.calibration!r}, but it has none")
+    model.calibration_ = _read_calibration(facts, tensors, len(model.classes_))
+    model.trial_ = _read_trial(facts, tensors)
+    model.familiar_ = _read_familiar(tensors)
+    model.heads_ = _read_heads(model, tensors)
+    return model
+
+
+def _mapping(facts: dict[str, Any], name: str) -> dict[str, Any]:
+    value = facts[name]
+    if not isinstance(value, dict):
+        raise ValueError(f"its {name} are {type(value).__name__}, needed is an object with names and values")
+    return value
+
+
+def _whole_number(facts: dict[str, Any], name: str, least: int) -> int:
+    value = facts[name]
+    if type(value) is not int or value < least:
+        raise ValueError(f"its {name} is {str(value)[:40]!r}, needed is a whole number of at least {least}")
+    return value
+
+
+def _refuse_other_settings(facts: dict[str, Any], stated: Config) -> None:
+    """Refuse settings that do not have their own hash: in a folder without a seal nothing else would tell.
+
+    A folder that is older than a setting which changed all hashes (bank_size) is not asked.
+    """
+    given = facts["settings"]
+    absent = {
+        name
+        for stage, table in stated.tables().items()
+        if stage in given or stage not in ("calibration", "augmentation")
+        for name in set(table) - set(given.get(stage, ()))
+    }
+    if absent <= set(ADDED_LATER) and facts["config_hash"] != stated.hash:
+        raise ValueError(
+            f"its settings have the hash {stated.hash!r}, but config_hash is {str(facts['config_hash'])[:40]!r}; "
+            "they were changed after the model was saved"
+        )
+
+
+def _read_plain_facts(model: RAxSSClassifier, facts: dict[str, Any]) -> None:
+    """Numbers and names that stand in config.json as they are."""
+    model.n_variates_ = _whole_number(facts, "n_variates", 1)
+    model.window_length_ = _whole_number(facts, "window_length", 1)
+    model.preparation_ = facts.get("preparation", "")
+    if not isinstance(model.preparation_, str):
+        raise ValueError("its preparation is not a text")
+    names = facts["feature_names_in"]
+    if facts["n_features_in"] is not None:
+        model.n_features_in_ = _whole_number(facts, "n_features_in", 1)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("its feature_names_in are not texts")
+    if names:
+        if len(names) != facts["n_features_in"]:
+            raise ValueError(f"it has {len(names)} names of features, but n_features_in is not that number")
+        model.feature_names_in_ = np.array(names, dtype=object)
+    temperature = facts["temperature"]
+    if type(temperature) not in (int, float) or not 0 < temperature <= sys.float_info.max:
+        raise ValueError(f"its temperature is {str(temperature)[:40]}, needed is a number above 0")
+    model.temperature_ = float(temperature)
+    model.seed_ = model.random_state = _whole_number(facts, "seed", 0)
+    model.best_epoch_ = _whole_number(facts, "best_epoch", -1)
+    model.interrupted_ = facts["interrupted"]
+    if not isinstance(model.interrupted_, bool):
+        raise ValueError("its entry 'interrupted' is neither true nor false")
+    model.calibration_level_ = facts.get("calibration_level", "window")
+    if model.calibration_level_ not in LEVELS:
+        raise ValueError(f"its calibration is of level {str(model.calibration_level_)[:40]!r}")
+
+
+def _read_classes(facts: dict[str, Any]) -> NDArray[Any]:
+    """The classes, if they are what `fit` could have found: different, finite, and not cut off by their dtype."""
+    names, stated = facts["classes"], facts["classes_dtype"]
+    if not isinstance(names, list) or not all(isinstance(name, str | bool | int | float) for name in names):
+        shape = np.shape(names) if isinstance(names, list) and len(names) < 1000 else ()
+        raise ValueError(f"it has classes of shape {shape}, needed is a list of names or numbers")
+    if len(names) < 2:
+        raise ValueError(f"it has classes of shape ({len(names)},), needed are two at least")
+    dtype = np.dtype(stated) if isinstance(stated, str) and len(stated) < 16 else None
+    if dtype is None or dtype.kind not in _CLASS_KINDS:
+        raise ValueError(
+            f"its classes_dtype is {str(stated)[:40]!r}, needed is the dtype of numbers or texts"
+        )
+    if len(names) * dtype.itemsize > MOST_CLASS_BYTES:
+        raise ValueError(
+            f"its {len(names)} classes of dtype {stated!r} would take {gigabytes(len(names) * dtype.itemsize)}; "
+            f"at most {gigabytes(MOST_CLASS_BYTES)} are allowed, because names of classes are short"
+        )
+    if any(isinstance(name, float) and not math.isfinite(name) for name in names):
+        raise ValueError("one of its classes is not a finite number")
+    classes = np.array(names, dtype=dtype)
+    if classes.tolist() != names or [type(name) for name in classes.tolist()] != [
+        type(name) for name in names
+    ]:
+        raise ValueError(
+            f"the names of its classes do not fit their dtype {stated!r}, which would change them"
+        )
+    if len(set(names)) != len(names):
+        raise ValueError("two of its classes have the same name")
+    if not (classes[1:] > classes[:-1]).all():
+        raise ValueError(
+            "its classes are not in ascending order, as fit leaves them; its answers would be mixed up"
+        )
+    return classes
+
+
+def _read_training_data(facts: dict[str, Any]) -> dict[str, Any]:
+    data = _mapping(facts, "training_data")
+    rates = data["rates"]
+    if not isinstance(rates, list) or not all(type(rate) in (int, float) and rate > 0 for rate in rates):
+        raise ValueError("the rates of its training data are no numbers above 0")
+    TrainingRecord.of(data)  # or a ValueError
+    return data
+
+
+def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
+    """Refuse windows of another length than `fit` takes: what is set, or the longest series if that is shorter."""
+    needed, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
+    if lengths is not None:
+        if not isinstance(lengths, list) or len(lengths) != 2 or not all(type(one) is int for one in lengths):
+            raise ValueError("the lengths of its training series are not two whole numbers")
+        needed = min(needed, lengths[1])
+        n_features_in = getattr(model, "n_features_in_", lengths[0])
+        if not lengths[0] <= n_features_in <= lengths[1]:
+            raise ValueError("its n_features_in is not the length of any of its training series")
+    if model.window_length_ > needed or (lengths is not None and model.window_length_ != needed):
+        raise ValueError(
+            f"its windows have {str(model.window_length_)[:40]} samples, but its settings and training series ask "
+            f"for {needed}"
+        )
+
+
+def _read_history(content: bytes) -> pd.DataFrame:
+    """One row an epoch; a table of millions of columns would take minutes to read."""
+    n_columns = content.partition(b"\n")[0].count(b",") + 1
+    if n_columns > MOST_COLUMNS:
+        raise ValueError(f"its {HISTORY} has {n_columns:,} columns, at most {MOST_COLUMNS:,} are read")
+    history = pd.read_csv(io.BytesIO(content))
+    if "epoch" not in history:
+        raise ValueError(f"its {HISTORY} has no column 'epoch'")
+    return history
+
+
+def _refuse_foreign_tensors(names: Iterable[str]) -> None:
+    foreign = [name for name in names if name not in _ARRAYS and not name.startswith(_PARTS)]
+    if foreign:
+        raise ValueError(f"{len(foreign)} of its tensors are not of a model")
+
+
+def _is_buffer(name: str, parameters: set[str]) -> bool:
+    return name.startswith("backbone/") and name not in parameters
+
+
+def _taken(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Take the tensors out whose names begin so, under the rest of their names."""
+    names = [name for name in tensors if name.startswith(prefix)]
+    return {name.removeprefix(prefix): tensors.pop(name) for name in names}
+
+
+def _doubles(tensor: torch.Tensor, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """A tensor as an array, if it is float64 of this shape."""
+    if tensor.dtype != torch.float64 or tuple(tensor.shape) != shape:
+        found = f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+        raise ValueError(f"its {name} is {found}, needed is float64 of shape {shape}")
+    array: NDArray[np.float64] = tensor.numpy()
+    return array
+
+
+def _read_feature_scaling(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> None:
+    """Mean and deviation of each feature of the network; empty where it has none."""
+    width = 0
+    if callable(getattr(model.backbone_, "features", None)):
+        width = n_features(model.backbone_, model.n_variates_, model.window_length_)
+    for name in _ARRAYS:
+        setattr(model, name, _doubles(tensors.pop(name), name, (width,)))
+    if (model.feature_scale_ <= 0).any():
+        raise ValueError("its feature_scale_ has numbers that are not above 0")
+
+
+def _read_scaling(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> Scaling:
+    """Mean and deviation of each variate; empty where series are scaled by their own, or not at all."""
+    shape = (model.n_variates_,) if model.scaling == "train" else (0,)
+    mean, deviation = (
+        _doubles(tensors.pop(f"scaling/{name}"), f"scaling/{name}", shape) for name in ("mean", "deviation")
+    )
+    if (deviation <= 0).any():
+        raise ValueError("its scaling/deviation has numbers that are not above 0")
+    return Scaling(model.scaling, mean, deviation)
+
+
+def _read_calibration(
+    facts: dict[str, Any], tensors: dict[str, torch.Tensor], n_classes: int
+) -> Calibration | None:
+    """The map of posteriors, taken out of the tensors; None in folders that have none, or are older than it."""
+    method = facts.get("calibration")
+    if method is None:
+        if any(name.startswith("calibration/") for name in tensors):
+            raise ValueError("it has the tensors of a calibration, but no calibration")
+        return None
+    if not isinstance(method, str):
+        raise ValueError(f"its calibration is {method!r}; needed is the name of a method")
+    arrays = {name: one.numpy() for name, one in _taken(tensors, "calibration/").items()}
+    calibration = calibration_named(method).from_arrays(arrays)
+    if calibration.n_classes != n_classes:
+        raise ValueError(f"its calibration is of {calibration.n_classes} classes, but it has {n_classes}")
+    return calibration
+
+
+def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trial | None:
+    """What was said of the validation part; None in folders that have none, or are older than it."""
+    scores = {name: one.numpy() for name, one in _taken(tensors, "trial/").items()}
+    told = facts.get("trial")
+    if told is None and scores:
+        raise ValueError("it has the scores of a trial, but no trial")
+    return None if told is None else Trial.from_json(told, scores)
+
+
+def _read_familiar(tensors: dict[str, torch.Tensor]) -> Familiar | None:
+    """What is usual among the training series; None in folders that are older than it."""
+    arrays = {name: one.numpy() for name, one in _taken(tensors, "familiar/").items()}
+    return Familiar.from_arrays(arrays) if arrays else None
+
+
+def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:
+    """Gate and projection, taken out of the tensors; None in folders that have none, or are older than they."""
+    state = _taken(tensors, "heads/")
+    heads = None
+    if state:
+        projection, gated = state.get("projection.weight"), any(name.startswith("gate.") for name in state)
+        n_projected = 0 if projection is None else len(projection)
+        if any(one.dtype != torch.float64 for one in state.values()):
+            raise ValueError("the weights of its gate or projection are not float64")
+        width = len(model.feature_mean_)
+        with torch.device("meta"):  # initial weights of a large projection would take minutes
+            heads = FeatureHeads(width, projection=n_projected, gated=gated).double()
+        heads.load_state_dict(state, assign=True)
+        heads.mean, heads.scale = torch.zeros(width).double(), torch.ones(width).double()
+    return heads_in_use(heads, projection=model.projection, weighting=model.weighting)
+
+
+def describe_data(
+    series: list[Series],
+    labels: NDArray[Any],
+    groups: NDArray[Any] | None,
+    held: NDArray[np.int64],
+) -> dict[str, Any]:
+    """What a model card says about the training data: counts and ranges, never names.
+
+    Parameters
+    ----------
+    held
+        Which of the series were for validation.
+    """
+    names, counts = np.unique(labels, return_counts=True)
+    lengths = [one.n_samples for one in series]
+    return {
+        "n_series": len(series),
+        "n_validation": len(held),
+        "n_groups": None if groups is None else len(np.unique(groups)),
+        "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
+        "rates": sorted({one.rate for one in series}),
+        "n_samples": [min(lengths), max(lengths)],
+        **kept_of_training(series, held),  # by which predictions know what the model has seen
+        "split": None,  # what kept the test part away, where somebody says so
+    }

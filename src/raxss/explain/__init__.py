@@ -1,0 +1,26 @@
+"""Why did a series get its score?
+
+trail.py takes a prediction apart into what series_evidence.py holds; tables of many series are in tables.py,
+pictures in figures.py. Of a whole recording findings.py tells, which annotations.py takes to MNE, derivatives.py to
+BIDS and printed.py to paper. The page to open is in report/.
+"""
+
+from raxss.explain.export.annotations import mne_annotations
+from raxss.explain.export.report import report_of
+from raxss.explain.export.report.page import Report
+from raxss.explain.export.tables import write_tables
+from raxss.explain.figures import plot_contributions, plot_overlay
+from raxss.explain.series_evidence import SeriesEvidence, safe_name
+from raxss.explain.tracing import trace
+
+__all__ = [
+    "SeriesEvidence",
+    "trace",
+    "write_tables",
+    "safe_name",
+    "plot_overlay",
+    "plot_contributions",
+    "Report",
+    "report_of",
+    "mne_annotations",
+]

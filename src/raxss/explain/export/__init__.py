@@ -1,0 +1,1 @@
+"""Evidence as files: report, PDF, tables, BIDS derivatives, MNE annotations."""

@@ -1,0 +1,282 @@
+"""What do the tables of a derivative say, and what does each column mean?
+
+    RecordingFindings, rows of the source's channels.tsv -> rows of channels.tsv and events.tsv, their sidecars
+
+Of the source's tables only what cannot name a person is copied. Next: derivatives.py puts these into files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raxss._core.atomic import json_ready, without_formula
+from raxss._core.version import __version__
+from raxss.data.training_overlap import STATES
+from raxss.explain.findings import ChannelFindings, RecordingFindings, without_name
+from raxss.explain.series_evidence import NOTE
+from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
+
+# Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
+# somebody's own are left out: they are free text, and free text may name a person.
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+COPIED = {
+    "type": r"[A-Z]{1,12}",
+    "units": r"(f|p|n|u|µ|μ|m|c|k|M|G)?(V|T|T/m|S|Hz|s|Pa|g|m|rad|deg|Ohm|Ω|A|oC|°C)(\^?[-0-9/]{1,4})?",
+    "low_cutoff": NUMBER,
+    "high_cutoff": NUMBER,
+    "sampling_frequency": NUMBER,
+    "notch": NUMBER,
+    "status": "good|bad",
+}
+A_SHARE = {"Units": "arbitrary", "Minimum": 0, "Maximum": 1}
+NEEDED = ("type", "units", "low_cutoff", "high_cutoff")  # by BIDS, in this order
+
+
+def channel_rows(
+    source: Sequence[Mapping[str, str]] | None, findings: RecordingFindings, kind: str
+) -> list[dict[str, Any]]:
+    """The rows of the source's table with what was found.
+
+    Where there is no such table: one row a scored channel, of type ``kind``.
+    """
+    if source is None:
+        source = [{"name": one.channel, "type": kind} for one in findings.channels]
+    copied = [
+        *NEEDED,
+        *(name for name in COPIED if name not in NEEDED and any(name in one for one in source)),
+    ]
+    ranks = {id(one): rank for rank, one in enumerate(findings.ranked(), start=1)}
+    rows = []
+    for cells, found in zip(source, _found_of(source, findings), strict=True):
+        row: dict[str, Any] = {"name": cells.get("name", "")}
+        row |= {name: _allowed(name, cells.get(name, "")) for name in copied}
+        for place, column in enumerate(class_columns("probability", findings.classes)):
+            row[column] = None if found is None else float(found.probability[place])
+        row["rank"] = None if found is None else ranks[id(found)]
+        row["predicted"] = None if found is None else without_formula(str(found.predicted))
+        row["n_windows"] = None if found is None else found.n_windows
+        row["effective_windows"] = None if found is None else found.effective_windows
+        rows.append(row | doubt_cells(findings.classes, found))
+    return rows
+
+
+def doubt_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
+    """How far the score of a channel may be trusted, by column; None where that is not known.
+
+    All columns are always there, so that the tables of many recordings can be laid below one another. They say
+    what those of ``raxss predict`` say; the ends of the interval are not called ``low_`` and ``high_`` here,
+    because BIDS has a ``low_cutoff``, and a class may be called so.
+    """
+    held = None if found is None else found.prediction_set
+    interval = None if found is None else found.interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    uncalibrated = None if found is None else found.uncalibrated
+    cells: dict[str, Any] = {"seen_in_training": None if found is None else found.seen_in_training}
+    for name, values in (("uncalibrated", uncalibrated), ("interval_low", low), ("interval_high", high)):
+        for place, column in enumerate(class_columns(name, classes)):
+            cells[column] = None if values is None else float(values[place])
+    cells["interval_method"] = None if interval is None else interval.method
+    for class_, column in zip(classes, class_columns("in_set", classes), strict=True):
+        cells[column] = None if held is None else class_ in held
+    cells["abstains"] = None if found is None else found.abstains
+    cells["warnings"] = (
+        None if found is None else " ".join(without_name(one, found.name) for one in found.notes)
+    )
+    return cells
+
+
+def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
+    """The strongest windows of every channel, in order of time."""
+    rows = [
+        {
+            "onset": row["start_s"],
+            "duration": row["end_s"] - row["start_s"],
+            "trial_type": f"raxss/{one.predicted}",
+            "channel": one.channel,
+            **{name: row[name] for name in ("probability", "weight", "contribution", "rank")},
+        }
+        for one in findings.channels
+        for row in one.windows.to_dict("records")
+    ]
+    return sorted(rows, key=lambda row: (row["onset"], row["rank"]))
+
+
+def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
+    """How the column of each class is called: letters, digits and ``_`` alone, each name once.
+
+    >>> class_columns("probability", ["other", "soz zone", "soz-zone"])
+    ['probability_other', 'probability_soz_zone', 'probability_soz_zone_2']
+    """
+    names: list[str] = []
+    for class_ in classes:
+        slug = re.sub(r"[^A-Za-z0-9]+", "_", str(class_)).strip("_")[:40] or "class"
+        name = f"{what}_{slug}"
+        number = 2
+        while name in names:
+            name, number = f"{what}_{slug}_{number}", number + 1
+        names.append(name)
+    return names
+
+
+def about_channels(findings: RecordingFindings) -> dict[str, Any]:
+    """What each column of channels.tsv that BIDS does not know means."""
+    ranked = findings.class_
+    told: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
+    for class_, column in zip(findings.classes, class_columns("probability", findings.classes), strict=True):
+        told[column] = {
+            "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows, "
+            "calibrated where the model calibrates scores of channels; of several stretches the one with the "
+            "highest probability of the class that channels are ranked by.",
+            **A_SHARE,
+        }
+    told |= {
+        "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
+        "predicted": {
+            "Description": "Class with the highest probability.",
+            "Levels": {
+                cell_text(without_formula(str(one))): f"the class '{one}' of the model"
+                for one in findings.classes
+            },
+        },
+        "n_windows": {"Description": "Number of windows that the channel was cut into."},
+        "effective_windows": {
+            "Description": "Effective number of windows, 1 / sum of the squared weights: near n_windows all count "
+            "alike, near 1 one decides."
+        },
+    }
+    return told | about_doubt(findings)
+
+
+def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
+    """What the columns of `doubt_cells` mean, and where each has nothing to say."""
+    classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
+    told: dict[str, Any] = {
+        "seen_in_training": {
+            "Description": "Whether the model was fitted on this channel, known by its samples, whatever its name. "
+            "The score of a channel that the model was fitted on shows what it remembers, not how it does on new "
+            "recordings. n/a where the channel was not scored.",
+            "Levels": dict(STATES),
+        }
+    }
+
+    def tell(what: str, description: str, **more: Any) -> None:
+        for class_, column in zip(classes, class_columns(what, classes), strict=True):
+            told[column] = {"Description": description.format(f"the class '{class_}'"), **more}
+
+    tell(
+        "uncalibrated",
+        "What the channel's windows add up to for {}, before calibration. n/a where the model does not calibrate "
+        "scores of channels: its probability is that sum.",
+        **A_SHARE,
+    )
+    ends = "n/a where the channel is too short for an interval."
+    tell("interval_low", "Lower end of the interval of the probability of {}. " + ends, **A_SHARE)
+    tell("interval_high", "Upper end of the interval of the probability of {}. " + ends, **A_SHARE)
+    told["interval_method"] = {
+        "Description": f"What the interval is. {ends}",
+        "Levels": {
+            BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel would "
+            "have said; it tells how much the score depends on which stretches there were, not whether the "
+            "network is right",
+            VENN_ABERS: "two probabilities of which one is calibrated; the farther they are apart, the less is "
+            "known of scores like this one",
+        },
+    }
+    without = "n/a where the model has no prediction sets."
+    held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
+    tell(
+        "in_set",
+        "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
+        f"{held} of channels or more, if these are like the model's validation part. {without}",
+        Levels={"true": "in the set", "false": "ruled out"},
+    )
+    told["abstains"] = {
+        "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {without}",
+        "Levels": {"true": "no answer", "false": "the set holds one class alone"},
+    }
+    told["warnings"] = {
+        "Description": "How the channel is unlike what the model has learned from: its rate, length or spectrum, "
+        "or how alike its windows are; and whether its calibration was fitted under other settings. n/a where "
+        "nothing was noticed, which does not say that nothing is unlike."
+    }
+    return told
+
+
+def about_events(findings: RecordingFindings) -> dict[str, Any]:
+    """What each column of events.tsv that BIDS does not know means."""
+    return {
+        "Description": "Windows that add most to the predicted class of their channel, at most "
+        f"{findings.n_windows} a channel, none overlapping another of the same channel. {NOTE}",
+        "trial_type": {
+            "Description": "The class that the window speaks for.",
+            "Levels": {cell_text(f"raxss/{one}"): f"for the class '{one}'" for one in findings.classes},
+        },
+        "channel": {"Description": "Channel that the window is of."},
+        "probability": {"Description": "Probability of that class in this window, as it is weighted."},
+        "weight": {"Description": "Weight of the window; the weights of all windows of a channel sum to 1."},
+        "contribution": {
+            "Description": "Weight times probability; over all windows of a channel these sum to its probability, "
+            "before calibration where its score is calibrated (uncalibrated_ in the table of channels)."
+        },
+        "rank": {"Description": "Rank among the listed windows of the channel by contribution; 1 adds most."},
+    }
+
+
+def _found_of(
+    source: Sequence[Mapping[str, str]], findings: RecordingFindings
+) -> list[ChannelFindings | None]:
+    """What was found of each row. Channels that share a name have positions in theirs, and so keep their order."""
+    place = findings.classes.index(findings.class_)
+    stretches: dict[tuple[str, str], ChannelFindings] = {}  # the best of each channel
+    for one in findings.channels:
+        key = one.channel, re.sub(r"#\d+$", "", one.name)
+        if key not in stretches or one.probability[place] > stretches[key].probability[place]:
+            stretches[key] = one
+    by_name: dict[str, list[ChannelFindings]] = {}
+    for (channel, _), one in stretches.items():
+        by_name.setdefault(channel, []).append(one)
+    good = [cells.get("status", "").lower() != "bad" for cells in source]
+    found: list[ChannelFindings | None] = []
+    for cells, is_good in zip(source, good, strict=True):
+        name = cells.get("name", "")
+        rows = [one for one, fine in zip(source, good, strict=True) if fine and one.get("name", "") == name]
+        channels = by_name.get(name, [])
+        certain = is_good and len(rows) == len(channels)
+        found.append(channels[next(at for at, one in enumerate(rows) if one is cells)] if certain else None)
+    return found
+
+
+def _allowed(column: str, cell: str) -> str:
+    """A cell of the source's table, if it is what such a cell should be; else nothing."""
+    text = cell.strip().upper() if column == "type" else cell.strip()
+    return text if re.fullmatch(COPIED[column], text) else ""
+
+
+def tsv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table with tabs, the columns of the first row above."""
+    lines = ["\t".join(rows[0]), *("\t".join(map(cell_text, row.values())) for row in rows)] if rows else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def cell_text(value: Any) -> str:
+    """Text of a cell: numbers with nine digits, ``n/a`` for nothing, no character that would end the cell.
+
+    >>> cell_text(0.25), cell_text(True), cell_text(None), cell_text("a\\tb")
+    ('0.25', 'true', 'n/a', 'a\\\\tb')
+    """
+    if value is None or value == "" or value != value:
+        return "n/a"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    text = str(value).encode("utf-8", "backslashreplace").decode()
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def json_text(value: Any) -> str:
+    """UTF-8 can hold it, whatever a name carries."""
+    return json.dumps(json_ready(value), indent=2, ensure_ascii=True, allow_nan=False, default=str) + "\n"

@@ -1,0 +1,40 @@
+"""One recording as one page that opens offline: contents.py says what, page.py makes the file, viewer/ draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from raxss.explain.export.report.contents import report_contents
+from raxss.explain.export.report.page import Report
+from raxss.explain.export.report.signals import FULL_BYTES
+
+if TYPE_CHECKING:
+    from raxss.explain.series_evidence import SeriesEvidence
+
+__all__ = ["Report", "report_of"]
+
+
+def report_of(
+    evidence: SeriesEvidence | Iterable[SeriesEvidence],
+    *,
+    name: str | None = None,
+    model: Mapping[str, Any] | None = None,
+    positive: Any = None,
+    full_bytes: int = FULL_BYTES,
+) -> Report:
+    """A page about one series, or about the series of one recording; parameters as in `report_contents`.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> report_of(model.explain(series[0]))
+    Report('motif-000', 1 channel)
+    """
+    from raxss.explain.series_evidence import SeriesEvidence
+
+    each = [evidence] if isinstance(evidence, SeriesEvidence) else evidence
+    return Report(report_contents(each, name=name, model=model, positive=positive, full_bytes=full_bytes))

@@ -1,0 +1,321 @@
+"""What does a report say about a recording?
+
+    evidence of the series of one recording, facts of the model -> one dict of numbers, texts and packed arrays
+
+Everything that the page shows is in this dict or follows from it by arithmetic that the page shows. Numbers are
+those of the evidence, unrounded, so that a report can be read back and compared with a computation anew; only
+signals and strips are rounded, to what an eye can see. Nothing else that a file says of a person is here: of its
+header the name of the recording and those of its channels.
+Next: page.py puts it into one file.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss._core.atomic import json_ready
+from raxss._core.version import __version__
+from raxss.data.training_overlap import summary_of
+from raxss.errors import DataError
+from raxss.explain.export.report.electrodes import A_ROW, electrodes
+from raxss.explain.export.report.signals import (
+    FULL_BYTES,
+    PAGE_SECONDS,
+    Kept,
+    Span,
+    Steps,
+    Wanted,
+    columns_over_time,
+    encoded,
+    envelope,
+    spans_to_keep,
+)
+from raxss.explain.findings import (
+    class_of,
+    recording_of,
+    told_of_model,
+    under_other_weights,
+    weighted_probabilities,
+)
+
+if TYPE_CHECKING:
+    from raxss.data.series import Series
+    from raxss.explain.series_evidence import SeriesEvidence
+
+FORMAT = "raxss report 1"
+N_TOP = 12  # windows of a channel and class that are shown with their neighbours
+LONGEST_TEXT = 300
+LONGEST_CONTEXT = 20_000  # samples around the strongest window, where a page at a high rate has more
+UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control and direction marks, halves of characters, line separators
+
+
+def report_contents(
+    evidence: Iterable[SeriesEvidence],
+    *,
+    name: str | None = None,
+    model: Mapping[str, Any] | None = None,
+    positive: Any = None,
+    full_bytes: int = FULL_BYTES,
+) -> dict[str, Any]:
+    """Everything that one page shows of one recording.
+
+    Parameters
+    ----------
+    evidence
+        Of the series of one recording, as `RAxSSClassifier.explain_each` gives it: taken one by one, so that the
+        lists of neighbours need not all be held at once. Their samples are.
+    name
+        How the recording is called; by default what its series are called, without the channel.
+    model
+        What is known of the model, as in config.json of its folder.
+    positive
+        The class by whose probability channels are ranked when the page opens; the page can rank by any. By
+        default the one with the fewest training series, or of a single series the predicted one.
+    full_bytes
+        Room for samples as they are, two bytes each; what does not fit is there as an envelope.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> contents = report_contents(model.explain_each(series[:2]), name="two")
+    >>> [channel["name"] for channel in contents["channels"]], contents["classes"]
+    (['motif-000', 'noise-001'], ['motif', 'noise'])
+    """
+    channels: list[dict[str, Any]] = []
+    samples: list[Series] = []
+    classes: tuple[Any, ...] = ()
+    settings: dict[str, Any] = {}
+    for one in evidence:
+        if one.series is None:
+            raise DataError(
+                f"the evidence of {one.name!r} was loaded without its samples, which a report shows. Pass them: "
+                "SeriesEvidence.load(folder, series=...)."
+            )
+        if classes and one.classes != classes:
+            raise DataError(
+                f"series {one.name!r} was scored for the classes {', '.join(map(repr, one.classes))}, those before "
+                f"it for {', '.join(map(repr, classes))}; one report needs one model."
+            )
+        classes, settings = one.classes, one.settings
+        samples.append(one.series)
+        channels.append(_channel(one, one.series))
+        del one  # or its lists would be held while the next is computed
+    if not channels:
+        raise DataError("there is no evidence to report: no series were given. Give one at least.")
+    focus = _focus(classes, channels, model, positive)
+    _add_signals(channels, samples, focus, full_bytes)
+    names = [channel["name"] for channel in channels]
+    told = told_of_model(model or {})
+    training, trial, faithful = (
+        told.pop("training_data"),
+        told.pop("trial", None),
+        told.pop("faithfulness", None),
+    )
+    told.pop("classes", None)  # those of the evidence are the same
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "recording": title_of(recording_of(samples[0]) if name is None else name),
+        "classes": [plain_text(class_) for class_ in classes],
+        "seen_in_training": summary_of([channel["seen_in_training"] for channel in channels]),
+        "focus": focus,
+        "n_top": N_TOP,
+        "page_seconds": PAGE_SECONDS,
+        "settings": _plain(settings),
+        "model": _plain(told) if model else None,
+        "training": _plain(training) or None,
+        "trial": _plain(trial),
+        "faithfulness": _plain(faithful),
+        "electrodes": _plain(electrodes(names)) if len(channels) > 1 else [],
+        "grid_row": A_ROW,
+        "channels": channels,
+    }
+
+
+def title_of(name: str) -> str:
+    """How a page calls a recording: without folders.
+
+    >>> title_of("ward 7/night")
+    'night'
+    """
+    return plain_text(name).rpartition("/")[2]
+
+
+def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
+    """Any value as one line of text that shows what it holds: unseen characters replaced, long ones cut.
+
+    A direction mark can make a name read as another, so it becomes a visible sign.
+
+    >>> plain_text("C3\\u202e4\\n"), plain_text("a" * 400, longest=5)
+    ('C3\ufffd4\ufffd', 'aaaa…')
+    """
+    text = "".join("\ufffd" if unicodedata.category(one) in UNSEEN else one for one in str(value))
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
+    """The numbers of one series: its score, what other weights would have said, its windows."""
+    table = evidence.columns
+    recording = recording_of(series)
+    name = series.name.removeprefix(f"{recording}:") or series.name
+    usable = ~table["nonfinite"]
+    relative = np.where(usable, table["weight"] * usable.sum(), np.nan)
+    highest = float(np.nanmax(relative, initial=0.0)) or 1.0
+
+    def over_time(values: NDArray[np.float64], highest: float = 1.0) -> NDArray[np.uint8]:
+        begin, seconds = series.start_seconds, series.seconds
+        times = table["start_s"], table["end_s"]
+        return columns_over_time(*times, values, begin=begin, seconds=seconds, highest=highest)
+
+    said = np.where(usable[:, np.newaxis], weighted_probabilities(evidence), np.nan)
+    other = under_other_weights(evidence)
+    return {
+        "name": plain_text(name),
+        "label": None if evidence.label is None else plain_text(evidence.label),
+        "seen_in_training": evidence.seen_in_training,
+        "rate": series.rate,
+        "start_s": series.start_seconds,
+        "n_samples": series.n_samples,
+        "n_variates": series.n_variates,
+        "preparation": plain_text(series.preparation),
+        "probability": evidence.series_probability.tolist(),
+        "doubt": _doubt(evidence),
+        "uniform": other["uniform"].tolist(),
+        "inverse": other["inverse"].tolist(),
+        "effective_windows": evidence.effective_windows,
+        "effective_share": json_ready(float(evidence.effective_share)),
+        "overlap_share": json_ready(float(evidence.overlap_share)),
+        "n_windows": len(usable),
+        "n_usable": int(usable.sum()),
+        "window_samples": round((table["end_s"][0] - table["start_s"][0]) * series.rate),
+        "warnings": [plain_text(one, 1000) for one in evidence.warnings],
+        "heat": encoded(np.stack([over_time(values) for values in said.T])),
+        "weights": encoded(over_time(relative, highest)),
+        "highest_weight": highest,
+        **_windows(evidence, series),
+    }
+
+
+def _doubt(evidence: SeriesEvidence) -> dict[str, Any]:
+    """How far the score may be trusted: the calibrated one, its interval, the classes that cannot be ruled out."""
+    calibrated, held = evidence.calibrated_probability, evidence.prediction_set
+    return {
+        "calibrated": None if calibrated is None else calibrated.tolist(),
+        "interval": None if evidence.interval is None else evidence.interval.to_json(),
+        "set": None if held is None else [class_ in held for class_ in evidence.classes],
+        "abstains": evidence.abstains,
+    }
+
+
+def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
+    """The windows that add most to each class, by time, and the neighbours of each."""
+    columns, classes = evidence.columns, evidence.classes
+    tops = [evidence.top_windows(N_TOP, class_)["window"].to_numpy() for class_ in classes]
+    chosen = np.unique(np.concatenate(tops))
+    place = {int(window): row for row, window in enumerate(chosen)}
+
+    def starts(seconds: NDArray[np.float64]) -> list[int]:
+        return np.rint((seconds - series.start_seconds) * series.rate).astype(int).tolist()
+
+    lists = evidence.leaderboards(chosen)
+    neighbors = []
+    for window in chosen:
+        rows = lists[lists["window"] == window]
+        neighbors.append(
+            {
+                "window": rows["neighbor"].tolist(),
+                "start": starts(rows["start_s"].to_numpy()),
+                "similarity": json_ready(rows["similarity"].to_numpy()),
+                "weight_change": json_ready(rows["weight_change"].to_numpy()),
+            }
+        )
+    return {
+        "top": [[place[int(window)] for window in one] for one in tops],
+        "windows": {
+            "window": chosen.tolist(),
+            "start": starts(columns["start_s"][chosen]),
+            "weight": columns["weight"][chosen].tolist(),
+            "support": json_ready(columns["support"][chosen]),
+            "posterior": [columns[f"posterior_{class_}"][chosen].tolist() for class_ in classes],
+            "smoothed": weighted_probabilities(evidence)[chosen].T.tolist()
+            if "smoothing" in evidence.settings
+            else None,
+            "contribution": [columns[f"contribution_{class_}"][chosen].tolist() for class_ in classes],
+        },
+        "neighbors": neighbors,
+    }
+
+
+def _focus(
+    classes: Sequence[Any], channels: list[dict[str, Any]], model: Mapping[str, Any] | None, positive: Any
+) -> int:
+    """Which class the page opens with."""
+    if positive is None and len(channels) == 1:
+        return int(np.argmax(channels[0]["probability"]))
+    return classes.index(class_of(classes, positive, model))
+
+
+def _add_signals(
+    channels: list[dict[str, Any]], series: Sequence[Series], focus: int, full_bytes: int
+) -> None:
+    """Envelopes of all channels, and samples as they are as far as there is room."""
+    order = sorted(range(len(channels)), key=lambda place: -channels[place]["probability"][focus])
+    wanted = [_wanted(channel, focus) for channel in channels]
+    kept = spans_to_keep(wanted, order, full_bytes)
+    for channel, one, spans in zip(channels, series, kept, strict=True):
+        steps = Steps.of(one.samples)
+        size, low, high = envelope(one.samples)
+        channel["steps"] = {"middle": steps.middle.tolist(), "step": steps.step.tolist()}
+        channel["envelope"] = {
+            "samples": size,
+            "low": encoded(steps.numbers(low)),
+            "high": encoded(steps.numbers(high)),
+        }
+        channel["full"] = _full(one, steps, spans)
+
+
+def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
+    """Windows of the class in focus first, then of the others."""
+    length = channel["window_samples"]
+    windows = channel["windows"]
+    rows = list(dict.fromkeys([*channel["top"][focus], *(row for top in channel["top"] for row in top)]))
+
+    def group(row: int) -> list[Span]:
+        starts = [windows["start"][row], *channel["neighbors"][row]["start"]]
+        return [(start, start + length) for start in starts]
+
+    strongest = windows["start"][rows[0]] + length // 2
+    around = min(round(PAGE_SECONDS * channel["rate"]), LONGEST_CONTEXT) // 2
+    return Wanted(
+        channel["n_samples"],
+        channel["n_variates"],
+        [group(row) for row in rows],
+        (strongest - around, strongest + around),
+    )
+
+
+def _full(series: Series, steps: Steps, kept: Kept) -> dict[str, Any]:
+    """The samples of the spans, variate by variate within each span."""
+    parts = [steps.numbers(series.samples[:, first:last]).ravel() for first, last in kept.spans]
+    return {
+        "spans": [list(span) for span in kept.spans],
+        "samples": encoded(np.concatenate([np.zeros(0, dtype=np.int16), *parts])),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it, every text made harmless to look at."""
+    value = json_ready(value)
+    if isinstance(value, dict):
+        return {plain_text(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | float) else plain_text(value)

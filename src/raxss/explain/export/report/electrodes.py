@@ -1,0 +1,56 @@
+"""Where on its electrode does a channel sit, as far as names tell?
+
+    channel names -> shafts and grids: contacts in order, each with the position of its channel
+
+Names tell the electrode and the number of the contact, not the place in the brain and not how wide a grid is: a
+schematic is drawn from them, in rows of eight, and says so. Next: contents.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from raxss.data.names import loosest
+
+CONTACT = re.compile(r"([A-Z$][A-Z$_.]*'*)-?([0-9]{1,3})(?:-.*)?")
+MOST_ON_A_SHAFT = 19  # depth electrodes end at 18 contacts; what has 20 and more is a grid
+A_ROW = 8  # contacts of a grid that are drawn side by side
+
+
+def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Electrodes in the order in which they first appear, each with its contacts by number.
+
+    Empty where fewer than two electrodes' worth of names can be read so, or most cannot: then there is nothing to
+    draw.
+
+    Returns
+    -------
+    For each ``name``, ``kind`` ("shaft" or "grid") and ``contacts``: pairs of number and channel position.
+
+    Examples
+    --------
+    >>> electrodes(["POL LAT1", "POL LAT2", "POL RA'1", "ECG"])[0]
+    {'name': 'LAT', 'kind': 'shaft', 'contacts': [(1, 0), (2, 1)]}
+    >>> electrodes(["G1-REF", *[f"G{number}" for number in range(2, 33)]])[0]["kind"]
+    'grid'
+    >>> electrodes(["II", "V1"])
+    []
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for place, name in enumerate(names):
+        match = CONTACT.fullmatch(loosest(name))
+        if match:
+            found.setdefault(match[1], []).append((int(match[2]), place))
+    several = {name: contacts for name, contacts in found.items() if len(contacts) > 1}
+    if 2 * sum(map(len, several.values())) < len(names) or not several:
+        return []
+    return [
+        {
+            "name": name,
+            "kind": "grid" if max(contacts)[0] > MOST_ON_A_SHAFT else "shaft",
+            "contacts": sorted(contacts),
+        }
+        for name, contacts in found.items()
+    ]

@@ -1,0 +1,209 @@
+"""Which parts of a signal, and in what detail, go into a report?
+
+    samples (n_variates, n_samples) -> envelope: lowest and highest value of 2,000 stretches, as int16
+    windows, values of each         -> columns: mean of the windows over each of 2,000 moments, as uint8
+    evidence windows, a budget      -> spans that are kept sample by sample, as int16
+
+A night of 128 channels cannot be put into a file that opens at once, and nobody looks at all of it. What stands
+behind a score is kept as it is; the rest as an envelope that is labelled so.
+Next: contents.py puts these beside the numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.explain.figures import covering_mean
+
+N_BINS = 2000  # of an envelope or a heat strip: more than a screen resolves
+FULL_BYTES = 6_500_000  # of samples as they are, in one report: 8.7 MB as text
+GAP = -32768  # a sample that is not finite
+NO_WINDOW = 255  # a moment that no window covers
+PAGE_SECONDS = 10.0  # what is shown at once, and kept around the strongest window
+
+Span = tuple[int, int]  # first sample, and the one after the last
+
+
+def encoded(array: NDArray[Any]) -> str:
+    """An array as text: base64 of its little-endian bytes.
+
+    >>> encoded(np.array([1, 258], dtype=np.int16))
+    'AQACAQ=='
+    """
+    return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def decoded(text: str, dtype: str) -> NDArray[Any]:
+    """What `encoded` made, read back.
+
+    >>> decoded("AQACAQ==", "int16")
+    array([  1, 258], dtype=int16)
+    """
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype=np.dtype(dtype).newbyteorder("<"))
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """How samples become whole numbers: sample = middle + step × number, one of each a variate."""
+
+    middle: NDArray[np.float64]  # (n_variates,)
+    step: NDArray[np.float64]  # (n_variates,)
+
+    @classmethod
+    def of(cls, samples: NDArray[Any]) -> Steps:
+        """Steps in which the largest and smallest sample still fit; gaps do not count.
+
+        >>> steps = Steps.of(np.array([[-1.0, 3.0, np.nan]]))
+        >>> steps.middle, steps.numbers(np.array([[3.0, np.nan]]))
+        (array([1.]), array([[ 32767, -32768]], dtype=int16))
+        """
+        finite = np.isfinite(samples)
+        low = np.where(finite, samples, np.inf).min(axis=1).astype(np.float64)
+        high = np.where(finite, samples, -np.inf).max(axis=1).astype(np.float64)
+        none = ~finite.any(axis=1)
+        low[none], high[none] = 0.0, 0.0
+        step = (high / 2 - low / 2) / 32767
+        step[step == 0] = 1.0
+        return cls(low / 2 + high / 2, step)
+
+    def numbers(self, samples: NDArray[Any]) -> NDArray[np.int16]:
+        """Samples in steps, rounded; gaps are `GAP`."""
+        steps = (samples - self.middle[:, np.newaxis]) / self.step[:, np.newaxis]
+        finite = np.isfinite(steps)
+        rounded = np.clip(np.rint(np.where(finite, steps, 0.0)), -32767, 32767)
+        return np.where(finite, rounded, GAP).astype(np.int16)
+
+
+def envelope(samples: NDArray[Any], n_bins: int = N_BINS) -> tuple[int, NDArray[Any], NDArray[Any]]:
+    """Samples a bin, and the lowest and highest of each bin ``(n_variates, n_bins)``; NaN where all is gap.
+
+    >>> envelope(np.array([[1.0, 5.0, 2.0, np.nan, 0.0]]), n_bins=3)
+    (2, array([[1., 2., 0.]]), array([[5., 2., 0.]]))
+    """
+    n_variates, n_samples = samples.shape
+    size = -(-n_samples // n_bins)
+    n_used = -(-n_samples // size)
+    padded = np.full((n_variates, n_used * size), np.nan)
+    padded[:, :n_samples] = np.where(np.isfinite(samples), samples, np.nan)
+    bins = padded.reshape(n_variates, n_used, size)
+    empty = np.isnan(bins).all(axis=2)
+    low = np.where(np.isnan(bins), np.inf, bins).min(axis=2)
+    high = np.where(np.isnan(bins), -np.inf, bins).max(axis=2)
+    return size, np.where(empty, np.nan, low), np.where(empty, np.nan, high)
+
+
+def columns_over_time(
+    start_s: NDArray[np.float64],  # (n_windows,)
+    end_s: NDArray[np.float64],  # (n_windows,)
+    values: NDArray[np.float64],  # (n_windows,), NaN: leave this window out
+    *,
+    begin: float,
+    seconds: float,
+    highest: float = 1.0,
+) -> NDArray[np.uint8]:  # (N_BINS,)
+    """Mean of the windows over each moment, 0 to 254 for 0 to ``highest``; `NO_WINDOW` where there is none.
+
+    >>> at = columns_over_time(np.array([0.0]), np.array([1.0]), np.array([0.5]), begin=0, seconds=2)
+    >>> at[[0, 999, 1000]]
+    array([127, 127, 255], dtype=uint8)
+    """
+    times = begin + seconds * (np.arange(N_BINS) + 0.5) / N_BINS
+    means = covering_mean(start_s, end_s, values, times)
+    shown = np.rint(254 * np.clip(np.nan_to_num(means) / highest, 0, 1))
+    return np.where(np.isnan(means), NO_WINDOW, shown).astype(np.uint8)
+
+
+@dataclass(eq=False)
+class Kept:
+    """Spans of one channel that a report has sample by sample; overlapping ones become one.
+
+    >>> kept = Kept(n_samples=100, bytes_a_sample=2)
+    >>> kept.cost([(10, 30), (20, 40), (-5, 5)])
+    70
+    >>> kept.add([(10, 30), (20, 40), (-5, 5)])
+    >>> kept.spans
+    [(0, 5), (10, 40)]
+    """
+
+    n_samples: int
+    bytes_a_sample: int
+    spans: list[Span] = field(default_factory=list)
+
+    def cost(self, more: Iterable[Span]) -> int:
+        """Bytes that these spans would add."""
+        before = sum(last - first for first, last in self.spans)
+        after = sum(last - first for first, last in self._with(more))
+        return (after - before) * self.bytes_a_sample
+
+    def add(self, more: Iterable[Span]) -> None:
+        """Keep these too."""
+        self.spans = self._with(more)
+
+    def _with(self, more: Iterable[Span]) -> list[Span]:
+        within = [(max(first, 0), min(last, self.n_samples)) for first, last in more]
+        merged: list[Span] = []
+        for first, last in sorted([*self.spans, *within]):
+            if merged and first <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(last, merged[-1][1])
+            elif last > first:
+                merged.append((first, last))
+        return merged
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """What one channel would like to have kept.
+
+    Attributes
+    ----------
+    groups
+        Most important first: the spans of an evidence window and of its neighbours.
+    context
+        Around the strongest window: a page, so that it can be seen where it stands.
+    """
+
+    n_samples: int
+    n_variates: int
+    groups: Sequence[Sequence[Span]]
+    context: Span
+
+
+def spans_to_keep(channels: Sequence[Wanted], order: Sequence[int], budget: int = FULL_BYTES) -> list[Kept]:
+    """Share the budget: everything if it fits; else the strongest window of each channel, then the others.
+
+    Parameters
+    ----------
+    channels
+        As the report has them.
+    order
+        Their positions, best rank first. Who comes first is kept first.
+
+    Examples
+    --------
+    >>> one = Wanted(1000, 1, groups=[[(0, 10), (90, 100)], [(300, 310)]], context=(0, 20))
+    >>> [kept.spans for kept in spans_to_keep([one, one], [1, 0], budget=130)]
+    [[(0, 20), (90, 100)], [(0, 20), (90, 100)]]
+    >>> [kept.spans for kept in spans_to_keep([one, one], [1, 0], budget=140)]
+    [[(0, 20), (90, 100)], [(0, 20), (90, 100), (300, 310)]]
+    >>> spans_to_keep([one], [0])[0].spans
+    [(0, 1000)]
+    """
+    kept = [Kept(one.n_samples, 2 * one.n_variates) for one in channels]
+    if sum(one.n_samples * one.bytes_a_sample for one in kept) <= budget:
+        for one in kept:
+            one.add([(0, one.n_samples)])
+        return kept
+    first = [(place, [*channels[place].groups[0], channels[place].context]) for place in order]
+    later = [(place, group) for place in order for group in channels[place].groups[1:]]
+    for place, spans in [*first, *later]:
+        cost = kept[place].cost(spans)
+        if cost <= budget:
+            kept[place].add(spans)
+            budget -= cost
+    return kept

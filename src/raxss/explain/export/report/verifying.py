@@ -1,0 +1,191 @@
+"""Does a report say what its model says of its recording?
+
+    contents of a report, contents computed anew -> every number, text and array that differs, by name
+
+A report is a file like any other: somebody may have changed it by accident, or on purpose. Its script and style are
+compared byte by byte when it is read, and its data with their hash (page.py). Who changes data on purpose writes
+another hash; so the data are compared here with a computation from model and recording.
+Next: ../../cli/verify.py does both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raxss.errors import shown
+from raxss.explain.export.report.page import Report
+from raxss.explain.export.report.signals import GAP, NO_WINDOW, decoded
+
+Path = tuple[str | int, ...]  # from the whole to one value
+
+TOLERANCE = 1e-6  # of numbers; of the largest beside them where all are small
+# Between -1 and 1 whatever the signal: of a probability of 1e-20 no digit counts, and other threads have others.
+OF_ONE = {"probability", "uniform", "inverse", "posterior", "smoothed", "similarity", "support"}
+PACKED: dict[Path, tuple[str, int]] = {  # arrays kept as text, and the value that means: nothing here
+    ("heat",): ("uint8", NO_WINDOW),
+    ("weights",): ("uint8", NO_WINDOW),
+    ("envelope", "low"): ("int16", GAP),
+    ("envelope", "high"): ("int16", GAP),
+    ("full", "samples"): ("int16", GAP),
+}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a comparison found.
+
+    Attributes
+    ----------
+    n_values
+        Numbers, texts and packed arrays that were looked at.
+    differences
+        A sentence about each that differs, in the order of the report.
+    """
+
+    n_values: int
+    differences: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+
+def verify_report(report: Report, again: Report) -> Verification:
+    """Compare a report with one that was made anew from the same model and recording.
+
+    Whole numbers and texts must be the same, packed arrays within one step. Other numbers within 1e-6, or where
+    they are small by nature (weights, what windows contribute, the steps of a signal) within 1e-6 of the largest.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> verify_report(model.report(series[0]), model.report(series[0])).holds
+    True
+    >>> changed = model.report(series[0])
+    >>> changed.contents["channels"][0]["n_samples"] += 1
+    >>> verify_report(changed, model.report(series[0])).differences
+    ("channel 'motif-000', n_samples: the report says 4589, computed anew it is 4588",)
+    """
+    expected = json.loads(json.dumps(again.contents))  # as a file has it
+    for table in (expected, *expected["channels"]):
+        for name in report.lacking:  # an earlier version could not say it
+            table.pop(name, None)
+    differences = [
+        f"{_named(path, expected['channels'])}: {what}"
+        for path, what in _differences(report.contents, expected, ())
+    ]
+    return Verification(_n_values(expected), tuple(differences))
+
+
+def _n_values(value: Any) -> int:
+    """How many there are that are no list and no table."""
+    if isinstance(value, dict | list):
+        return sum(map(_n_values, value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+def _differences(found: Any, expected: Any, path: Path, measure: float = 0.0) -> Iterator[tuple[Path, str]]:
+    """Each place that differs, and how. ``measure``: what numbers here are to be compared by, if it is not 1."""
+    if isinstance(expected, dict):
+        yield from _of_tables(found, expected, path, measure)
+    elif isinstance(expected, list):
+        yield from _of_lists(found, expected, path, measure)
+    elif path[:1] == ("channels",) and path[2:] in PACKED and isinstance(expected, str):
+        if what := _of_arrays(found, expected, *PACKED[path[2:]]):
+            yield path, what
+    elif not _same(found, expected, measure):
+        yield path, f"the report says {_shown(found)}, computed anew it is {_shown(expected)}"
+
+
+def _of_tables(
+    found: Any, expected: Mapping[str, Any], path: Path, measure: float
+) -> Iterator[tuple[Path, str]]:
+    if not isinstance(found, dict):
+        yield path, f"the report says {_shown(found)}, computed anew it is a table"
+        return
+    for key, one in expected.items():
+        if key in found:
+            yield from _differences(found[key], one, (*path, key), _measure(key, expected, measure))
+        else:
+            yield (*path, key), "is not in the report"
+    for key in sorted(found.keys() - expected.keys()):
+        yield (*path, key), "is in the report, and nothing computed anew is called so"
+
+
+def _measure(key: str, table: Mapping[str, Any], above: float) -> float:
+    """What the numbers of this name are compared by; 0: by themselves."""
+    if key in OF_ONE:
+        return 1.0
+    if key == "effective_windows":
+        return float(table[key])
+    if key == "neighbors":  # what they change is a small part of a weight
+        return _largest(table["windows"]["weight"])
+    return above if key == "weight_change" else 0.0
+
+
+def _largest(value: Any) -> float:
+    """Of all numbers in lists of lists."""
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0.0)
+    return abs(value) if isinstance(value, float) else 0.0
+
+
+def _of_lists(found: Any, expected: Sequence[Any], path: Path, measure: float) -> Iterator[tuple[Path, str]]:
+    if not isinstance(found, list):
+        yield path, f"the report says {_shown(found)}, computed anew it is a list"
+    elif len(found) != len(expected):
+        yield path, f"the report has {len(found)} of them, computed anew there are {len(expected)}"
+    else:
+        measure = max(measure, min(1.0, _largest(expected)))
+        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, (*path, place), measure)
+
+
+def _same(found: Any, expected: Any, measure: float) -> bool:
+    if type(found) is not type(expected) or not isinstance(expected, float):
+        return type(found) is type(expected) and bool(found == expected)
+    return math.isfinite(found) and abs(found - expected) <= TOLERANCE * (measure or min(1.0, abs(expected)))
+
+
+def _of_arrays(found: Any, expected: str, dtype: str, nothing: int) -> str:
+    """How packed arrays differ by more than a step; empty where they do not."""
+    if found == expected:
+        return ""
+    try:
+        told, array = decoded(found, dtype).astype(np.int64), decoded(expected, dtype).astype(np.int64)
+    except (TypeError, ValueError):
+        return "what the report has cannot be read as an array"
+    if len(told) != len(array):
+        return f"the report has {len(told)} values, computed anew there are {len(array)}"
+    apart = (np.abs(told - array) > 1) | ((told == nothing) != (array == nothing))
+    if not apart.any():
+        return ""
+    first = int(apart.argmax())
+    return (
+        f"{int(apart.sum())} of {len(array)} values are more than a step off; the first, at {first}, is "
+        f"{told[first]}, computed anew it is {array[first]}"
+    )
+
+
+def _named(path: Path, channels: Sequence[Mapping[str, Any]]) -> str:
+    """How a person finds the place: ``channel 'C3', windows.weight[4]``."""
+    told, path = ([], path) if path[:1] != ("channels",) or len(path) < 2 else ([path[1]], path[2:])
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{shown(step)[1:-1]}" for step in path)
+    channel = [f"channel {shown(channels[int(place)]['name'])}" for place in told]
+    return ", ".join([*channel, *([steps.removeprefix(".")] if steps else [])])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else f"a list of {len(value)}"
+    return shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]

@@ -1,0 +1,214 @@
+"""How does evidence become Parquet?
+
+    columns -> one file;  the evidence of many series -> one folder with three tables
+
+A recording of a hundred channels is three files, not three hundred: the tables of all series stand one below the
+other, each with a column that names its series. Series are written as they come, by a thread for each file, while
+the next are computed; the folder appears whole or not at all. Next: answering.py makes the evidence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raxss._core.atomic import json_ready, whole_folder
+from raxss.errors import DataError
+from raxss.explain.neighbour_lists import Columns
+
+if TYPE_CHECKING:
+    from raxss.explain.series_evidence import SeriesEvidence
+
+#: Looking for repeats among doubles takes longer than writing them; only the names repeat.
+HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
+ROWS_A_GROUP = 2**16  # at least; readers skip and unpack whole groups
+WINDOWS_WAITING = 2**15  # to be written while the next series is computed; a longer series is waited for
+
+
+def write_tables(
+    evidence: Iterable[SeriesEvidence], folder: Path | str, *, top: int | None = 50, overwrite: bool = False
+) -> int:
+    """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
+
+    The first two are those of `SeriesEvidence` with a column ``series`` before the others. The summary has one
+    row a series: what was predicted and how sure, whether the model was fitted on it, how many windows were
+    effective, warnings, settings.
+
+    Parameters
+    ----------
+    evidence
+        As `RAxSSClassifier.explain_each` gives it. The next is asked for while a few short ones are still being
+        written, but a long one is written, and let go, first.
+    top
+        The neighbour lists of so many windows of each series, by weight, and of the first of each class; None:
+        of all.
+
+    Returns
+    -------
+    How many series there were.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     n_series = write_tables(model.explain_each(series[:3]), f"{place}/why")
+    ...     summary = pd.read_parquet(f"{place}/why/summary.parquet")
+    ...     windows = pd.read_parquet(f"{place}/why/windows.parquet")
+    >>> summary["series"].tolist(), float(windows["weight"].sum().round(9))  # 1 for each series
+    (['motif-000', 'noise-001', 'motif-002'], 3.0)
+    """
+    rows: list[dict[str, Any]] = []
+    classes: tuple[Any, ...] = ()
+    with whole_folder(folder, overwrite=overwrite) as place:
+        with _File(place / "windows.parquet") as windows, _File(place / "neighbors.parquet") as neighbors:
+            waiting: deque[tuple[int, Future[None], Future[None]]] = deque()  # windows of a series, its rows
+            for one in evidence:
+                classes = classes or one.classes
+                _refuse_other_classes(one, classes)
+                rows.append(_summary_row(one))
+                name = _text(one.name)
+                listed = neighbors.later(name, one.list_columns(top))
+                waiting.append((len(one.columns["window"]), windows.later(name, [one.columns]), listed))
+                del one  # or it would be held while the next is computed
+                while sum(n_windows for n_windows, *_ in waiting) > WINDOWS_WAITING:
+                    _wait_for(*waiting.popleft()[1:])
+            for _, *written in waiting:
+                _wait_for(*written)
+        if not rows:
+            raise DataError("there is no evidence to write: no series were given. Give one at least.")
+        pq.write_table(_summary_table(rows), place / "summary.parquet")
+    return len(rows)
+
+
+def write_parquet(path: Path, parts: Iterable[Columns]) -> None:
+    """Columns to a Parquet file, part by part."""
+    with _File(path) as file:
+        for part in parts:
+            file.append(_table(part))
+
+
+class _File:
+    """A Parquet file that gets its columns from the first table. Short tables share a row group."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        self._gathered: list[pa.Table] = []
+        self._thread = ThreadPoolExecutor(1)  # one, so that rows stay in order
+
+    def append(self, table: pa.Table) -> None:
+        self._gathered.append(table)
+        if sum(map(len, self._gathered)) >= ROWS_A_GROUP:
+            self._write_gathered()
+
+    def later(self, name: str, parts: Iterable[Columns]) -> Future[None]:
+        """Append the rows of one series, made and written by the thread of this file."""
+        return self._thread.submit(self._append_all, name, parts)
+
+    def _append_all(self, name: str, parts: Iterable[Columns]) -> None:
+        for part in parts:
+            self.append(_table(part, name))
+
+    def _write_gathered(self) -> None:
+        if self._gathered:
+            table, self._gathered = pa.concat_tables(self._gathered), []
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, table.schema, **HOW_TO_WRITE)
+            self._writer.write_table(table)
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+        if kind is None:  # else the file is thrown away
+            self._write_gathered()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _table(columns: Columns, name: str | None = None) -> pa.Table:
+    """As Arrow has it, with the name of the series before, if there is one."""
+    series = {} if name is None else {"series": pa.repeat(name, len(columns["window"]))}
+    return pa.table(series | {key: pa.array(values) for key, values in columns.items()})
+
+
+def _wait_for(*written: Future[None]) -> None:
+    for one in written:
+        one.result()  # or the error
+
+
+def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
+    chances = zip(evidence.classes, evidence.probability, strict=True)
+    return {
+        "series": _text(evidence.name),
+        "label": evidence.label,
+        "predicted": evidence.predicted,
+        **{f"probability_{class_}": float(chance) for class_, chance in chances},
+        "rate": evidence.rate,
+        "seconds": evidence.seconds if evidence.rate != 1.0 else math.nan,  # 1 Hz: the rate is not known
+        "n_windows": len(evidence.columns["window"]),
+        "effective_windows": evidence.effective_windows,
+        "effective_share": evidence.effective_share,
+        "overlap_share": evidence.overlap_share,
+        **_doubt_columns(evidence),
+        "warnings": [_text(warning) for warning in evidence.warnings],
+        "settings": json.dumps(json_ready(evidence.settings), default=str),
+    }
+
+
+def _doubt_columns(evidence: SeriesEvidence) -> dict[str, Any]:
+    """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set."""
+    columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
+    if evidence.calibrated_probability is not None:
+        sums = zip(evidence.classes, evidence.series_probability, strict=True)
+        columns |= {f"uncalibrated_{class_}": float(one) for class_, one in sums}
+    found = evidence.interval
+    for place, class_ in enumerate(evidence.classes):
+        columns[f"low_{class_}"] = None if found is None else float(found.low[place])
+        columns[f"high_{class_}"] = None if found is None else float(found.high[place])
+    columns["interval"] = None if found is None else found.method
+    held = evidence.prediction_set
+    if held is not None:
+        columns |= {f"in_set_{class_}": class_ in held for class_ in evidence.classes}
+        columns["abstains"] = evidence.abstains
+    return columns
+
+
+def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
+    from raxss.explain.series_evidence import FORMAT, NOTE
+
+    columns: dict[str, pa.Array] = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # labels of several types
+            columns[name] = pa.array([None if value is None else _text(str(value)) for value in values])
+    return pa.table(columns).replace_schema_metadata({"format": FORMAT, "note": NOTE})
+
+
+def _refuse_other_classes(evidence: SeriesEvidence, classes: tuple[Any, ...]) -> None:
+    if evidence.classes != classes:
+        raise DataError(
+            f"series {evidence.name!r} has the classes {', '.join(map(repr, evidence.classes))}, and those before "
+            f"it {', '.join(map(repr, classes))}; one table holds the evidence of one model. Write them apart."
+        )
+
+
+def _text(value: str) -> str:
+    """Text that UTF-8 can hold: names from file systems may carry half characters."""
+    return value.encode("utf-8", "backslashreplace").decode()

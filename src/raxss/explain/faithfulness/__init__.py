@@ -1,0 +1,76 @@
+"""How far can the explanation of a fitted model be trusted?
+
+    Subject (a model as probes see it), series -> probes -> measures with intervals -> a verdict in words
+
+Evidence adds up to the score by construction, which says nothing about whether the score rests on what it shows.
+So signals are changed, neighbours swapped and networks destroyed, and every probe has a control whose answer is
+known. Reading order: timeline.py, replacing.py, gradients.py, distinct.py, many_copies.py, subject.py; one file a
+probe; running.py.
+"""
+
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip
+from raxss.explain.faithfulness.deletion import Deleted, delete_and_insert
+from raxss.explain.faithfulness.linear_probing import held_features, linear_probe, properties
+from raxss.explain.faithfulness.localisation import Found, average_precisions, located, truth_of
+from raxss.explain.faithfulness.localisation_baselines import (
+    band_power,
+    in_windows,
+    line_length,
+    shift_test,
+    windows_that_know,
+)
+from raxss.explain.faithfulness.marks import Mark, as_marked, read_events, read_marked, read_marks, truth_from
+from raxss.explain.faithfulness.measures import mean_curves, measures_of, summarised
+from raxss.explain.faithfulness.model_adapter import Judgement, Subject, WindowSubject
+from raxss.explain.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
+from raxss.explain.faithfulness.parameter_randomisation import randomised_network
+from raxss.explain.faithfulness.report_verdict import PAGE, told_in_report
+from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.running import PROBES, Parts, Plan, run_probes
+from raxss.explain.faithfulness.stability import changed_a_little
+from raxss.explain.faithfulness.verdict import Statement, statements, verdict
+
+__all__ = [
+    "Subject",
+    "WindowSubject",
+    "Judgement",
+    "delete_and_insert",
+    "Deleted",
+    "located",
+    "Found",
+    "truth_of",
+    "read_marks",
+    "read_marked",
+    "read_events",
+    "Mark",
+    "truth_from",
+    "as_marked",
+    "average_precisions",
+    "shift_test",
+    "windows_that_know",
+    "in_windows",
+    "band_power",
+    "line_length",
+    "randomised_retrieval",
+    "randomised_network",
+    "replaced_windows",
+    "smallest_flip",
+    "changed_a_little",
+    "held_features",
+    "linear_probe",
+    "properties",
+    "faithfulness_of",
+    "SeriesFaithfulness",
+    "run_probes",
+    "Plan",
+    "Parts",
+    "PROBES",
+    "measures_of",
+    "summarised",
+    "mean_curves",
+    "statements",
+    "Statement",
+    "verdict",
+    "PAGE",
+    "told_in_report",
+]

@@ -1,0 +1,208 @@
+"""What did all probes find, in numbers that can be compared?
+
+    Parts -> measures: a row for each series, probe and measure -> summary: its mean with interval over groups
+          -> curves: the mean deletion and insertion curve of every order
+
+Next: verdict.py says in words what a summary means.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raxss.explain.faithfulness.deletion import (
+    CONTRIBUTION,
+    DELETION,
+    DIRECTIONS,
+    INSERTION,
+    ORDERS,
+    POSTERIOR,
+    RANDOM,
+    WEIGHT,
+)
+from raxss.explain.faithfulness.mean_intervals import mean_interval
+from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.running import Parts
+
+Frame = pd.DataFrame
+Row = tuple[str, str, str, float | None]  # probe, of, measure, value
+COLUMNS = ["probe", "of", "measure"]
+
+
+def measures_of(parts: Parts) -> Frame:
+    """A row for each series, probe and measure: ``series, group, probe, of, measure, value``."""
+    n = len(parts.series)
+    counts = Counter(one["label"] for one in parts.series)
+    rows = []
+    for place in range(n):
+        facts = {"series": parts.series[place]["name"], "group": parts.series[place]["group"]}
+        for probe, of, measure, value in _measures(parts, place, counts):
+            told = np.nan if value is None else float(value)
+            rows.append({**facts, "probe": probe, "of": of, "measure": measure, "value": told})
+    return pd.DataFrame(rows, columns=["series", "group", *COLUMNS, "value"])
+
+
+def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[Row]:
+    facts = parts.series[place]
+    if facts["label"] is not None and len(counts) > 1:
+        # The mean of these over series is the balanced accuracy.
+        worth = len(parts.series) / (len(counts) * counts[facts["label"]])
+        yield "decision", "model", "balanced accuracy", worth * (facts["predicted"] == facts["label"])
+    told = {probe: answers[place] for probe, answers in parts.by_series.items()}
+    if told.get("deletion"):
+        yield from _deletion(told["deletion"])
+    if told.get("counterfactual"):
+        yield from _counterfactual(told["counterfactual"])
+    for row in told.get("stability") or ():
+        for name in ("rank_correlation", "top_overlap", "moved", "flipped"):
+            yield "stability", row["change"], name, row[name]
+    if told.get("localisation"):
+        found = told["localisation"]
+        for name in ("area", "chance", "base_rate", "by_posterior", "by_weight"):
+            yield "localisation", "contributions", name, found[name]
+        yield "localisation", "contributions", "above chance", found["area"] - found["chance"]
+    worth_right = _right(parts, place, counts)
+    for row in (parts.of_all.get("retrieval") or [[]] * (place + 1))[place]:
+        for name in ("moved", "weights_moved", "rank_correlation", "top_overlap", "flipped"):
+            yield "retrieval", row["control"], name, row[name]
+        if worth_right is not None:
+            yield "retrieval", row["control"], "balanced accuracy lost", worth_right(row["probability"])
+    for step in parts.of_all.get("network") or ():
+        row = step[place]
+        for name in (
+            "rank_correlation",
+            "top_overlap",
+            "posterior_correlation",
+            "weight_correlation",
+            "moved",
+        ):
+            yield "network", f"step {row['step']}", name, row[name]
+            if name.endswith("correlation") and row[name] is not None:
+                # A score turned upside down still shows what it showed before.
+                yield "network", f"step {row['step']}", f"{name}, size", abs(row[name])
+
+
+def _right(parts: Parts, place: int, counts: Mapping[Any, int]) -> Any:
+    """Probabilities -> how much of the balanced accuracy this series loses by them; None without labels."""
+    facts, classes = parts.series[place], parts.about["classes"]
+    if facts["label"] is None or len(counts) < 2:
+        return None
+    worth = len(parts.series) / (len(counts) * counts[facts["label"]])
+
+    def lost(probability: list[float]) -> float:
+        now = classes[int(np.argmax(probability))] == facts["label"]
+        return worth * (float(facts["predicted"] == facts["label"]) - float(now))
+
+    return lost
+
+
+def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
+    areas: dict[tuple[str, str, str], list[float]] = {}
+    for one in found["curves"]:
+        areas.setdefault((one["stand_in"], one["order"], one["direction"]), []).append(one["area"])
+    area = {key: float(np.mean(some)) for key, some in areas.items()}
+    for stand_in in STAND_INS:
+        gains = {}
+        for order in ORDERS:
+            if (stand_in, order, DELETION) not in area:
+                continue
+            of = f"{stand_in}, {order}"
+            for direction in DIRECTIONS:
+                yield "deletion", of, f"{direction} area", area[stand_in, order, direction]
+            better = {
+                direction: sign * (area[stand_in, order, direction] - area[stand_in, RANDOM, direction])
+                for direction, sign in ((DELETION, -1), (INSERTION, 1))
+            }
+            gains[order] = sum(better.values()) / 2
+            if order != RANDOM:
+                for direction, value in better.items():
+                    yield "deletion", of, f"{direction} gain", value
+                yield "deletion", of, "gain", gains[order]
+        if {WEIGHT, CONTRIBUTION, POSTERIOR} <= gains.keys():  # equal weights have nothing to add
+            yield "deletion", stand_in, "gain of weights", gains[CONTRIBUTION] - gains[POSTERIOR]
+        if stand_in in found["gradient_found"]:
+            yield "deletion", stand_in, "gradient found", found["gradient_found"][stand_in]
+    dropped = found["dropped"]
+    yield "check", "windows dropped from the sum", "gain", dropped[RANDOM] - dropped[CONTRIBUTION]
+
+
+def _counterfactual(found: Mapping[str, Any]) -> Iterator[Row]:
+    falls = {(one["by"], one["window"]): one["fall"] for one in found["windows"]}
+    for by in dict.fromkeys(by for by, _ in falls):
+        strongest, any_one = falls.get((by, "strongest")), falls.get((by, "random"))
+        yield "counterfactual", by, "fall, strongest window", strongest
+        yield "counterfactual", by, "fall, random window", any_one
+        if strongest is not None and any_one is not None:
+            yield "counterfactual", by, "fall beyond random", strongest - any_one
+    for stand_in, flip in found["flips"].items():
+        yield "flip", stand_in, "decision can be changed", flip["flips"]
+        yield "flip", stand_in, "share replaced", flip["share"]
+        yield "flip", stand_in, "seconds replaced", flip["seconds"]
+
+
+def summarised(measures: Frame) -> Frame:
+    """Mean of each measure over series, with its interval: ``probe, of, measure, mean, low, high, n_series``."""
+    rows = []
+    for key, own in measures.groupby(COLUMNS, sort=False):
+        mean, low, high = mean_interval(own["value"].to_numpy(), own["group"].tolist())
+        n = int(own["value"].notna().sum())
+        rows.append(
+            dict(zip(COLUMNS, key, strict=True)) | {"mean": mean, "low": low, "high": high, "n_series": n}
+        )
+    return pd.DataFrame(rows, columns=[*COLUMNS, "mean", "low", "high", "n_series"])
+
+
+def mean_curves(parts: Parts) -> Frame:
+    """Points of the mean curves: ``stand_in, order, direction, step, share, seconds, score, low, high``.
+
+    ``share`` and ``seconds`` are what is replaced, the mean over series.
+    """
+    answers = parts.by_series.get("deletion") or []
+    points: dict[tuple[str, str, str], dict[int, list[tuple[str, float, float, float]]]] = {}
+    for facts, found in zip(parts.series, answers, strict=bool(answers)):
+        sums: dict[tuple[str, str, str], list[Any]] = {}
+        for one in found["curves"]:
+            sums.setdefault((one["stand_in"], one["order"], one["direction"]), []).append(one)
+        for key, some in sums.items():
+            removed = np.mean([one["removed"] for one in some], axis=0)
+            scores = np.mean([one["scores"] for one in some], axis=0)
+            for step, (share, score) in enumerate(zip(removed, scores, strict=True)):
+                told = (facts["group"], float(share), float(share) * facts["seconds"], float(score))
+                points.setdefault(key, {}).setdefault(step, []).append(told)
+    rows = []
+    for (stand_in, order, direction), steps in points.items():
+        for step, own in steps.items():
+            groups, shares, seconds, scores = zip(*own, strict=True)
+            mean, low, high = mean_interval(scores, groups)
+            rows.append(
+                {
+                    "stand_in": stand_in,
+                    "order": order,
+                    "direction": direction,
+                    "step": step,
+                    "share": float(np.mean(shares)),
+                    "seconds": float(np.mean(seconds)),
+                    "score": mean,
+                    "low": low,
+                    "high": high,
+                }
+            )
+    columns = ["stand_in", "order", "direction", "step", "share", "seconds", "score", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def missing_orders(parts: Parts) -> dict[str, str]:
+    """Orders that do not exist for some series, with the reason and how many.
+
+    Short series have no weights that differ; a network may have no gradient.
+    """
+    told: Counter[tuple[str, str]] = Counter()
+    for found in parts.by_series.get("deletion") or []:
+        told.update(found["missing"].items())
+    n = len(parts.series)
+    return {order: f"{reason} ({count} of {n} series)" for (order, reason), count in told.items()}

@@ -1,0 +1,133 @@
+"""How far can the explanation of this one series be trusted?
+
+    Subject, Series -> every probe that one series allows -> SeriesFaithfulness, which says it in words
+
+One series shows what happens to it, not how sure that is: intervals need many, and so does a verdict
+(`raxss faithfulness`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from raxss.data.series import Series
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip
+from raxss.explain.faithfulness.deletion import (
+    CONTRIBUTION,
+    N_RANDOM,
+    N_STEPS,
+    OCCLUSION,
+    ORDERS,
+    RANDOM,
+    Deleted,
+    delete_and_insert,
+)
+from raxss.explain.faithfulness.model_adapter import Judgement, Subject, WindowSubject
+from raxss.explain.faithfulness.parameter_randomisation import randomised_network
+from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.stability import changed_a_little
+
+Frame = pd.DataFrame
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SeriesFaithfulness:
+    """All probes of one series.
+
+    Attributes
+    ----------
+    deletion
+        Curves over the seconds replaced; ``deletion.gain(order, stand_in)`` against random orders.
+    windows
+        What the score loses when one window is replaced.
+    flips
+        Stand-in -> the fewest stretches found that change the decision, an upper bound.
+    stability, network, retrieval
+        What small changes, scrambled layers and randomised neighbours do to the evidence, a row each; ``retrieval``
+        is empty where weights do not come from neighbours.
+    """
+
+    name: str
+    predicted: Any
+    probability: float
+    seconds: float
+    deletion: Deleted
+    windows: Frame
+    flips: dict[str, dict[str, Any]]
+    stability: Frame
+    network: Frame
+    retrieval: Frame
+
+    def gains(self) -> Frame:
+        """A row for each order that exists, a column for each stand-in: area gained over random orders."""
+        there = {one.order for one in self.deletion.curves}
+        orders = [one for one in ORDERS if one in there and one != RANDOM]
+        told = {name: [self.deletion.gain(one, name) for one in orders] for name in STAND_INS}
+        return pd.DataFrame(told, index=pd.Index(orders, name="order"))
+
+    def __repr__(self) -> str:
+        gains = self.gains()
+        lines = [
+            f"SeriesFaithfulness({self.name!r})",
+            f"  predicted {self.predicted!r} ({self.probability:.3f})",
+        ]
+        for name in STAND_INS if CONTRIBUTION in gains.index else ():
+            lines.append(
+                f"  replaced by the {name}: contributions gain {gains.loc[CONTRIBUTION, name]:+.3f} over random "
+                f"orders (at most about {gains.loc[OCCLUSION, name]:+.3f})"
+            )
+        for name, flip in self.flips.items():
+            told = (
+                f"at most {flip['seconds']:.4g} of {self.seconds:.4g} s change the decision"
+                if flip["flips"]
+                else "the decision stays"
+            )
+            lines.append(f"  {told} when replaced by the {name}")
+        left = float(self.network["rank_correlation"].iloc[-1])
+        lines.append(f"  rank correlation of evidence when the network is destroyed: {left:.2f}")
+        for row in self.stability.to_dict("records"):
+            lines.append(f"  the same after {row['change']}: {row['rank_correlation']:.2f}")
+        lines += [f"  no order by {name}: {why}" for name, why in self.deletion.missing.items()]
+        return "\n".join(lines)
+
+
+def faithfulness_of(
+    subject: Subject, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
+) -> SeriesFaithfulness:
+    """Run every probe that one series allows.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> subject = model.subject()
+    >>> found = faithfulness_of(subject, series[0], n_steps=2, n_random=1)
+    >>> found.gains().shape, found.retrieval["control"].tolist()  # other series are not known here
+    ((5, 2), ['shuffled', 'inverted'])
+    """
+    judged: Judgement = next(iter(subject.judged([series], with_lists=True)))
+    retrieval: list[dict[str, Any]] = []
+    if isinstance(subject, WindowSubject) and subject.retrieves:
+        retrieval = next(randomised_retrieval(subject, [series], seed=seed))
+    effects: dict[str, Any] = {}  # of single stretches, which two probes ask about
+    network = [rows[0] for rows in randomised_network(subject, [judged], seed=seed)]
+    return SeriesFaithfulness(
+        name=series.name,
+        predicted=subject.classes[judged.predicted],
+        probability=float(judged.probability[judged.predicted]),
+        seconds=series.seconds,
+        deletion=delete_and_insert(
+            subject, judged, seed=seed, n_steps=n_steps, n_random=n_random, effects=effects
+        ),
+        windows=pd.DataFrame(replaced_windows(subject, judged, seed=seed)),
+        flips={name: smallest_flip(subject, judged, name, seed=seed, effects=effects) for name in STAND_INS},
+        stability=pd.DataFrame(changed_a_little(subject, judged, seed=seed)),
+        network=pd.DataFrame(network),
+        retrieval=pd.DataFrame(retrieval),
+    )

@@ -1,0 +1,138 @@
+"""What does a fitted chain say of many altered copies of a series, sooner than one after the other?
+
+    Predictor, copies -> distinct windows -> logits and features of each, once -> neighbours of all copies at once
+        -> series probabilities (n_copies, C)
+
+The same numbers as `Predictor.predictions`, up to the last bits of float32: windows stand in other passes. The
+lists are exact there and here. Nothing is kept in the cache of retrievals: no copy comes again.
+Next: subject.py asks about copies in this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.explain.faithfulness.distinct_windows import WINDOWS_AT_ONCE, Distinct, distinct_windows, portions
+from raxss.method.aggregation import GATED
+from raxss.method.backbones.protocol import logits_and_features
+from raxss.method.inference import Predictor, retrieval_settings
+from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.result import Retrieval
+from raxss.method.window_scorer import exact_arithmetic
+from raxss.method.windows import windows_of
+
+Floats = NDArray[np.float64]
+FEATURE_BYTES = 2**29  # of the windows of copies that are looked at together
+
+
+def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> Floats:
+    """Sums over windows ``(n_copies, C)``, before any calibration of series.
+
+    Copies may have different lengths; those of one length are looked at together.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> one = series[0]
+    >>> told = probabilities_of_copies(model.predictor(), [one, one.with_samples(-one.samples)])
+    >>> np.allclose(told[0], model.predict_proba([one])[0], atol=1e-6)
+    True
+    """
+    most = WINDOWS_AT_ONCE
+    if _needs_features(predictor):
+        most = min(most, FEATURE_BYTES // (8 * max(len(predictor.feature_mean), 1)))
+    found: Floats | None = None
+    sizes = {"window_length": predictor.window_length, "stride": predictor.stride}
+    for places in portions(copies, **sizes, most=most):
+        some = [copies[place] for place in places]
+        if predictor.n_windows(some[0]) > WINDOWS_AT_ONCE:  # what is streamed need not be held
+            told = one_by_one(predictor, some)
+        else:
+            told = _at_once(predictor, some)
+        if found is None:
+            found = np.empty((len(copies), told.shape[1]))
+        found[places] = told
+    assert found is not None, "who asks has copies"
+    return found
+
+
+def one_by_one(predictor: Predictor, copies: list[Series]) -> Floats:
+    """The same sums with no more than a series in memory, where many at once have no room.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> one_by_one(model.predictor(), list(series[:3])).shape
+    (3, 2)
+    """
+    found = predictor.predictions(copies, with_lists=False)
+    return np.stack([one.aggregation.series_probability for one in found])
+
+
+def _needs_features(predictor: Predictor) -> bool:
+    in_features = predictor.retrieves and predictor.retrieval.space == "features"
+    return predictor.weighting in GATED or in_features
+
+
+def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
+    """Of copies of one length."""
+    scaled = [predictor.scaling.apply(one) for one in copies]
+    cut = [windows_of(one, window_length=predictor.window_length, stride=predictor.stride) for one in scaled]
+    distinct = distinct_windows(cut)
+    posteriors, features, gate = predictor.said(*_asked(predictor, distinct))
+    lists: Sequence[Retrieval | None] = [None] * len(copies)
+    if predictor.retrieves:
+        lists = _retrieved(predictor, scaled, distinct.places, features)
+    if predictor.weighting not in GATED:
+        gate = None
+    told = [
+        predictor.added_up(one, windows, posteriors[rows], found, None if gate is None else gate[rows])
+        for one, windows, rows, found in zip(copies, cut, distinct.places, lists, strict=True)
+    ]
+    return np.stack([one.series_probability for one in told])
+
+
+def _asked(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Floats | None]:
+    """Logits ``(n_distinct, n_outputs)`` on the CPU, and features ``(n_distinct, d)`` where they are needed."""
+    network = predictor.backbone.to(predictor.device).eval()
+    wanted = _needs_features(predictor)
+    logits, features = [], []
+    with torch.inference_mode(), exact_arithmetic():
+        for _, windows in distinct.passes(predictor.device):
+            if wanted:
+                told, vectors = logits_and_features(network, windows)
+                features.append(vectors.double().cpu())
+            else:
+                told = network(windows)
+            logits.append(told.float())
+        return torch.cat(logits).cpu(), torch.cat(features).numpy() if wanted else None
+
+
+def _retrieved(
+    predictor: Predictor, scaled: list[Series], places: NDArray[np.int64], features: Floats | None
+) -> list[Retrieval]:
+    """Neighbours within each copy."""
+    settings: dict[str, Any] = retrieval_settings(
+        predictor.retrieval,
+        window_length=predictor.window_length,
+        stride=predictor.stride,
+        device=predictor.device,
+    )
+    if predictor.retrieval.space != "features":
+        return retrieve_many(scaled, **settings)
+    assert features is not None, "they were asked for"
+    compared = predictor.compared(features)
+    settings["measure"] = "cosine"
+    return retrieve_many(scaled, **settings, features=[compared[rows] for rows in places])

@@ -1,0 +1,168 @@
+"""Does it matter which windows are neighbours?
+
+    predictions of several series -> neighbours shuffled, of other series, inverted -> weights and score anew
+        -> how far probabilities, weights and rankings move, and whether decisions stay
+
+    shuffled      each window gets the list, and so the support, of another window of its series
+    other series  the most similar windows of other series in place of those of its own
+    inverted      what was supported most counts least (weights softmax(-s / tau))
+
+Evidence shows neighbours as reasons. If these can be swapped without harm, they are none.
+Next: network_control.py does the same to the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.explain.faithfulness.model_adapter import WindowSubject
+from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
+from raxss.method.aggregation import Aggregation, aggregate
+from raxss.method.inference import Prediction, Predictor
+from raxss.method.windows import windows_of
+
+Floats = NDArray[np.float64]
+SHUFFLED, OTHERS, INVERTED = CONTROLS = ("shuffled", "other series", "inverted")
+WINDOWS_OF_A_SERIES = 200  # in the bank of other series, at most
+WINDOWS_AT_ONCE = 1024
+INVERSE: dict[Any, Any] = {"support": "inverse", "gated": "gated-inverse", "inverse": "support"}
+
+
+def randomised_retrieval(
+    subject: WindowSubject, series: Sequence[Series], *, seed: int = 0
+) -> Iterator[list[dict[str, Any]]]:
+    """For each series a row for each control: what moved, and how far.
+
+    Rows: ``control``; ``moved``, the distance of the probability of the class that was predicted;
+    ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and
+    ``top_overlap`` of contributions; ``flipped``; ``probability``, of each class.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> subject = model.subject()
+    >>> [one["control"] for one in next(randomised_retrieval(subject, series[:3]))]
+    ['shuffled', 'other series', 'inverted']
+    """
+    predictor = subject.predictor
+    generator = np.random.default_rng(seed)
+    predictions = list(predictor.predictions(list(series)))
+    vectors = [compared_by(predictor, one) for one in predictions]
+    for place, one in enumerate(predictions):
+        changed = {
+            SHUFFLED: _shuffled(predictor, one, generator),
+            INVERTED: _added_up(predictor, one, weighting=INVERSE.get(predictor.weighting)),
+        }
+        if len(predictions) > 1:
+            others = [k for k in range(len(predictions)) if k != place]
+            changed[OTHERS] = _of_others(predictor, predictions, vectors, place, others, generator)
+        yield [_row(name, one.aggregation, changed[name]) for name in CONTROLS if name in changed]
+
+
+def compared_by(predictor: Predictor, prediction: Prediction) -> Floats:
+    """Rows of length 1 ``(n_windows, d)`` whose products are similarities: features, or centred windows."""
+    if predictor.retrieval.space == "features":
+        scores = next(predictor.window_scores([prediction.series], with_features=True))
+        assert scores.features is not None, "they were asked for"
+        rows = predictor.compared(scores.features)
+    else:
+        scaled = predictor.scaling.apply(prediction.series)
+        windows = windows_of(scaled, window_length=predictor.window_length, stride=predictor.stride).samples
+        rows = np.nan_to_num(np.asarray(windows, dtype=np.float64))
+        if predictor.retrieval.measure == "pearson":
+            rows = rows - rows.mean(axis=-1, keepdims=True)
+        rows = rows.reshape(len(rows), -1)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1.0)
+
+
+def _added_up(
+    predictor: Predictor,
+    prediction: Prediction,
+    *,
+    support: Floats | None = None,
+    said: Floats | None = None,
+    neighbors: NDArray[np.int64] | None = None,
+    weighting: Any = None,
+) -> Aggregation:
+    """The score again, with another support, other posteriors or other neighbours."""
+    own, retrieval = prediction.aggregation, prediction.retrieval
+    assert retrieval is not None, "lists were asked for"
+    smoothing = 0.0 if said is not None else predictor.smoothing
+    return aggregate(
+        own.posteriors if said is None else said,
+        own.support if support is None else support,
+        temperature=predictor.temperature,
+        weighting=weighting or predictor.weighting,
+        seed=predictor.seed_of(prediction.series),
+        gate=own.gate,
+        smoothing=smoothing,
+        neighbors=retrieval.neighbors if neighbors is None else neighbors,
+        flat=retrieval.flat,
+    )
+
+
+def _shuffled(predictor: Predictor, prediction: Prediction, generator: np.random.Generator) -> Aggregation:
+    retrieval = prediction.retrieval
+    assert retrieval is not None, "lists were asked for"
+    usable = np.flatnonzero(~np.isnan(retrieval.support))
+    dealt = np.arange(len(retrieval.support))
+    dealt[usable] = generator.permutation(usable)
+    return _added_up(
+        predictor, prediction, support=retrieval.support[dealt], neighbors=retrieval.neighbors[dealt]
+    )
+
+
+def _of_others(
+    predictor: Predictor,
+    predictions: Sequence[Prediction],
+    vectors: Sequence[Floats],
+    place: int,
+    others: Sequence[int],
+    generator: np.random.Generator,
+) -> Aggregation:
+    """Neighbours are sought among windows of other series."""
+    some = [
+        generator.permutation(len(vectors[k]))[:WINDOWS_OF_A_SERIES] for k in others
+    ]  # so that one long series is not the whole bank
+    bank = np.concatenate([vectors[k][rows] for k, rows in zip(others, some, strict=True)])
+    bank_said = np.concatenate(
+        [predictions[k].aggregation.posteriors[rows] for k, rows in zip(others, some, strict=True)]
+    )
+    m = min(predictor.retrieval.n_neighbors, len(bank))
+    own = predictions[place].aggregation
+    support, heard = np.empty(len(own.support)), np.empty_like(own.posteriors)
+    for first in range(0, len(support), WINDOWS_AT_ONCE):
+        which = slice(first, first + WINDOWS_AT_ONCE)
+        similarity = vectors[place][which] @ bank.T
+        best = np.argpartition(-similarity, m - 1, axis=1)[:, :m]
+        support[which] = np.take_along_axis(similarity, best, axis=1).mean(axis=1)
+        heard[which] = bank_said[best].mean(axis=1)
+    support[np.isnan(own.support)] = np.nan
+    smoothing = predictor.smoothing
+    said = (1 - smoothing) * own.posteriors + smoothing * heard
+    return _added_up(predictor, predictions[place], support=support, said=said)
+
+
+def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any]:
+    class_ = int(before.series_probability.argmax())
+    told = [
+        one.contributions[:, class_] - one.weights * one.series_probability[class_] for one in (before, after)
+    ]
+    return {
+        "control": control,
+        "moved": float(abs(after.series_probability[class_] - before.series_probability[class_])),
+        "weights_moved": float(np.abs(after.weights - before.weights).sum() / 2),
+        "rank_correlation": rank_correlation(*told),
+        "top_overlap": top_overlap(*told),
+        "flipped": bool(after.series_probability.argmax() != class_),
+        "probability": after.series_probability.round(8).tolist(),
+    }

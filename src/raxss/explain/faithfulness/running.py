@@ -1,0 +1,343 @@
+"""How are all probes run over many series, and gone on with after an end that nobody planned?
+
+    Subject, series -> a draw of them -> each probe of each series -> DIR/parts/<hash>/<probe>/<series>.json
+        -> Parts: everything that was found
+
+The hash is of the model, the series and the settings: what is there is not done again, and what belongs to another
+model is left alone. Next: measures.py turns parts into numbers with intervals.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raxss._core.atomic import canonical_hash, json_ready, write_json, write_text
+from raxss._core.bounded import read_json
+from raxss._core.jobs.local import threads_limited
+from raxss._core.progress import progress_bar
+from raxss.data.series import Series
+from raxss.errors import ConfigError, one_of
+from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip
+from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS, delete_and_insert
+from raxss.explain.faithfulness.linear_probing import held_features
+from raxss.explain.faithfulness.localisation import located
+from raxss.explain.faithfulness.model_adapter import Judgement, Subject, WindowSubject, scrambled
+from raxss.explain.faithfulness.parameter_randomisation import layers_from_the_top, randomised_network
+from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
+from raxss.explain.faithfulness.stability import changed_a_little
+from raxss.explain.series_evidence import safe_name
+
+REVISION = 2  # raised where the same settings came to mean other numbers
+DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
+    "deletion",
+    "counterfactual",
+    "stability",
+    "localisation",
+)
+RETRIEVAL, NETWORK, FEATURES = OF_ALL = ("retrieval", "network", "features")
+PROBES = (*OF_A_SERIES, *OF_ALL)
+THREADS_BESIDE_A_GPU = 4
+logger = logging.getLogger("raxss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is asked, of how many series.
+
+    Attributes
+    ----------
+    n_series
+        At most; drawn at random, the classes in turn. None: all.
+    probes
+        Some of `PROBES`.
+    n_steps, n_random
+        Of deletion curves.
+    """
+
+    n_series: int | None = 40
+    seed: int = 69421
+    probes: tuple[str, ...] = PROBES
+    n_steps: int = N_STEPS
+    n_random: int = N_RANDOM
+
+    def __post_init__(self) -> None:
+        for one in self.probes:
+            one_of("probes", one, PROBES)
+        for name in ("n_series", "n_steps", "n_random"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}.")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Parts:
+    """All that was found.
+
+    Attributes
+    ----------
+    series
+        One for each: ``name, group, label, seconds, predicted, probability, n_windows``.
+    by_series
+        Probe -> one answer a series, in their order; None where it does not apply.
+    of_all
+        Probe -> its answer.
+    about
+        What the model is called, its classes, and how it was asked.
+    """
+
+    series: list[dict[str, Any]]
+    by_series: dict[str, list[Any]]
+    of_all: dict[str, Any]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[Hashable]:
+        """Of each series, what an interval draws."""
+        return [one["group"] for one in self.series]
+
+
+def drawn(series: Sequence[Series], n_series: int | None, *, seed: int) -> list[Series]:
+    """So many series at random, the classes in turn, in the order they had.
+
+    Examples
+    --------
+    >>> many = [Series([0.0], label="ab"[k > 7], name=str(k)) for k in range(10)]
+    >>> [one.name for one in drawn(many, 4, seed=0)], len(drawn(many, None, seed=0))
+    (['4', '6', '8', '9'], 10)
+    """
+    if n_series is None or n_series >= len(series):
+        return list(series)
+    order = np.random.default_rng(seed).permutation(len(series)).tolist()
+    by_label: dict[str, list[int]] = {}
+    for place in order:
+        by_label.setdefault(str(series[place].label), []).append(place)
+    turns = [(rank, label, place) for label, some in by_label.items() for rank, place in enumerate(some)]
+    return [series[place] for place in sorted(place for *_, place in sorted(turns)[:n_series])]
+
+
+def run_probes(
+    subject: Subject,
+    series: Sequence[Series],
+    out: Path | str,
+    *,
+    plan: Plan | None = None,
+    truth: Mapping[str, NDArray[np.bool_]] | None = None,
+    event_class: Any = None,
+    other: Subject | None = None,
+    about: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Parts:
+    """Ask everything that a plan says, as far as it is not answered yet.
+
+    Parameters
+    ----------
+    series
+        That the model has not learned from.
+    truth
+        Name of a series -> ``(n_samples,)`` where something is known to have happened; for localisation.
+    event_class
+        The class that such events are evidence for; the predicted one of each series otherwise.
+    other
+        The same system trained with another seed, for stability.
+    about
+        What to say of the model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> subject = model.subject()
+    >>> plan = Plan(n_series=2, probes=("stability",))
+    >>> parts = run_probes(subject, series, tempfile.mkdtemp(), plan=plan, quiet=True)
+    >>> [one["label"] for one in parts.series], len(parts.by_series["stability"])
+    (['motif', 'noise'], 2)
+    """
+    plan = plan or Plan()
+    chosen = drawn(series, plan.n_series, seed=plan.seed)
+    if not chosen:
+        raise ConfigError("there is no series to ask about; give at least one.")
+    asked = _Asked(subject, chosen, plan, dict(truth or {}), event_class, other)
+    home = Path(out) / "parts" / asked.hash
+    write_text(Path(out) / "parts" / ".gitignore", "*\n")  # they can be made again
+    label = f"{about['model']}: " if about and "model" in about else ""
+    with threads_limited(n_threads_beside(subject.device)), progress_bar(unit="series", quiet=quiet) as bar:
+        by_series = {}
+        for probe in (one for one in OF_A_SERIES if one in plan.probes):
+            task = bar.add_task(f"{label}{probe}", total=len(chosen))
+            answers = []
+            for place in range(len(chosen)):
+                name = f"{place:04d}-{safe_name(chosen[place].name)}.json"
+                answers.append(kept(home / probe / name, lambda p=probe, k=place: asked.one(p, k)))  # type: ignore[misc]
+                bar.update(task, advance=1)
+            by_series[probe] = answers
+        of_all = {}
+        for probe in (one for one in OF_ALL if one in plan.probes):
+            task = bar.add_task(f"{label}{probe}", total=len(chosen))
+            of_all[probe] = kept(home / f"{probe}.json", lambda p=probe: asked.all(p))  # type: ignore[misc]
+            bar.update(task, completed=len(chosen))
+        summary = kept(home / "series.json", asked.summary)
+    told = {
+        "classes": [str(one) for one in subject.classes],
+        "window_length": subject.window_length,
+        "stride": subject.stride,
+        "retrieves": subject.retrieves,
+        "event_class": None if event_class is None else str(event_class),
+        "layers": [", ".join(one) for one in layers_from_the_top(subject.network)],
+        "plan": asdict(plan),
+        **(about or {}),
+    }
+    return Parts(series=summary, by_series=by_series, of_all=of_all, about=json_ready(told))
+
+
+def n_threads_beside(device: torch.device) -> int | None:
+    """A GPU leaves the CPU many short steps, which more threads do not shorten: they would wait for one another.
+
+    >>> n_threads_beside(torch.device("cpu")) is None  # as many as torch takes
+    True
+    """
+    return None if device.type == "cpu" else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
+
+
+def kept(place: Path, compute: Callable[[], Any]) -> Any:
+    """What a file has, or what is computed now and then written; a file that cannot be read is made again.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "a.json"
+    >>> kept(place, lambda: [1.5]), kept(place, lambda: [2.5])
+    ([1.5], [1.5])
+    """
+    if place.exists():
+        try:
+            return read_json(place)["answer"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%r cannot be read (%s); it is computed again", place.name, error)
+    write_json(place, {"answer": compute()})
+    return read_json(place)["answer"]  # the same whether it was there or not
+
+
+class _Asked:
+    """One subject with its series; judgements are made when they are first needed."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        series: list[Series],
+        plan: Plan,
+        truth: dict[str, NDArray[np.bool_]],
+        event_class: Any,
+        other: Subject | None,
+    ) -> None:
+        self.subject, self.series, self.plan = subject, series, plan
+        self.truth, self.event_class, self.other = truth, event_class, other
+        self._judged: dict[int, Judgement] = {}
+        self._effects: dict[int, dict[str, NDArray[np.float64]]] = {}
+
+    @property
+    def hash(self) -> str:
+        """Of model, series and settings, but not of how many probes are run."""
+        decides = {
+            "revision": REVISION,
+            "subject": self.subject.identity,
+            "other": None if self.other is None else self.other.identity,
+            "series": [[one.name, one.digest, str(one.label)] for one in self.series],
+            "truth": {name: np.packbits(one).tolist() for name, one in sorted(self.truth.items())},
+            "event_class": str(self.event_class),
+            "plan": [self.plan.seed, self.plan.n_steps, self.plan.n_random],
+        }
+        return canonical_hash(json_ready(decides))[:12]
+
+    def judged(self, place: int) -> Judgement:
+        """Of one series, with neighbours."""
+        if place not in self._judged:
+            self._judged[place] = next(iter(self.subject.judged([self.series[place]], with_lists=True)))
+        return self._judged[place]
+
+    def seed_of(self, place: int) -> int:
+        """Of what is drawn for a series; the same whatever other series are asked about."""
+        return self.plan.seed + int(self.series[place].digest, 16) % 2**31
+
+    def summary(self) -> list[dict[str, Any]]:
+        """What is known of each series."""
+        return [
+            {
+                "name": one.name,
+                "group": str(one.group if one.group is not None else one.name),
+                "label": None if one.label is None else str(one.label),
+                "seconds": one.seconds,
+                "predicted": str(self.subject.classes[judged.predicted]),
+                "probability": judged.probability,
+                "n_windows": len(judged.weights),
+                "weights_differ": judged.weights_differ,
+            }
+            for one, judged in ((one, self.judged(place)) for place, one in enumerate(self.series))
+        ]
+
+    def one(self, probe: str, place: int) -> Any:
+        """A probe of one series."""
+        judged, seed = self.judged(place), self.seed_of(place)
+        effects = self._effects.setdefault(place, {})  # of single stretches, which two probes ask about
+        if probe == DELETION:
+            plan = self.plan
+            found = delete_and_insert(
+                self.subject,
+                judged,
+                seed=seed,
+                n_steps=plan.n_steps,
+                n_random=plan.n_random,
+                effects=effects,
+            )
+            return {
+                "curves": found.rows(),
+                "missing": found.missing,
+                "gradient_found": found.gradient_found,
+                "dropped": found.dropped,
+            }
+        if probe == COUNTERFACTUAL:
+            return {
+                "windows": replaced_windows(self.subject, judged, seed=seed),
+                "flips": {
+                    name: smallest_flip(self.subject, judged, name, seed=seed, effects=effects)
+                    for name in STAND_INS
+                },
+            }
+        if probe == STABILITY:
+            return changed_a_little(self.subject, judged, other=self.other, seed=seed)
+        truth = self.truth.get(judged.series.name)
+        class_ = judged.predicted
+        if self.event_class is not None:
+            class_ = [str(one) for one in self.subject.classes].index(str(self.event_class))
+        found_there = None if truth is None else located(judged, truth, class_)
+        return None if found_there is None else asdict(found_there)
+
+    def all(self, probe: str) -> Any:
+        """A probe of all series together."""
+        every = range(len(self.series))
+        if probe == RETRIEVAL:
+            if not isinstance(self.subject, WindowSubject) or not self.subject.retrieves:
+                return None
+            return list(randomised_retrieval(self.subject, self.series, seed=self.plan.seed))
+        if probe == NETWORK:
+            judged = [self.judged(place) for place in every]
+            return list(randomised_network(self.subject, judged, seed=self.plan.seed))
+        return list(self._features())
+
+    def _features(self) -> Iterator[dict[str, Any]]:
+        """Of the network as it is, and scrambled."""
+        groups = [one.group if one.group is not None else one.name for one in self.series]
+        everything = [name for some in layers_from_the_top(self.subject.network) for name in some]
+        blank = self.subject.with_network(scrambled(self.subject.network, everything, seed=self.plan.seed))
+        for which, subject in (("fitted", self.subject), ("scrambled", blank)):
+            for row in held_features(subject, self.series, groups, seed=self.plan.seed):
+                yield {"network": which, **row}

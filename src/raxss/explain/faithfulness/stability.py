@@ -1,0 +1,96 @@
+"""Would the same recording, hardly changed, have got the same evidence?
+
+    Subject, Judgement -> another stride, an offset of half a stride, a little noise, a model of another seed
+        -> evidence over time anew -> rank correlation and overlap of the top, by stretches
+
+Explanations that change when nothing did cannot be relied on, however faithful each one is.
+Next: features_held.py asks what the network's features are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.explain.faithfulness.model_adapter import Judgement, Subject
+from raxss.explain.faithfulness.timeline import (
+    over_stretches,
+    rank_correlation,
+    stretch_edges,
+    stretch_length,
+    top_overlap,
+)
+
+Floats = NDArray[np.float64]
+NOISES = (0.01, 0.05)  # of the deviation of each variate
+SEED_CHANGE = "another seed"
+
+
+def changed_a_little(
+    subject: Subject, judged: Judgement, *, other: Subject | None = None, seed: int = 0
+) -> list[dict[str, Any]]:
+    """A row for each small change: how alike evidence over time is before and after.
+
+    Rows: ``change``; ``rank_correlation`` and ``top_overlap`` over stretches of contributions to the class that was
+    predicted; ``moved``, the distance of its probability; ``flipped``.
+
+    Parameters
+    ----------
+    other
+        The same system trained with another seed, where there is one.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+    >>> subject = model.subject()
+    >>> [one["change"] for one in changed_a_little(subject, next(subject.judged([series[0]])))]
+    ['half the stride', 'twice the stride', 'offset of half a stride', '1 % noise', '5 % noise']
+    """
+    class_ = judged.predicted
+    length = stretch_length(judged.series.n_samples, judged.window_length)
+    edges = stretch_edges(judged.series.n_samples, length)
+    before = over_stretches(judged.over_time(judged.contributions(class_)), edges)
+    rows = []
+    for name, asked, series, offset in _changes(subject, judged.series, other, seed):
+        after = next(iter(asked.judged([series])))
+        on_samples = np.zeros(judged.series.n_samples)
+        on_samples[offset:] = after.over_time(after.contributions(class_))
+        told = over_stretches(on_samples, edges)
+        rows.append(
+            {
+                "change": name,
+                "rank_correlation": rank_correlation(before, told),
+                "top_overlap": top_overlap(before, told),
+                "moved": float(abs(after.probability[class_] - judged.probability[class_])),
+                "flipped": bool(after.predicted != class_),
+            }
+        )
+    return rows
+
+
+def _changes(
+    subject: Subject, series: Series, other: Subject | None, seed: int
+) -> Iterator[tuple[str, Subject, Series, int]]:
+    """What the change is called, who is asked about what, and how many samples are missing at the beginning."""
+    half = subject.stride // 2
+    if half:
+        yield "half the stride", subject.with_stride(half), series, 0
+    yield "twice the stride", subject.with_stride(2 * subject.stride), series, 0
+    if half and series.n_samples > subject.window_length + half:
+        yield "offset of half a stride", subject, series.with_samples(series.samples[:, half:]), half
+    generator = np.random.default_rng(seed)
+    deviation = np.nanstd(np.asarray(series.samples, dtype=np.float64), axis=1, keepdims=True)
+    noise = generator.normal(size=series.samples.shape) * deviation
+    for level in NOISES:
+        noisy = (series.samples + level * noise).astype(np.float32)
+        yield f"{100 * level:g} % noise", subject, replace(series, samples=noisy), 0
+    if other is not None:
+        yield SEED_CHANGE, other, series, 0

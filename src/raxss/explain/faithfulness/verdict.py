@@ -1,0 +1,343 @@
+"""What do the numbers say, in words, by rules that were fixed before?
+
+    summary (probe, of, measure, mean, low, high) -> Statements, each with its rule -> one verdict
+
+A statement holds where its number is beyond a bound and its interval is too, does not hold where the interval lies
+on the other side, and is unclear else. Where there are too few groups for an interval, nothing holds for sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from raxss.explain.faithfulness.perturbation import STAND_INS
+
+Holds = Literal["yes", "no", "unclear"]
+LEAST_GAIN = 0.02  # of probability, mean over a curve: less could be seen by nobody
+LEAST_MOVE = 0.01  # of probability, when neighbours are swapped
+MOST_LEFT = 0.5  # rank correlation, without its sign, of evidence with that of a destroyed network
+STABLE = 0.8  # rank correlation
+Frame = pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One claim about a model.
+
+    Attributes
+    ----------
+    claim, rule
+        What it would mean, and by which number and bound it is judged.
+    mean, low, high
+        That number, with its interval.
+    said
+        In words.
+    """
+
+    probe: str
+    claim: str
+    rule: str
+    holds: Holds
+    mean: float
+    low: float
+    high: float
+    said: str
+
+
+def beyond(mean: float, low: float, high: float, bound: float, *, above: bool = True) -> Holds:
+    """Whether a number is beyond a bound, by its interval.
+
+    >>> beyond(0.5, 0.4, 0.6, 0.3), beyond(0.1, 0.05, 0.2, 0.3), beyond(0.35, 0.2, 0.5, 0.3)
+    ('yes', 'no', 'unclear')
+    >>> beyond(0.5, np.nan, np.nan, 0.3)
+    'unclear'
+    """
+    if np.isnan(low):
+        return "unclear"
+    if not above:
+        mean, low, high, bound = -mean, -high, -low, -bound
+    return "yes" if low > bound else "no" if high < bound else "unclear"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one claim is judged.
+
+    Attributes
+    ----------
+    key
+        Probe, of, measure: which number of the summary.
+    words
+        What is said where it holds, does not hold, or is unclear; the number follows.
+    """
+
+    key: tuple[str, str, str]
+    claim: str
+    rule: str
+    bound: float
+    words: Mapping[Holds, str]
+    above: bool = True
+
+    def judged(self, mean: float, low: float, high: float) -> Statement:
+        """The claim with its number."""
+        holds = beyond(mean, low, high, self.bound, above=self.above)
+        between = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
+        return Statement(
+            probe=self.key[0],
+            claim=self.claim,
+            rule=self.rule,
+            holds=holds,
+            mean=mean,
+            low=low,
+            high=high,
+            said=f"{self.words[holds]}: {mean:.3f}{between}",
+        )
+
+
+def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
+    """Every claim that the summary has numbers for.
+
+    Examples
+    --------
+    >>> summary = pd.DataFrame([{"probe": "stability", "of": "1 % noise", "measure": "rank_correlation",
+    ...                          "mean": 0.95, "low": 0.9, "high": 1.0, "n_series": 20}])
+    >>> [one.said for one in statements(summary)]
+    ['Evidence hardly depends on 1 % noise (rank correlation): 0.950 (0.900 to 1.000)']
+    """
+    numbers = {
+        (str(row["probe"]), str(row["of"]), str(row["measure"])): (row["mean"], row["low"], row["high"])
+        for row in summary.to_dict("records")
+        if not np.isnan(row["mean"])
+    }
+    steps = [int(of.split()[1]) for probe, of, _ in numbers if probe == "network"]
+    changes = dict.fromkeys(of for probe, of, _ in numbers if probe == "stability")
+    rules = (
+        *_about_decisions(n_classes),
+        *_about_deletion(),
+        *_about_retrieval(),
+        *_about_the_network(max(steps, default=0)),
+        *_about_windows(),
+        *_about_events(),
+        *_about_stability(changes),
+    )
+    return [one.judged(*map(float, numbers[one.key])) for one in rules if one.key in numbers]
+
+
+def _about_decisions(n_classes: int) -> Iterator[Rule]:
+    yield Rule(
+        ("decision", "model", "balanced accuracy"),
+        "The model decides better than chance on these series.",
+        f"balanced accuracy above {1 / n_classes:.2g}",
+        1 / n_classes,
+        {
+            "yes": "The model knows more than chance (balanced accuracy)",
+            "no": "The model does worse than chance, so its evidence is about nothing (balanced accuracy)",
+            "unclear": "That the model knows more than chance cannot be shown on these series (balanced accuracy)",
+        },
+    )
+
+
+def _about_deletion() -> Iterator[Rule]:
+    for stand_in in STAND_INS:
+        yield Rule(
+            ("deletion", f"{stand_in}, contribution", "gain"),
+            f"The score rests on the stretches that contributions point at (stand-in: {stand_in}).",
+            f"area gained over random orders, mean of deletion and insertion, above {LEAST_GAIN}",
+            LEAST_GAIN,
+            {
+                "yes": f"Replaced by the {stand_in}, stretches that contributions name first move the score more "
+                "than random ones (area gained)",
+                "no": f"Replaced by the {stand_in}, stretches that contributions name first move the score hardly "
+                "more than random ones (area gained)",
+                "unclear": f"Whether contributions name the stretches that matter, replaced by the {stand_in}, is "
+                "not clear (area gained)",
+            },
+        )
+        yield Rule(
+            ("deletion", stand_in, "gain of weights"),
+            f"Weights improve on what posteriors alone would point at (stand-in: {stand_in}).",
+            "area gained by contribution less that by posterior alone, above 0",
+            0.0,
+            {
+                "yes": f"Weights help to find what matters ({stand_in}; area gained beyond posteriors alone)",
+                "no": f"Weights harm: posteriors alone point better ({stand_in}; area gained beyond them)",
+                "unclear": f"Weights add nothing that can be seen to what posteriors alone point at ({stand_in}; "
+                "area gained beyond them)",
+            },
+        )
+
+
+def _about_retrieval() -> Iterator[Rule]:
+    for control in ("shuffled", "other series", "inverted"):
+        yield Rule(
+            ("retrieval", control, "moved"),
+            f"The score depends on who the neighbours are ({control}).",
+            f"mean distance of the predicted class's probability above {LEAST_MOVE}",
+            LEAST_MOVE,
+            {
+                "yes": f"With neighbours {_worded(control)} the score moves (mean distance)",
+                "no": f"With neighbours {_worded(control)} the score stays where it was, so lists of neighbours "
+                "explain nothing of it (mean distance)",
+                "unclear": f"With neighbours {_worded(control)} the score may move a little (mean distance)",
+            },
+        )
+    yield Rule(
+        ("retrieval", "inverted", "balanced accuracy lost"),
+        "The decision is better with its neighbours than with inverted ones.",
+        "balanced accuracy lost above 0",
+        0.0,
+        {
+            "yes": "With inverted neighbours decisions get worse (balanced accuracy lost)",
+            "no": "With inverted neighbours decisions get better (balanced accuracy lost)",
+            "unclear": "With inverted neighbours decisions are as good as can be seen (balanced accuracy lost)",
+        },
+    )
+
+
+def _about_the_network(n_steps: int) -> Iterator[Rule]:
+    last = f"step {n_steps}"
+    yield Rule(
+        ("network", last, "rank_correlation, size"),
+        "Evidence depends on what the network has learned.",
+        f"size of the rank correlation of contributions with those of the scrambled network below {MOST_LEFT}",
+        MOST_LEFT,
+        {
+            "yes": "When the network is destroyed, its evidence changes (size of the rank correlation of "
+            "contributions)",
+            "no": "When the network is destroyed, its evidence stays, so it shows the signal and not the model "
+            "(size of the rank correlation of contributions)",
+            "unclear": "Whether evidence changes enough when the network is destroyed is not clear (size of the "
+            "rank correlation of contributions)",
+        },
+        above=False,
+    )
+    yield Rule(
+        ("network", last, "weight_correlation, size"),
+        "Weights depend on what the network has learned.",
+        f"size of the rank correlation of weights with those of the scrambled network below {MOST_LEFT}",
+        MOST_LEFT,
+        {
+            "yes": "When the network is destroyed, weights change (size of the rank correlation)",
+            "no": "When the network is destroyed, weights stay: they are about the signal, not about what was "
+            "learned (size of the rank correlation)",
+            "unclear": "When the network is destroyed, weights change in part (size of the rank correlation)",
+        },
+        above=False,
+    )
+
+
+def _about_windows() -> Iterator[Rule]:
+    for by in ("neighbour", *STAND_INS):
+        yield Rule(
+            ("counterfactual", by, "fall beyond random"),
+            f"Replacing the strongest window (by {by}) lowers the score more than replacing any.",
+            "fall of the score beyond that of random windows above 0",
+            0.0,
+            {
+                "yes": f"Without its strongest window (replaced by {_by(by)}) the score falls more than without a "
+                "random one",
+                "no": f"Without its strongest window (replaced by {_by(by)}) the score falls less than without a "
+                "random one",
+                "unclear": f"Its strongest window (replaced by {_by(by)}) matters no more than a random one, as "
+                "far as can be seen",
+            },
+        )
+
+
+def _about_events() -> Iterator[Rule]:
+    yield Rule(
+        ("localisation", "contributions", "above chance"),
+        "Evidence lies where events are known to be.",
+        "precision-recall area less that with the events moved in time above 0",
+        0.0,
+        {
+            "yes": "Evidence lies on the known events more than by chance (area beyond that of moved events)",
+            "no": "Evidence avoids the known events (area beyond that of moved events)",
+            "unclear": "Evidence cannot be seen to lie on the known events (area beyond that of moved events)",
+        },
+    )
+
+
+def _about_stability(changes: Iterable[str]) -> Iterator[Rule]:
+    for change in changes:
+        yield Rule(
+            ("stability", change, "rank_correlation"),
+            f"Evidence is the same after a small change ({change}).",
+            f"rank correlation of evidence over time above {STABLE}",
+            STABLE,
+            {
+                "yes": f"Evidence hardly depends on {_small(change)} (rank correlation)",
+                "no": f"Evidence depends on {_small(change)} (rank correlation)",
+                "unclear": f"Evidence may depend on {_small(change)} (rank correlation)",
+            },
+        )
+
+
+def _worded(control: str) -> str:
+    return {"other series": "of other series"}.get(control, control)
+
+
+def _by(by: str) -> str:
+    return {"neighbour": "its best neighbour", "surrogate": "a surrogate", "mean": "the mean"}[by]
+
+
+def _small(change: str) -> str:
+    return {
+        "half the stride": "the stride (halved)",
+        "twice the stride": "the stride (doubled)",
+        "offset of half a stride": "where windows begin",
+        "another seed": "the seed of training",
+    }.get(change, change)
+
+
+def verdict(found: list[Statement]) -> tuple[str, str]:
+    """One word, ``faithful``, ``partly faithful``, ``unfaithful`` or ``undecided``, and why.
+
+    Judged by three things: the model decides better than chance, contributions point at stretches that move the
+    score (for either stand-in, and for neither the opposite), evidence goes when the network does. All hold:
+    faithful. One of them fails: unfaithful. None of them has an answer: undecided. Else: partly.
+
+    >>> verdict([])
+    ('undecided', 'nothing was asked that could be answered')
+    """
+    decides = [one.holds for one in found if one.probe == "decision"]
+    points = [
+        one.holds for one in found if one.probe == "deletion" and one.claim.startswith("The score rests")
+    ]
+    learned = [one.holds for one in found if one.probe == "network" and one.claim.startswith("Evidence")]
+    answers = {
+        "it decides better than chance": _all_of(decides),
+        "its contributions point at what moves the score": _any_of(points),
+        "its evidence goes when the network is destroyed": _all_of(learned),
+    }
+    known = {name: one for name, one in answers.items() if one is not None}
+    if not known:
+        return "undecided", "nothing was asked that could be answered"
+    by = {holds: [name for name, one in known.items() if one == holds] for holds in ("yes", "no", "unclear")}
+    told = "; ".join(
+        f"{word}: {', '.join(names)}"
+        for word, names in (("holds", by["yes"]), ("does not hold", by["no"]), ("not clear", by["unclear"]))
+        if names
+    )
+    if by["no"]:
+        return "unfaithful", told
+    if not by["unclear"]:
+        return "faithful", told
+    return ("partly faithful" if by["yes"] else "undecided"), told
+
+
+def _all_of(found: list[Holds]) -> Holds | None:
+    if not found:
+        return None
+    return "no" if "no" in found else "unclear" if "unclear" in found else "yes"
+
+
+def _any_of(found: list[Holds]) -> Holds | None:
+    if not found:
+        return None
+    return "yes" if "yes" in found else "no" if all(one == "no" for one in found) else "unclear"

@@ -1,0 +1,361 @@
+"""What is worth telling of a recording whose channels were explained?
+
+    SeriesEvidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
+
+The evidence of one channel can be hundreds of megabytes; what a table or a printed page says of it is small, and is
+taken while the evidence passes by. Next: annotations.py, derivatives.py and printed.py write it down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.data.training_overlap import summary_of
+from raxss.errors import ConfigError, nearest
+from raxss.explain.series_evidence import SeriesEvidence
+from raxss.method.aggregation import GATED, aggregate
+from raxss.uncertainty.bootstrap import Interval
+
+N_WINDOWS = 10  # of a channel, that do not overlap
+TOLD = (  # of config.json in a model folder
+    "config_hash",
+    "weights_sha256",
+    "classes",
+    "network",
+    "n_variates",
+    "window_length",
+    "preparation",
+    "scaling",
+    "temperature",
+    "calibration",
+    "calibration_level",
+    "trial",
+    "faithfulness",
+    "seed",
+    "best_epoch",
+    "interrupted",
+    "versions",
+)
+TOLD_OF_TRAINING = ("n_series", "n_validation", "n_groups", "classes", "rates", "n_samples", "split")
+
+
+def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = None) -> pd.DataFrame:
+    """The windows that add most to a class and do not overlap, best first.
+
+    At a small stride the windows that add most are shifts of one another; a reader wants the next place, not the
+    next shift. So each window that is taken leaves out those that share time with it.
+
+    Returns
+    -------
+    ``rank, window, start_s, end_s, probability, weight, contribution``. The probability is what is weighted: the
+    window's own of this class, calibrated and smoothed where the model is.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> best = strongest_apart(model.explain(series[0]), 3)
+    >>> len(best), bool((best["start_s"].sort_values().diff().dropna() >= 128 / series[0].rate).all())
+    (3, True)
+    """
+    name, table = evidence.class_named(class_), evidence.columns
+    left = np.where(table["weight"] > 0, table[f"contribution_{name}"], -np.inf)
+    chosen: list[int] = []
+    while len(chosen) < n and np.isfinite(left).any():
+        best = int(left.argmax())
+        first = np.searchsorted(table["end_s"], table["start_s"][best], side="right")
+        last = np.searchsorted(table["start_s"], table["end_s"][best], side="left")
+        left[min(first, best) : max(last, best + 1)] = -np.inf
+        chosen.append(best)
+    return pd.DataFrame(
+        {
+            "rank": np.arange(1, len(chosen) + 1),
+            **{column: table[column][chosen] for column in ("window", "start_s", "end_s")},
+            "probability": weighted_probabilities(evidence)[chosen, evidence.classes.index(name)],
+            "weight": table["weight"][chosen],
+            "contribution": table[f"contribution_{name}"][chosen],
+        }
+    )
+
+
+def weighted_probabilities(evidence: SeriesEvidence) -> NDArray[np.float64]:
+    """``(n_windows, C)`` what the weights are laid on: posteriors, smoothed where the model smooths them."""
+    table = evidence.columns
+    kind = "smoothed" if f"smoothed_{evidence.predicted}" in table else "posterior"
+    return np.stack([table[f"{kind}_{class_}"] for class_ in evidence.classes], axis=1)
+
+
+def under_other_weights(evidence: SeriesEvidence) -> dict[str, NDArray[np.float64]]:
+    """What the same windows would have said under uniform and under inverted weights: ``(C,)`` each.
+
+    If inverted weights say the same, the weights explain nothing.
+
+    Examples
+    --------
+    >>> from raxss.explain import trace
+    >>> from raxss.data.series import Series
+    >>> from raxss.method.retrieval import retrieve
+    >>> from raxss.method.windows import windows_of
+    >>> series = Series(np.sin(np.arange(24.0)))
+    >>> found = retrieve(series.samples, window_length=8, stride=4, n_neighbors=2)
+    >>> posteriors = np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.6], [0.3, 0.7], [0.9, 0.1]])
+    >>> windows = windows_of(series, window_length=8, stride=4)
+    >>> evidence = trace(series, windows, found, aggregate(posteriors, found.support), classes=["a", "b"])
+    >>> under_other_weights(evidence)["uniform"]
+    array([0.6, 0.4])
+    """
+    gated = evidence.settings["weighting"] in GATED
+    temperature, table = float(evidence.settings["temperature"]), evidence.columns
+    said = {}
+    for name, weighting in (("uniform", "uniform"), ("inverse", "gated-inverse" if gated else "inverse")):
+        found = aggregate(
+            weighted_probabilities(evidence),
+            table["support"],
+            temperature=temperature,
+            weighting=weighting,  # type: ignore[arg-type]
+            gate=table.get("gate"),
+        )
+        said[name] = found.series_probability
+    return said
+
+
+@dataclass(frozen=True)
+class ChannelFindings:
+    """One channel: its score and its strongest windows.
+
+    Attributes
+    ----------
+    name, channel
+        Of the series, and of the channel it is of ("" where it has several side by side).
+    uncalibrated
+        What the contributions add up to, where ``probability`` is a calibration of it.
+    interval, prediction_set, abstains
+        As the evidence has them; None where it has not.
+    notes
+        Those of the warnings that say how the channel is unlike what the model has learned from.
+    seen_in_training
+        Whether the model was fitted on it, as the evidence has it.
+    windows
+        As `strongest_apart` gives them, of the predicted class.
+    strongest_s
+        When the window begins that adds most to the class that channels are ranked by; NaN where none counts.
+    """
+
+    name: str
+    channel: str
+    probability: NDArray[np.float64]  # (C,)
+    predicted: Any
+    n_windows: int
+    effective_windows: float
+    effective_share: float
+    warnings: tuple[str, ...]
+    windows: pd.DataFrame
+    strongest_s: float
+    uncalibrated: NDArray[np.float64] | None  # (C,)
+    interval: Interval | None
+    prediction_set: tuple[Any, ...] | None
+    abstains: bool | None
+    notes: tuple[str, ...]
+    seen_in_training: str
+
+
+@dataclass
+class RecordingFindings:
+    """What the channels of one recording say together.
+
+    Attributes
+    ----------
+    class_
+        The class that channels are ranked by.
+    channels
+        In the order of the recording.
+    best
+        The evidence of the channels with the highest probability of ``class_``, as many as were asked for.
+    settings
+        Everything that made the evidence of the first channel; all have the same model.
+    """
+
+    name: str
+    classes: tuple[Any, ...]
+    class_: Any
+    settings: dict[str, Any]
+    n_best: int = 0
+    n_windows: int = N_WINDOWS
+    seconds: float = 0.0
+    rates: set[float] = field(default_factory=set)
+    channels: list[ChannelFindings] = field(default_factory=list)
+    best: list[SeriesEvidence] = field(default_factory=list)
+
+    def add(self, evidence: SeriesEvidence) -> None:
+        """Take what is worth telling of one more channel."""
+        origin = {} if evidence.series is None else evidence.series.origin
+        start = 0.0 if evidence.series is None else evidence.series.start_seconds
+        self.seconds = max(self.seconds, start + evidence.seconds)
+        self.rates.add(evidence.rate)
+        self.channels.append(
+            ChannelFindings(
+                name=evidence.name,
+                channel=origin.get("channel", ""),
+                probability=evidence.probability,
+                predicted=evidence.predicted,
+                n_windows=len(evidence.columns["window"]),
+                effective_windows=evidence.effective_windows,
+                effective_share=evidence.effective_share,
+                warnings=tuple(evidence.warnings),
+                windows=strongest_apart(evidence, self.n_windows),
+                strongest_s=float(next(iter(strongest_apart(evidence, 1, self.class_)["start_s"]), math.nan)),
+                uncalibrated=None if evidence.calibrated_probability is None else evidence.series_probability,
+                interval=evidence.interval,
+                prediction_set=evidence.prediction_set,
+                abstains=evidence.abstains,
+                notes=evidence.notes or (),
+                seen_in_training=evidence.seen_in_training,
+            )
+        )
+        if self.n_best:
+            self.best = sorted([*self.best, evidence], key=lambda one: -one.probability_of(self.class_))
+            del self.best[self.n_best :]
+
+    @property
+    def seen_in_training(self) -> str:
+        """How many of the channels the model was fitted on, in a sentence."""
+        return summary_of([one.seen_in_training for one in self.channels])
+
+    def ranked(self) -> list[ChannelFindings]:
+        """The channels by probability of ``class_``, highest first; of equals the earlier first."""
+        place = self.classes.index(self.class_)
+        return sorted(self.channels, key=lambda one: -float(one.probability[place]))
+
+
+def watched(
+    evidence: Iterable[SeriesEvidence],
+    when_done: Callable[[RecordingFindings], None],
+    *,
+    class_: Any = None,
+    model: Mapping[str, Any] | None = None,
+    n_windows: int = N_WINDOWS,
+    n_best: int = 0,
+) -> Iterator[SeriesEvidence]:
+    """Pass evidence on as it comes, and tell of each recording when its last channel has passed.
+
+    Parameters
+    ----------
+    evidence
+        Channels of one recording one after the other, as `RAxSSClassifier.explain_each` gives them.
+    class_, model
+        What channels are ranked by, and what is known of the model, as `class_of` takes them.
+    n_windows, n_best
+        Windows to keep of each channel, and channels whose whole evidence is kept.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic()
+    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> done = []
+    >>> for one in watched(model.explain_each(series[:2]), done.append):
+    ...     pass  # save it, say
+    >>> [(one.name, one.class_, len(one.channels)) for one in done]
+    [('motif-000', 'noise', 1), ('noise-001', 'noise', 1)]
+    """
+    findings: RecordingFindings | None = None
+    for one in evidence:
+        name = one.name if one.series is None else recording_of(one.series)
+        if findings is not None and findings.name != name:
+            when_done(findings)
+            findings = None
+        if findings is None:
+            ranked_by = class_of(one.classes, class_, model)
+            findings = RecordingFindings(name, one.classes, ranked_by, one.settings, n_best, n_windows)
+        findings.add(one)
+        yield one
+        del one  # or it would be held while the next is computed
+    if findings is not None:
+        when_done(findings)
+
+
+def recording_of(series: Series) -> str:
+    """The recording that a series is of: what its name says without channel and stretch.
+
+    What its origin says counts where the name begins so; a manifest may call the runs of many people "run-01".
+
+    >>> recording_of(Series([0.0], name="night@12.5s", origin={"recording": "night"}))
+    'night'
+    >>> recording_of(Series([0.0], name="night:C3@12.5s", origin={"recording": "run-01", "channel": "C3"}))
+    'night'
+    >>> recording_of(Series([0.0], name="A00004"))
+    'A00004'
+    """
+    told, channel = series.origin.get("recording"), series.origin.get("channel")
+    if told and (series.name == told or series.name.startswith((f"{told}:", f"{told}@"))):
+        return told
+    before, found, _ = series.name.rpartition(f":{channel}")
+    return before if channel is not None and found else series.name
+
+
+def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
+    """Series of one recording together, in the order in which recordings first appear.
+
+    >>> both = [Series([0.0], name=name, origin={"channel": name[-2:]}) for name in ("a:C3", "b:C3", "a:C4")]
+    >>> [(name, len(some)) for name, some in by_recording(both).items()]
+    [('a', 2), ('b', 1)]
+    """
+    found: dict[str, list[Series]] = {}
+    for one in series:
+        found.setdefault(recording_of(one), []).append(one)
+    return found
+
+
+def without_name(warning: str, name: str) -> str:
+    """A warning where it is plain which series is meant, and the same for all series it is true of.
+
+    >>> without_name("series 'run-01:G1' has a rate of 1000 Hz", "run-01:G1")
+    'the series has a rate of 1000 Hz'
+    """
+    return warning.replace(f"series {name!r}", "the series")
+
+
+def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | None = None) -> Any:
+    """The class to rank by: the one that is meant, also where it is given as text.
+
+    Where none is, the one with the fewest training series, as far as ``model`` tells; of equals the last, as for F1
+    and AUC.
+
+    >>> class_of((0, 1, 2), "1"), class_of(("other", "soz"), None)
+    (1, 'soz')
+    >>> class_of(("soz", "tail"), None, {"training_data": {"classes": {"soz": 3, "tail": 9}}})
+    'soz'
+    """
+    if wanted is None:
+        counts = ((model or {}).get("training_data") or {}).get("classes", {})
+        return min(reversed(classes), key=lambda one: counts.get(str(one), 0))
+    for one in classes:
+        if str(one) == str(wanted):
+            return one
+    raise ConfigError(f"{wanted!r} is not a class of this model{nearest(str(wanted), map(str, classes))}")
+
+
+def told_of_model(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be told of a model, from what its config.json says: hashes, network, counts of training data.
+
+    Not the digests of the series that it has learned from: with them one could ask who was among them.
+
+    >>> told_of_model({"config_hash": "12ab", "training_data": {"n_series": 9, "series": ["5f3c"]}})
+    {'config_hash': '12ab', 'training_data': {'n_series': 9}}
+    """
+    data = facts.get("training_data") or {}
+    if "settings" in facts:  # beside what was done to the samples before, what the model does to them itself
+        facts = {**facts, "scaling": facts["settings"]["preparation"]["scaling"]}
+    told = {name: facts[name] for name in TOLD if name in facts}
+    return told | {"training_data": {name: data[name] for name in TOLD_OF_TRAINING if name in data}}

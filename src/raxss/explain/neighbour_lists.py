@@ -1,0 +1,193 @@
+"""Who supports a window, and what would its weight be without one of them?
+
+    lists of all windows as retrieval keeps them -> rows of a table, for the windows that are asked for
+
+A day of signal has 14 million listed neighbours: kept as two arrays they take 230 MB, as a table of ten columns
+over 1 GB. So rows are made when somebody looks. Next: series_evidence.py puts them beside the windows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raxss.method.aggregation import Aggregation
+from raxss.method.retrieval.result import Retrieval
+from raxss.method.windows import Windows
+
+Columns = dict[str, NDArray[Any]]  # of equal length
+
+WINDOWS_A_CHUNK = 2**16  # whose lists are looked at together: some 50 MB
+BYTES_A_ROW = 73  # of the table: nine numbers and a truth value
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborLists:
+    """The neighbours of every window of one series, by reference to what was found."""
+
+    retrieval: Retrieval
+    support: NDArray[np.float64]  # (n_windows,)
+    weights: NDArray[np.float64]  # (n_windows,)
+    weighting: str
+    temperature: float
+    gate: NDArray[np.float64] | None  # (n_windows,)
+    n_covered: int  # samples that a window covers, without padding
+    rate: float
+    offset_seconds: float
+
+    @classmethod
+    def of(cls, windows: Windows, retrieval: Retrieval, aggregation: Aggregation) -> NeighborLists:
+        """Put together what belongs together; nothing is copied."""
+        return cls(
+            retrieval=retrieval,
+            support=aggregation.support,
+            weights=aggregation.weights,
+            weighting=aggregation.weighting,
+            temperature=aggregation.temperature,
+            gate=aggregation.gate,
+            n_covered=windows.length - windows.n_padded,
+            rate=windows.rate,
+            offset_seconds=windows.offset_seconds,
+        )
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    @functools.cached_property
+    def _n_rows(self) -> int:
+        return int(np.count_nonzero(self.retrieval.neighbors >= 0))
+
+    @property
+    def short(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows with fewer neighbours than were asked for; lists are filled from the front."""
+        return self.retrieval.neighbors[:, -1] < 0
+
+    @property
+    def overlap_share(self) -> float:
+        """Share of the listed neighbours that overlap their query; NaN where none are listed."""
+        n_overlaps = 0
+        n_apart = -(-self.n_covered // self.retrieval.stride)  # windows that are so far apart share nothing
+        for which in self._chunks():
+            neighbors = self.retrieval.neighbors[which]
+            distance = np.abs(neighbors - np.arange(which.start, which.stop)[:, np.newaxis])
+            n_overlaps += int(np.count_nonzero((distance < n_apart) & (neighbors >= 0)))
+        return n_overlaps / len(self) if len(self) else np.nan
+
+    def columns(self, windows: NDArray[np.int64] | None = None) -> Columns:
+        """One entry a window and rank, for these windows (ascending) or for all."""
+        found, starts = self.retrieval, self.retrieval.starts
+        which = np.arange(found.n_windows) if windows is None else np.asarray(windows, dtype=np.int64)
+        neighbors = found.neighbors[which]
+        row, rank = np.nonzero(neighbors >= 0)
+        query, neighbor = which[row], neighbors[row, rank].astype(np.int64)
+        shared = np.maximum(self.n_covered - np.abs(starts[query] - starts[neighbor]), 0)
+        without = weight_without(
+            found.similarity,
+            self.support,
+            found.flat,
+            temperature=self.temperature,
+            weighting=self.weighting,
+            gate=self.gate,
+            rows=which,
+        )[row, rank]
+        return {
+            "window": query,
+            "rank": rank + 1,
+            "neighbor": neighbor,
+            "start_s": self.offset_seconds + starts[neighbor] / self.rate,
+            "end_s": self.offset_seconds + (starts[neighbor] + self.n_covered) / self.rate,
+            "similarity": found.similarity[query, rank],
+            "overlaps": shared > 0,
+            "overlap_s": shared / self.rate,
+            "weight_without": without,
+            "weight_change": self.weights[query] - without,
+        }
+
+    def chunks(self) -> Iterator[Columns]:
+        """`columns` of all windows, some at a time."""
+        for which in self._chunks():
+            yield self.columns(np.arange(which.start, which.stop))
+
+    def _chunks(self) -> Iterator[slice]:
+        n = self.retrieval.n_windows
+        return (slice(at, min(at + WINDOWS_A_CHUNK, n)) for at in range(0, n, WINDOWS_A_CHUNK))
+
+
+def columns_of(table: pd.DataFrame) -> Columns:
+    """The columns of a table by name, not copied."""
+    return {str(name): table[name].to_numpy() for name in table}
+
+
+def weight_without(
+    similarity: NDArray[np.float64],  # (n_windows, m), NaN where there is none
+    support: NDArray[np.float64],  # (n_windows,), NaN where the window cannot be used
+    flat: NDArray[np.bool_],  # (n_windows,)
+    *,
+    temperature: float,
+    weighting: str = "support",
+    gate: NDArray[np.float64] | None = None,  # (n_windows,)
+    rows: NDArray[np.int64] | slice = slice(None),
+) -> NDArray[np.float64]:  # (n_rows, m)
+    r"""The weight each window would have if one of its neighbours were left out of its list.
+
+    s-bar_k without j is the mean over the m - 1 others; nobody takes the place. All that depends on s-bar_k
+    moves with it: the sum under the softmax, and the supports of lonely windows, which are the mean support
+    of the windows with neighbours. A window that loses its only neighbour becomes lonely (a flat one keeps
+    support 0); if nobody has neighbours then, all supports are 0. What a gate adds stays. Under ``shuffled`` and
+    ``random`` the lists do not make the weights, and the answer is NaN.
+
+    Parameters
+    ----------
+    gate
+        What is added to each support before the softmax, under the gated weightings.
+    rows
+        The windows to answer for; by default all.
+
+    Examples
+    --------
+    >>> similarity = np.array([[0.9, 0.7], [0.9, 0.5]])
+    >>> flat = np.array([False, False])
+    >>> weight_without(similarity, similarity.mean(axis=1), flat, temperature=0.1).round(3)
+    array([[0.5  , 0.881],
+           [0.047, 0.731]])
+    """
+    asked = similarity[rows]
+    listed = ~np.isnan(asked)
+    usable = ~np.isnan(support)
+    if weighting == "uniform":
+        return np.where(listed, 1.0 / usable.sum(), np.nan)
+    if weighting not in ("support", "inverse", "gated", "gated-inverse"):
+        return np.full(asked.shape, np.nan)
+    sharpness = (1.0 if weighting in ("support", "gated") else -1.0) / temperature
+    offset = (np.zeros(len(support)) if gate is None else gate) * sharpness
+    own, n_listed = support[rows, np.newaxis], listed.sum(axis=1, keepdims=True)
+    only = n_listed == 1
+    has_list = ~np.isnan(similarity).all(axis=1)
+    borrows = usable & ~has_list & ~flat
+    n_lists = int(has_list.sum())
+    # Logarithms throughout: at a small temperature one window outweighs the rest by more than 1e300, and
+    # what is left when it steps back could not be had by subtraction.
+    scores = np.where(usable & ~borrows, support * sharpness + offset, -np.inf)
+    before = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores)[:-1]])
+    after = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores[::-1])[:-1]])[::-1]
+    others = np.logaddexp(before[rows], after[rows])[:, np.newaxis]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        others_sum = support[has_list].sum() - own
+        others_mean = others_sum / (n_lists - 1)
+        shorter = (n_listed * own - asked) / (n_listed - 1)
+        without = np.where(only, np.where(flat[rows, np.newaxis], 0.0, others_mean), shorter)
+        borrowed = np.where(only, others_mean, (others_sum + without) / n_lists)
+        borrowers = borrowed * sharpness + np.logaddexp.reduce(offset[borrows], initial=-np.inf)
+        score = without * sharpness + offset[rows, np.newaxis]
+        total = functools.reduce(np.logaddexp, (others, score, borrowers))  # of logarithms
+        weights = np.exp(score - total)
+    if n_lists == 1:
+        alone = np.exp(offset[rows, np.newaxis] - np.logaddexp.reduce(offset[usable]))
+        weights = np.where(only, alone, weights)
+    return np.where(listed, weights, np.nan)

@@ -1,0 +1,275 @@
+"""Why did a series get its score?
+
+    windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
+
+Before this: series_evidence.py says what the evidence holds. Next: tables.py writes many of these into one table,
+figures.py draws one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.data.training_overlap import UNKNOWN
+from raxss.errors import ConfigError
+from raxss.explain.neighbour_lists import NeighborLists
+from raxss.explain.series_evidence import SeriesEvidence, percent
+from raxss.method.aggregation import CONTROLS, GATED, Aggregation
+from raxss.method.retrieval.result import Retrieval
+from raxss.method.windows import Windows
+from raxss.uncertainty.bootstrap import Interval
+
+#: Banks that leave windows of the series out, and how errors and evidence call them.
+BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly over the series"}
+
+#: Effective windows above this share of the usable ones: the weights do next to nothing. Below the other,
+#: a handful of windows decides.
+NEARLY_UNIFORM, NEARLY_ONE = 0.95, 0.05
+
+
+def trace(
+    series: Series,
+    windows: Windows,
+    retrieval: Retrieval,
+    aggregation: Aggregation,
+    *,
+    classes: Sequence[Any] | NDArray[Any],
+    uncalibrated: NDArray[np.float64] | None = None,
+    calibrated: NDArray[np.float64] | None = None,
+    interval: Interval | None = None,
+    prediction_set: NDArray[np.bool_] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    seen_in_training: str = UNKNOWN,
+) -> SeriesEvidence:
+    """Take the prediction of one series apart into windows, weights and neighbours.
+
+    Parameters
+    ----------
+    series
+        As it should be drawn; kept by reference.
+    windows, retrieval, aggregation
+        Of the same windows in the same order.
+    classes
+        The C labels, in the order of the posteriors' columns.
+    uncalibrated
+        ``(n_windows, C)`` the posteriors as the network gave them, where others were aggregated.
+    calibrated
+        ``(C,)`` what the sum of the contributions became, where series are calibrated.
+    interval, prediction_set
+        Where the probability may lie, and which classes ``(C,)`` cannot be ruled out, as far as known.
+    settings
+        More to carry into outputs, such as the preset's name.
+    notes
+        What the caller knows and a reader should: put before the other warnings.
+    seen_in_training
+        Whether the model was fitted on this series: one of `raxss.data.training_overlap.STATES`.
+
+    Examples
+    --------
+    >>> from raxss.method.aggregation import aggregate
+    >>> from raxss.method.retrieval import retrieve
+    >>> from raxss.method.windows import windows_of
+    >>> series = Series(np.sin(np.arange(24.0)), rate=4, label="sine", name="toy")
+    >>> retrieval = retrieve(series.samples, window_length=8, stride=4, n_neighbors=2)
+    >>> prediction = aggregate(np.tile([0.2, 0.8], (5, 1)), retrieval.support, temperature=0.1)
+    >>> windows = windows_of(series, window_length=8, stride=4)
+    >>> evidence = trace(series, windows, retrieval, prediction, classes=["rest", "sine"])
+    >>> evidence.predicted, evidence.windows["contribution_sine"].sum().round(6).item()
+    ('sine', 0.8)
+    >>> evidence.leaderboard(0)[["rank", "neighbor", "start_s", "overlaps"]]
+       rank  neighbor  start_s  overlaps
+    0     1         3      3.0     False
+    1     2         2      2.0     False
+    """
+    classes = tuple(_plain(class_) for class_ in classes)
+    _check_parts(series, windows, retrieval, aggregation, classes)
+    usable = ~np.isnan(aggregation.influence)
+    table: dict[str, NDArray[Any]] = {
+        "window": np.arange(len(windows), dtype=np.int64),
+        "start_s": windows.start_seconds,
+        "end_s": windows.end_seconds,
+    }
+    table |= {f"posterior_{class_}": aggregation.posteriors[:, c] for c, class_ in enumerate(classes)}
+    if uncalibrated is not None:
+        table |= {f"uncalibrated_{class_}": uncalibrated[:, c] for c, class_ in enumerate(classes)}
+    if aggregation.smoothed is not None:
+        table |= {f"smoothed_{class_}": aggregation.smoothed[:, c] for c, class_ in enumerate(classes)}
+    table["support"] = aggregation.support
+    if aggregation.gate is not None:
+        table |= {"gate": aggregation.gate, "influence": aggregation.influence}
+    table["weight"] = aggregation.weights
+    table |= {f"contribution_{class_}": aggregation.contributions[:, c] for c, class_ in enumerate(classes)}
+    table |= {name: getattr(retrieval, name) for name in ("flat", "nonfinite", "lonely", "padded")}
+
+    lists = NeighborLists.of(windows, retrieval, aggregation)
+    n_bank = len(windows) if retrieval.bank == "series" else retrieval.bank_size
+    own = {
+        "weighting": aggregation.weighting,
+        "temperature": aggregation.temperature,
+        **({"smoothing": aggregation.smoothing} if aggregation.smoothing else {}),
+        **{
+            name: getattr(retrieval, name)
+            for name in ("measure", "n_neighbors", "exclusion", "spread", "space", "window_length", "stride")
+        },
+        "bank": retrieval.bank,
+        "bank_size": n_bank,
+        "bank_seconds": n_bank * retrieval.stride / series.rate,
+    }
+    effective = aggregation.effective_windows
+    evidence = SeriesEvidence(
+        name=series.name,
+        label=_plain(series.label),
+        rate=series.rate,
+        seconds=series.seconds,
+        classes=classes,
+        series_probability=aggregation.series_probability,
+        predicted=classes[
+            int(np.argmax(aggregation.series_probability if calibrated is None else calibrated))
+        ],
+        columns=table,
+        lists=lists,
+        effective_windows=effective,
+        effective_share=effective / int(usable.sum()),
+        overlap_share=lists.overlap_share,
+        warnings=[],
+        settings={**own, **{key: value for key, value in (settings or {}).items() if key not in own}},
+        series=series,
+        calibrated_probability=calibrated,
+        interval=interval,
+        prediction_set=None
+        if prediction_set is None
+        else tuple(one for one, inside in zip(classes, prediction_set, strict=True) if inside),
+        notes=tuple(notes),
+        seen_in_training=seen_in_training,
+    )
+    return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
+
+
+def _check_parts(
+    series: Series, windows: Windows, retrieval: Retrieval, aggregation: Aggregation, classes: tuple[Any, ...]
+) -> None:
+    """Refuse parts that do not belong together: their evidence would be about nothing."""
+    same = np.array_equal(windows.starts, retrieval.starts) and windows.length == retrieval.window_length
+    if not same or len(aggregation.weights) != len(windows):
+        raise ConfigError(
+            f"the parts of series {series.name!r} are of different windows: {len(windows)} of length "
+            f"{windows.length}, retrieval for {len(retrieval.starts)} of length {retrieval.window_length}, "
+            f"weights for {len(aggregation.weights)}. All must come from the same window_length and stride."
+        )
+    if not np.allclose(retrieval.support, aggregation.support, rtol=0, atol=1e-5, equal_nan=True):
+        raise ConfigError(
+            f"series {series.name!r} was aggregated with other supports than its retrieval has; pass "
+            "retrieval.support to aggregate, and set weighting to change what is made of it."
+        )
+    if len(classes) != len(aggregation.series_probability):
+        raise ConfigError(
+            f"series {series.name!r} has posteriors of {len(aggregation.series_probability)} classes, but "
+            f"{len(classes)} were named: {', '.join(map(repr, classes))}."
+        )
+    if len({str(class_) for class_ in classes}) < len(classes):
+        raise ConfigError(
+            f"classes {', '.join(map(repr, classes))} read the same as text, and columns are named by them; "
+            "rename one."
+        )
+
+
+def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]:
+    """What a reader should know before trusting this evidence, with numbers."""
+    windows, settings = evidence.columns, evidence.settings
+    n, m = len(windows["window"]), settings["n_neighbors"]
+    n_usable = n - int(windows["nonfinite"].sum())
+    gated = settings["weighting"] in GATED
+    said = []
+    if windows["padded"].any():
+        short = windows["end_s"][0] - windows["start_s"][0]
+        said.append(
+            f"the series, {short:.4g} s, is shorter than one window and was padded with zeros behind."
+        )
+    if n_usable < n:
+        said.append(
+            f"{n - n_usable} of {n} windows touch samples that are not finite; their weight is 0 and they "
+            "are no one's neighbour."
+        )
+    n_flat = int(windows["flat"].sum())
+    if n_flat:
+        said.append(f"{n_flat} of {n} windows are flat: similarity 0 to all, support 0, posterior kept.")
+    if settings["bank"] in BOUNDED:
+        said.append(
+            f"neighbours were sought among {settings['bank_size']:,} windows ({BOUNDED[settings['bank']]}, "
+            f"{_duration(settings['bank_seconds'])}), not among all {n:,} ({_duration(evidence.seconds)}): "
+            "supports can be lower than over the whole series."
+        )
+    if settings["weighting"] in CONTROLS:
+        unexplained = (
+            "" if settings["weighting"].endswith("inverse") else ", and the lists do not explain the weights"
+        )
+        said.append(
+            f"weighting {settings['weighting']!r} is a control, there to do worse if "
+            f"{'the gate' if gated else 'support'} means anything{unexplained}; this is not a prediction to use."
+        )
+    if settings["weighting"] == "uniform":
+        said.append("weights are uniform by setting (the SSS mean): the neighbours do not enter them.")
+    if settings["weighting"] == "gated":
+        said.append(
+            "weights are support plus a gate that was learned from labels: a window may count for what it looks "
+            "like, not only for how far the recording agrees with it."
+        )
+    if "smoothing" in settings:
+        said.append(
+            f"posteriors are smoothed: {percent(settings['smoothing'])} of what a window with neighbours says is "
+            "the mean of theirs, so a contribution is not of that window alone."
+        )
+    if n_usable == 1:
+        return [*said, "there is one usable window, and it decides alone."]
+    if not len(lists):
+        alone = "the gate alone makes the weights" if gated else "the weights are uniform"
+        return [*said, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
+    if settings["weighting"] != "uniform":
+        share = (
+            f"{evidence.effective_windows:.4g} of {n_usable} windows ({percent(evidence.effective_share)})"
+        )
+        if evidence.effective_share > NEARLY_UNIFORM:
+            said.append(f"weights are all but uniform, {share} are effective: this is the SSS mean.")
+        if evidence.effective_share < NEARLY_ONE:
+            said.append(f"few windows decide, {share} are effective: a higher temperature shares more.")
+    if evidence.overlap_share > 0.5:
+        said.append(
+            f"{percent(evidence.overlap_share)} of the listed neighbours overlap their query, so support "
+            f"measures how smooth the signal is; set an exclusion such as half a window "
+            f"({max(settings['window_length'] // 2, 1)} samples) to find recurrences."
+        )
+    shaped = ~(windows["nonfinite"] | windows["flat"])
+    n_shaped = int(shaped.sum())
+    n_short = int(lists.short[shaped].sum())
+    n_lonely = int(windows["lonely"][shaped].sum())
+    if n_short:
+        lonely = f"; {n_lonely} of them have none and take the mean support of the others" if n_lonely else ""
+        said.append(
+            f"{n_short} of {n_shaped} windows ({percent(n_short / n_shaped)}) have fewer than {m} "
+            f"neighbours{lonely}."
+        )
+    return said
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as the Python value it holds."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _duration(seconds: float) -> str:
+    """A time in the largest unit that fits.
+
+    >>> _duration(42.0), _duration(5400.0), _duration(86_400.0)
+    ('42 s', '1.5 h', '24 h')
+    """
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,1 @@
+"""The method: windows, sampling, retrieval, backbones, weighting, aggregation, training and inference."""

@@ -1,0 +1,157 @@
+"""How does a small convolutional network read a window? Coarser and coarser, then all places at once.
+
+    windows (batch, n_variates, length) -> seven convolutions -> maps (batch, 128, length / 64)
+        -> features: mean and maximum over time (batch, 256) -> logits (batch, n_outputs)
+
+The last place of the last layer has seen 1135 samples: a rhythm is a relation between beats, so a layer must
+see several of them. Early strides keep it fast on two cores.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raxss.errors import ConfigError
+from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.revin import RevIN
+from raxss.method.backbones.sizes import check_at_most
+
+LAYERS = (
+    (1, 15, 4),
+    (2, 7, 2),
+    (4, 7, 2),
+    (4, 7, 2),
+    (8, 7, 2),
+    (8, 7, 1),
+    (8, 7, 1),
+)  # (widths, kernel, stride)
+ROW_LENGTH = 16  # up to here a window is a row of features, whose places mean different things
+SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a mean of
+
+
+@register_backbone("convnet")
+class ConvNet(nn.Module):
+    """Seven convolutions, each with batch normalisation and ReLU, then mean and maximum over time.
+
+    With the defaults, one variate and one output: 334,929 parameters. For windows from 1 sample up: strides are
+    left out once little is left, and windows of at most 16 samples are treated as rows of features, whose every
+    place reaches the head (a mean over places would erase which feature was large).
+
+    Parameters
+    ----------
+    width
+        Channels of the first layer; the last has eight times as many.
+    dropout
+        On the features, before the head.
+    revin
+        Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
+
+    Examples
+    --------
+    >>> network = ConvNet(1, 1024, 3)
+    >>> network.features(torch.zeros(2, 1, 1024)).shape
+    torch.Size([2, 256])
+    >>> network(torch.zeros(2, 1, 1024)).shape
+    torch.Size([2, 3])
+    """
+
+    fewest_places = SHORTEST_MAP  # in time, that strides leave
+    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        width: int = 16,
+        dropout: float = 0.2,
+        revin: bool = False,
+    ) -> None:
+        super().__init__()
+        if width < 1:
+            raise ConfigError(f"width must be at least 1, got {width}.")
+        check_at_most(width=width)
+        self.keeps_places = window_length <= ROW_LENGTH
+        self.revin = RevIN(n_variates) if revin else nn.Identity()
+        self.layers, channels, length = convolutions(
+            n_variates, window_length, width, fewest_places=self.fewest_places
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(channels * (length if self.keeps_places else 2), n_outputs)
+
+    def features(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, 16 * width)``, or all places of a short window."""
+        return over_time(self.layers(self.revin(windows)), keeps_places=self.keeps_places)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
+        return logits
+
+
+@register_backbone("convnet-fine")
+class FineConvNet(ConvNet):
+    """`ConvNet` that keeps at least 32 places in time, so that short windows are not blurred; the default.
+
+    As many parameters as `ConvNet`, since strides have none; for windows under 2048 samples it takes longer.
+
+    Examples
+    --------
+    >>> coarse, fine = ConvNet(1, 150, 1), FineConvNet(1, 150, 1)
+    >>> coarse.layers(torch.zeros(2, 1, 150)).shape, fine.layers(torch.zeros(2, 1, 150)).shape
+    (torch.Size([2, 128, 5]), torch.Size([2, 128, 38]))
+    """
+
+    fewest_places = 32  # in four places a beat or a gesture is one blur
+
+
+def convolutions(
+    n_channels: int, length: int, width: int, *, fewest_places: int = SHORTEST_MAP
+) -> tuple[nn.Sequential, int, int]:
+    """Seven convolutions for windows of this shape, and the channels and length of the maps that they give.
+
+    Strides are left out for rows of features, and once little is left.
+
+    >>> layers, n_channels, length = convolutions(1, 1024, 16)
+    >>> n_channels, length
+    (128, 16)
+    """
+    layers: list[nn.Module] = []
+    keeps_places = length <= ROW_LENGTH
+    for units, kernel, stride in LAYERS:
+        if keeps_places or length // stride < fewest_places:
+            stride = 1
+        # no bias: the normalisation that follows has its own
+        convolution = nn.Conv1d(n_channels, width * units, kernel, stride, padding=kernel // 2, bias=False)
+        layers += [convolution, SteadyBatchNorm(width * units), nn.ReLU()]
+        n_channels, length = width * units, (length - 1) // stride + 1
+    return nn.Sequential(*layers), n_channels, length
+
+
+def over_time(maps: Tensor, *, keeps_places: bool) -> Tensor:
+    """Mean and maximum over time, ``(batch, channels, length)`` -> ``(batch, 2 * channels)``; or every place."""
+    if keeps_places:
+        return maps.flatten(1)
+    return torch.cat([maps.mean(dim=-1), maps.amax(dim=-1)], dim=1)
+
+
+class SteadyBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation that uses its running statistics where a batch holds a single value per channel.
+
+    The last batch of an epoch may be one window of one sample, of which there is no deviation to take.
+    """
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """``(batch, channels, length)`` -> the same."""
+        if maps.shape[0] * maps.shape[2] > 1:
+            return super().forward(maps)
+        return functional.batch_norm(
+            maps, self.running_mean, self.running_var, self.weight, self.bias, training=False, eps=self.eps
+        )

@@ -1,0 +1,114 @@
+"""How far does a straight line go? A linear map of a window's trend, and one of what is left.
+
+    windows (batch, n_variates, length) -> trend, remainder -> features (batch, n_variates * n_components)
+        -> logits (batch, n_outputs)
+
+DLinear (Zeng et al., 2023) as classifier: a yardstick that anything deeper should beat. Next: timesnet.py.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raxss.errors import ConfigError
+from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.sizes import check_at_most
+
+MOST_COMPONENTS = 1024  # from here on a square map is larger than two cores, or the data, can fill
+
+
+@register_backbone("dlinear")
+class DLinear(nn.Module):
+    """Trend and remainder of each variate, each through one linear layer, added up; one linear layer over all.
+
+    With the defaults, windows of 1024 samples, one variate and one output: 2,100,225 parameters.
+
+    Parameters
+    ----------
+    average_over
+        Samples in the moving average that is called the trend. Odd, so that it has a middle.
+    n_components
+        Numbers that each of the two layers makes of a window. By default as many as the window has samples, as
+        published, up to 1024.
+
+    Notes
+    -----
+    The public classifiers (Time-Series-Library, and SSS, which took it from there) map a window to one of its own
+    length whatever that is: 2·10^8 parameters at 10,000 samples, 3.2 GB with gradients and Adam's moments, all read
+    and written at every step. Nothing is gained by them: the network is linear from end to end, so n_variates *
+    n_outputs components let it be every linear function of trend and remainder, and more of them none besides.
+    Beyond 1024 samples we therefore keep 1024 components: 2·10^7 parameters at 10,000 samples.
+
+    As published, the variates share the two layers, whose weights begin as a plain mean (1 / length each), and
+    beyond both ends of the window the moving average sees the first or the last value again.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = DLinear(6, 1024, 3)
+    >>> network.features(torch.zeros(2, 6, 1024)).shape
+    torch.Size([2, 6144])
+    >>> network(torch.zeros(2, 6, 1024)).shape
+    torch.Size([2, 3])
+    """
+
+    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        average_over: int = 25,
+        n_components: int | None = None,
+    ) -> None:
+        super().__init__()
+        if average_over < 1 or average_over % 2 == 0:
+            raise ConfigError(f"average_over must be odd and at least 1, got {average_over}.")
+        if window_length < 1:
+            raise ConfigError(f"window_length must be at least 1, got {window_length}.")
+        if n_components is None:
+            n_components = min(window_length, MOST_COMPONENTS)
+        if n_components < 1:
+            raise ConfigError(
+                f"n_components must be at least 1, got {n_components}. Leave it out for one a sample, up to "
+                f"{MOST_COMPONENTS}."
+            )
+        check_at_most(average_over=average_over, n_components=n_components)
+        self.average_over = average_over
+        self.trend = nn.Linear(window_length, n_components)
+        self.remainder = nn.Linear(window_length, n_components)
+        for layer in (self.trend, self.remainder):
+            nn.init.constant_(layer.weight, 1 / window_length)
+        self.head = nn.Linear(n_variates * n_components, n_outputs)
+
+    def features(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, n_variates * n_components)``."""
+        trend = moving_average(windows, self.average_over)
+        components: Tensor = self.trend(trend) + self.remainder(windows - trend)
+        return components.flatten(1)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(features)
+        return logits
+
+
+def moving_average(windows: Tensor, average_over: int) -> Tensor:
+    """The mean of each sample and its neighbours; beyond the ends, the first and the last sample again.
+
+    Examples
+    --------
+    >>> import torch
+    >>> moving_average(torch.tensor([[[3.0, 0.0, 0.0, 6.0]]]), 3)
+    tensor([[[2., 1., 2., 4.]]])
+    """
+    half = average_over // 2
+    padded = functional.pad(windows, (half, half), mode="replicate")
+    return functional.avg_pool1d(padded, average_over, stride=1)

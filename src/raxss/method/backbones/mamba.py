@@ -1,0 +1,169 @@
+"""How does Mamba read a series? Patch by patch, with a memory whose decay the patches themselves decide.
+
+    windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
+        -> blocks -> features: mean over patches (batch, d_model) -> logits (batch, n_outputs)
+
+Mamba (Gu & Dao, 2023) as classifier, for whole series of any length, with ``n_samples`` where shorter ones are
+padded, and for windows. selective_scan.py has the recurrence.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raxss.errors import ConfigError
+from raxss.method.backbones.patches import PatchTokens
+from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.selective_scan import selective_scan
+from raxss.method.backbones.sizes import check_at_most
+
+FASTEST, SLOWEST = 0.1, 0.001  # steps delta that a new network takes: memories of ten to a thousand tokens
+
+
+@register_backbone("mamba")
+class Mamba(nn.Module):
+    """Patches as tokens, blocks of selective state spaces, the mean of what they give.
+
+    With the defaults, one variate and one output: 22,019 parameters, for series of any length. Nothing looks ahead,
+    so what lies behind a series is left out by leaving it out of the mean.
+
+    Parameters
+    ----------
+    d_model, n_layers
+        Numbers in a token, and how many blocks follow each other; as the public code of SSS has them.
+    d_state, d_conv, expand
+        States a channel, reach of the convolution, and how many times ``d_model`` channels a block has.
+    dropout
+        Before the head.
+    revin
+        Take level and scale away from each series first.
+    patch_length, patch_stride
+        Samples in a patch and from one patch to the next.
+
+    Notes
+    -----
+    Where it departs from the public code of SSS:
+
+    - SSS reads each variate by itself; here a patch holds all variates together.
+    - SSS draws all weights by Xavier's rule and sets the bias of ``dt_proj`` to zero, so that steps begin near
+      softplus(0) = 0.7; here all begins as in Mamba's own code, with steps from 0.001 to 0.1.
+    - Patches end where the series does, so up to ``patch_stride - 1`` samples at its end are not read.
+
+    Examples
+    --------
+    >>> network = Mamba(1, 1024, 1)
+    >>> series = torch.randn(2, 1, 1024)
+    >>> network.features(series).shape
+    torch.Size([2, 32])
+    >>> network(series, n_samples=torch.tensor([1024, 300])).shape
+    torch.Size([2, 1])
+    """
+
+    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        d_model: int = 32,
+        n_layers: int = 2,
+        d_state: int = 16,
+        d_conv: int = 4,
+        expand: int = 2,
+        dropout: float = 0.3,
+        revin: bool = True,
+        patch_length: int = 64,
+        patch_stride: int = 16,
+    ) -> None:
+        super().__init__()
+        if min(n_layers, d_state, d_conv, expand) < 1:
+            raise ConfigError(
+                "n_layers, d_state, d_conv and expand must be at least 1; got "
+                f"n_layers={n_layers}, d_state={d_state}, d_conv={d_conv}, expand={expand}."
+            )
+        check_at_most(n_layers=n_layers, d_state=d_state, d_conv=d_conv, expand=expand)
+        self.patches = PatchTokens(
+            n_variates, d_model, patch_length=patch_length, patch_stride=patch_stride, revin=revin
+        )
+        self.norms = nn.ModuleList(nn.RMSNorm(d_model, eps=1e-5) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(
+            MambaBlock(d_model, d_state=d_state, d_conv=d_conv, expand=expand) for _ in range(n_layers)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(d_model, n_outputs)
+
+    def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> mean of the tokens after the last block, ``(batch, d_model)``.
+
+        ``n_samples (batch,)`` tells how many samples of each are real, all by default.
+        """
+        tokens = self.patches(windows, n_samples)
+        # Under autocast too, the sum of what the blocks add must not be rounded after each of them.
+        tokens = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+        for norm, block in zip(self.norms, self.blocks, strict=True):
+            tokens = tokens + block(norm(tokens))
+        return self.patches.mean(tokens, n_samples)
+
+    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows, n_samples))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
+        return logits
+
+
+class MambaBlock(nn.Module):
+    """One selective state space with its convolution and gate: ``(batch, length, d_model)`` both ways.
+
+    Names of the layers are those of the public implementations, so that weights can be carried over.
+
+    Examples
+    --------
+    >>> MambaBlock(32)(torch.randn(2, 10, 32)).shape
+    torch.Size([2, 10, 32])
+    """
+
+    def __init__(self, d_model: int, *, d_state: int = 16, d_conv: int = 4, expand: int = 2) -> None:
+        super().__init__()
+        width, rank = expand * d_model, math.ceil(d_model / 16)
+        self.sizes = (rank, d_state, d_state)
+        self.in_proj = nn.Linear(d_model, 2 * width, bias=False)
+        self.conv1d = nn.Conv1d(width, width, d_conv, padding=d_conv - 1, groups=width)
+        self.x_proj = nn.Linear(width, sum(self.sizes), bias=False)
+        self.dt_proj = nn.Linear(rank, width)
+        self.A_log = nn.Parameter(
+            torch.arange(1.0, d_state + 1).log().repeat(width, 1)
+        )  # A = -1, .., -d_state
+        self.D = nn.Parameter(torch.ones(width))
+        self.out_proj = nn.Linear(width, d_model, bias=False)
+        self._spread_steps(rank)
+
+    @torch.no_grad()
+    def _spread_steps(self, rank: int) -> None:
+        """Let delta begin between `SLOWEST` and `FASTEST`, evenly in its logarithm."""
+        nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
+        low, high = math.log(SLOWEST), math.log(FASTEST)
+        steps = (low + (high - low) * torch.rand_like(self.dt_proj.bias)).exp()
+        self.dt_proj.bias.copy_(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``(batch, length, d_model)`` -> the same; what comes later is not seen."""
+        x, gate = self.in_proj(tokens).chunk(2, dim=-1)
+        x = functional.silu(self._convolved(x))
+        delta, B, C = self.x_proj(x).split(self.sizes, dim=-1)
+        delta = functional.softplus(self.dt_proj(delta))
+        y = selective_scan(x, delta, -self.A_log.exp(), B, C, self.D)
+        out: Tensor = self.out_proj(y * functional.silu(gate))
+        return out
+
+    def _convolved(self, x: Tensor) -> Tensor:
+        """Each channel with its own short filter over this token and those before it."""
+        return self.conv1d(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)

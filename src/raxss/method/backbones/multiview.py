@@ -1,0 +1,314 @@
+"""How does a network read a window that has too few siblings to learn every filter from? In three ways at once.
+
+    windows (batch, n_variates, length) -> the window, and its derivative at unit deviation
+        -> shapes: seven convolutions, as in convnet.py           -> mean and maximum over time
+        -> rhythms: log power of short frames, three convolutions -> mean, maximum and deviation over time
+        -> textures: on what share of places fixed kernels speak  -> one learned linear map
+        -> features, side by side (batch, d) -> logits (batch, n_outputs)
+
+Convolutions learn what a wave looks like, but from a hundred recordings they also learn the recordings. Power in
+bands and shares of fixed kernels are worse at shapes and hardly overfit. Next: shares.py counts; committee.py lets
+several networks vote.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from raxss.errors import ConfigError, one_of
+from raxss.method.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
+from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, shares, spread_dilations
+from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.revin import RevIN
+from raxss.method.backbones.sizes import check_allocation, check_at_most
+
+VIEWS = ("shapes", "rhythms", "textures")
+SHORTEST_FOR_FRAMES = 32  # below this there is no rhythm to see
+LONGEST_FRAME = 4096  # its Fourier transform is a product with so many rows and columns
+SHORTEST_FOR_SHARES = 16
+ROWS_OF_A_DILATION = 4  # beyond so many channels, kernels see sums of some of them
+WINDOWS_FOR_CUTS = 128
+TINY = 1e-10  # of a variance or a power, in units of scaled signals
+
+
+@register_backbone("multiview")
+class MultiView(nn.Module):
+    """Convolutions, a spectrogram and shares of fixed kernels, side by side before one linear head.
+
+    With the defaults, windows of 1024 samples, one variate and one output: 987,317 parameters.
+
+    Thresholds of the fixed kernels come from some training windows (`look_at`), so a network that was not shown any
+    still gives numbers, but poor ones.
+
+    Parameters
+    ----------
+    views
+        Which of ``"shapes"``, ``"rhythms"``, ``"textures"`` there are. Windows of less than 32 samples have no
+        rhythms, and of less than 16 no textures.
+    derivatives
+        How many derivatives the first and the last of these see beside the window itself.
+    width
+        Channels of the first convolution on shapes.
+    n_dilations, n_cuts
+        Of the fixed kernels: distances between taps, and thresholds; 84 times both is the number of shares a
+        channel.
+    d_textures
+        Dimensions of the map that these are brought to.
+    dropout
+        On the shares, and on the features before the head.
+    revin
+        Normalise each window first (`RevIN`): for signals whose level and scale say nothing.
+
+    Examples
+    --------
+    >>> network = MultiView(1, 256, 3)
+    >>> network.features(torch.zeros(2, 1, 256)).shape
+    torch.Size([2, 512])
+    >>> network(torch.zeros(2, 1, 256)).shape
+    torch.Size([2, 3])
+    """
+
+    capturable = True  # a step never asks the device for a number, so it can be replayed as a CUDA graph
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        views: str | Sequence[str] = VIEWS,
+        derivatives: int = 1,
+        width: int = 16,
+        n_dilations: int = 16,
+        n_cuts: int = 4,
+        d_textures: int = 64,
+        dropout: float = 0.3,
+        revin: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = {"width": width, "n_dilations": n_dilations, "n_cuts": n_cuts, "d_textures": d_textures}
+        check_at_most(derivatives=derivatives, **sizes)
+        if derivatives < 0 or min(sizes.values()) < 1:
+            raise ConfigError(
+                "width, n_dilations, n_cuts and d_textures must be at least 1 and derivatives at least 0; got "
+                f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, derivatives={derivatives}."
+            )
+        wanted = [one_of("views", view, VIEWS) for view in ([views] if isinstance(views, str) else views)]
+        self.derivatives = derivatives
+        self.revin = RevIN(n_variates, affine=False) if revin else nn.Identity()  # thresholds are fixed
+        n_channels = n_variates * (1 + derivatives)
+        made: dict[str, nn.Module] = {}
+        if "shapes" in wanted:
+            made["shapes"] = Shapes(n_channels, window_length, width)
+        if "rhythms" in wanted and window_length >= SHORTEST_FOR_FRAMES:
+            made["rhythms"] = Rhythms(n_variates, window_length)
+        if "textures" in wanted and window_length >= SHORTEST_FOR_SHARES:
+            made["textures"] = Textures(n_channels, window_length, n_dilations, n_cuts, d_textures, dropout)
+        if not made:
+            raise ConfigError(
+                f"views {wanted} leave nothing to read a window of {window_length} samples with. Add 'shapes', "
+                "which reads windows of any length."
+            )
+        self.views = nn.ModuleDict(made)
+        self.dropout = nn.Dropout(dropout)
+        self.d = sum(view.d for view in made.values())  # type: ignore[misc]
+        self.head = nn.Linear(self.d, n_outputs)
+
+    def features(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        windows = self.revin(windows)
+        channels = with_derivatives(windows, self.derivatives)
+        found = [view(windows if name == "rhythms" else channels) for name, view in self.views.items()]
+        return torch.cat([one.to(windows.dtype) for one in found], dim=1)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
+        return logits
+
+    def look_at(self, windows: Tensor) -> None:
+        """Take the thresholds of fixed kernels from these training windows, ``(batch, n_variates, length)``."""
+        if "textures" in self.views:
+            windows = self.revin(windows)
+            self.views["textures"].look_at(with_derivatives(windows, self.derivatives))  # type: ignore[operator]
+
+
+def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:
+    """The window, and behind it each derivative at unit deviation.
+
+    Shapes: ``(batch, n_variates, length)`` -> ``(batch, n_variates * (1 + n_orders), length)``. A
+    derivative of a signal that falls off as 1/f is where its fast part can be seen at all.
+
+    >>> with_derivatives(torch.tensor([[[0.0, 1.0, 3.0, 6.0]]]), 1)[0, 1]
+    tensor([-1.3416, -0.4472,  0.4472,  1.3416])
+    """
+    found, last = [windows], windows
+    for _ in range(n_orders):
+        steps = last[..., 1:] - last[..., :-1]
+        last = torch.cat([torch.zeros_like(last[..., :1]), steps], dim=-1)
+        centred = last - last.mean(dim=-1, keepdim=True)
+        found.append(centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + TINY))
+    return torch.cat(found, dim=1)
+
+
+class Shapes(nn.Module):
+    """What convolutions find: ``(batch, n_channels, length)`` -> mean and maximum over time ``(batch, d)``.
+
+    As in `ConvNet`, a window of at most 16 samples is a row of features: every place of it is kept.
+    """
+
+    def __init__(self, n_channels: int, length: int, width: int) -> None:
+        super().__init__()
+        self.keeps_places = length <= ROW_LENGTH
+        self.layers, n_maps, n_places = convolutions(n_channels, length, width)
+        self.d = n_maps * (n_places if self.keeps_places else 2)
+
+    def forward(self, channels: Tensor) -> Tensor:
+        """``(batch, n_channels, length)`` -> ``(batch, d)``."""
+        maps = self.layers(channels).to(channels.dtype)  # sums over time need more than bfloat16's 8 bits
+        return over_time(maps, keeps_places=self.keeps_places)
+
+
+class Rhythms(nn.Module):
+    """How power in bands comes and goes: ``(batch, n_variates, length)`` -> ``(batch, 3 * width)``.
+
+    Log power of frames of a quarter of the window, 4096 samples at most, relative to the window's own power, so
+    that loud and soft recordings look alike; frequencies are the channels of three convolutions over time.
+    """
+
+    waves: Tensor  # (frame, frame)
+    bands: Tensor  # (frame / 2, n_bands)
+
+    def __init__(
+        self, n_variates: int, length: int, n_bands: int = 32, width: int = 64, kernel: int = 5
+    ) -> None:
+        super().__init__()
+        self.frame = min(2 ** int(math.log2(length // 4)), LONGEST_FRAME)
+        self.hop = max(self.frame // 8, 1)
+        self.register_buffer("waves", sines_and_cosines(self.frame), persistent=False)
+        self.register_buffer("bands", log_bands(self.frame // 2, n_bands), persistent=False)
+        n_channels = n_variates * self.bands.shape[1]
+        layers: list[nn.Module] = [SteadyBatchNorm(n_channels)]
+        for _ in range(3):
+            convolution = nn.Conv1d(n_channels, width, kernel, padding=kernel // 2, bias=False)
+            layers += [convolution, SteadyBatchNorm(width), nn.ReLU()]
+            n_channels = width
+        self.layers = nn.Sequential(*layers)
+        self.d = 3 * width
+
+    def log_power(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, n_variates * n_bands, n_frames)``."""
+        frames = windows.unfold(-1, self.frame, self.hop)  # (batch, n_variates, n_frames, frame)
+        frames = frames - frames.mean(dim=-1, keepdim=True)
+        power = (frames @ self.waves).unflatten(-1, (2, -1)).square().sum(dim=-2) @ self.bands
+        level = power.mean(dim=(-1, -2), keepdim=True)
+        return torch.log(power / (level + TINY) + 1e-6).transpose(2, 3).flatten(1, 2)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        with torch.autocast(windows.device.type, enabled=False):
+            power = self.log_power(windows)
+        maps = self.layers(power).to(windows.dtype)
+        mean = maps.mean(dim=-1)
+        variance = (maps - mean[..., None]).square().mean(dim=-1)
+        deviation = torch.sqrt(variance + 1e-5)  # a root of 0 has no slope
+        return torch.cat([mean, maps.amax(dim=-1), deviation], dim=1)
+
+
+class Textures(nn.Module):
+    """Where fixed kernels speak: ``(batch, n_channels, length)`` -> shares -> ``(batch, d)``.
+
+    Of many channels a kernel sees sums: for each dilation, four random sets of them.
+    """
+
+    rows: Tensor  # (n_groups,)
+    dilations: Tensor  # (n_groups,)
+    mixture: Tensor  # (n_groups, n_channels), or nothing where channels are seen as they are
+    cuts: Tensor  # (n_groups, 84, n_cuts)
+    mean: Tensor  # (n_shares,)
+    deviation: Tensor  # (n_shares,)
+
+    def __init__(
+        self, n_channels: int, length: int, n_dilations: int, n_cuts: int, d: int, dropout: float
+    ) -> None:
+        super().__init__()
+        dilations = spread_dilations(length, n_dilations)
+        n_rows = min(n_channels, ROWS_OF_A_DILATION)
+        self.mixes = n_channels > n_rows
+        rows = [row + n_rows * k * self.mixes for k in range(len(dilations)) for row in range(n_rows)]
+        steps = [dilation for dilation in dilations for _ in range(n_rows)]
+        check_allocation(len(rows) * n_channels if self.mixes else 0)  # of the mixture
+        self.register_buffer("rows", torch.tensor(rows, dtype=torch.int32), persistent=False)
+        self.register_buffer("dilations", torch.tensor(steps, dtype=torch.int32), persistent=False)
+        self.register_buffer("mixture", some_of(n_channels, len(rows) if self.mixes else 0))
+        self.register_buffer("cuts", torch.zeros(len(rows), N_KERNELS, n_cuts))
+        self.register_buffer("mean", torch.full((self.cuts.numel(),), 0.5))
+        self.register_buffer("deviation", torch.full((self.cuts.numel(),), 0.5))
+        self.dropout = nn.Dropout(dropout)
+        self.map = nn.Linear(self.cuts.numel(), d)
+        self.d = d
+
+    def look_at(self, channels: Tensor) -> None:
+        """Thresholds from these windows ``(batch, n_channels, length)``, and mean and deviation of their shares."""
+        with torch.no_grad():
+            x = self.mixed(channels)
+            self.cuts.copy_(fitted_cuts(x[:WINDOWS_FOR_CUTS], self.rows, self.dilations, self.cuts.shape[2]))
+            found = shares(x, self.rows, self.dilations, self.cuts).flatten(1)
+            self.mean.copy_(found.mean(dim=0))
+            self.deviation.copy_(found.std(dim=0, correction=0) + 0.01)
+
+    def mixed(self, channels: Tensor) -> Tensor:
+        """The rows that kernels look at."""
+        return torch.einsum("rc,bct->brt", self.mixture, channels) if self.mixes else channels
+
+    def forward(self, channels: Tensor) -> Tensor:
+        """``(batch, n_channels, length)`` -> ``(batch, d)``."""
+        with torch.no_grad(), torch.autocast(channels.device.type, enabled=False):
+            found = shares(self.mixed(channels), self.rows, self.dilations, self.cuts).flatten(1)
+            found = found.to(self.mean.dtype).sub_(self.mean).div_(self.deviation)  # they are many: no copies
+        mapped: Tensor = self.map(self.dropout(found))
+        return mapped
+
+
+def some_of(n_channels: int, n_rows: int) -> Tensor:
+    """``(n_rows, n_channels)`` of ones and zeros: each row a random set, small ones as likely as large ones.
+
+    Divided by the root of the set's size, so that sums are about as large as what is summed.
+    """
+    largest = math.log2(n_channels + 1)
+    sizes = (2 ** (torch.rand(n_rows) * largest)).long().clamp(1, n_channels)
+    order = torch.rand(n_rows, n_channels).argsort(dim=1)
+    return (order < sizes[:, None]).float() / sizes[:, None].sqrt()
+
+
+def sines_and_cosines(frame: int) -> Tensor:
+    """``(frame, 2 * frame / 2)``: a Fourier transform under a Hann window as one product, without the mean."""
+    t = torch.arange(frame, dtype=torch.float64)
+    angle = 2 * math.pi * t[:, None] * torch.arange(1, frame // 2 + 1, dtype=torch.float64) / frame
+    hann = torch.sin(math.pi * (t + 0.5) / frame) ** 2
+    return (hann[:, None] * torch.cat([angle.cos(), angle.sin()], dim=1) / math.sqrt(frame)).float()
+
+
+def log_bands(n_frequencies: int, n_most: int) -> Tensor:
+    """``(n_frequencies, n_bands)``: means over frequencies that lie together on a logarithmic scale.
+
+    >>> log_bands(4, 3)
+    tensor([[1.0000, 0.0000, 0.0000],
+            [0.0000, 1.0000, 0.0000],
+            [0.0000, 0.0000, 0.5000],
+            [0.0000, 0.0000, 0.5000]])
+    """
+    octaves = torch.log2(torch.arange(1, n_frequencies + 1, dtype=torch.float64))
+    width = math.log2(n_frequencies + 1) / n_most
+    # bands without a frequency are left out
+    band = torch.unique((octaves / width).long(), return_inverse=True)[1]
+    member = torch.nn.functional.one_hot(band).double()
+    return (member / member.sum(dim=0)).float()

@@ -1,0 +1,128 @@
+"""How does a series of any length become a sequence of tokens, and the sequence one vector again?
+
+    windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
+        -> a network that reads them in order -> states (batch, n_patches, d) -> their mean (batch, d)
+
+Series of different lengths share a batch by zeros behind the shorter ones. Of a series of n samples the patches
+that lie in it wholly count, max(n - patch_length, 0) // patch_stride + 1 of them; one shorter than a patch is a
+single patch with zeros at its end. Scores do not depend on what lies behind a series, nor on how much of it.
+
+Next: recurrent.py and mamba.py read the tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raxss.errors import BackboneError, ConfigError, EmptyDataError
+from raxss.method.backbones.revin import RevIN
+from raxss.method.backbones.sizes import check_at_most
+
+
+class PatchTokens(nn.Module):
+    """Patches of all variates together, one linear layer for all of them.
+
+    Parameters
+    ----------
+    patch_length, patch_stride
+        Samples in a patch and from one patch to the next.
+    revin
+        Take level and scale away from each series first (`RevIN`, over its real samples).
+
+    Examples
+    --------
+    >>> tokens = PatchTokens(n_variates=2, d_model=32)
+    >>> tokens(torch.randn(3, 2, 200)).shape  # patches from 0, 16, ..., 128
+    torch.Size([3, 9, 32])
+    >>> tokens.n_patches(torch.tensor([200, 65, 3]))
+    tensor([9, 1, 1])
+    """
+
+    def __init__(
+        self,
+        n_variates: int,
+        d_model: int,
+        *,
+        patch_length: int = 64,
+        patch_stride: int = 16,
+        revin: bool = True,
+    ) -> None:
+        super().__init__()
+        if min(n_variates, d_model, patch_length, patch_stride) < 1:
+            raise ConfigError(
+                "n_variates, d_model, patch_length and patch_stride must be at least 1; got "
+                f"n_variates={n_variates}, d_model={d_model}, patch_length={patch_length}, "
+                f"patch_stride={patch_stride}."
+            )
+        check_at_most(d_model=d_model, patch_length=patch_length, patch_stride=patch_stride)
+        self.n_variates = n_variates
+        self.patch_length = patch_length
+        self.patch_stride = patch_stride
+        self.revin = RevIN(n_variates) if revin else None
+        self.embedding = nn.Linear(n_variates * patch_length, d_model)
+
+    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, n_patches, d_model)``, those behind a series included."""
+        self._check(windows, n_samples)
+        windows = self._levelled(windows, n_samples)
+        windows = functional.pad(windows, (0, max(self.patch_length - windows.shape[-1], 0)))
+        patches = windows.unfold(
+            -1, self.patch_length, self.patch_stride
+        )  # (batch, n_variates, n_patches, ..)
+        tokens: Tensor = self.embedding(patches.transpose(1, 2).flatten(2))
+        return tokens
+
+    def n_patches(self, n_samples: Tensor) -> Tensor:
+        """How many patches count in series of so many samples."""
+        return (n_samples - self.patch_length).clamp(min=0) // self.patch_stride + 1
+
+    def mean(self, states: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_patches, d)`` -> ``(batch, d)``, over the patches that count."""
+        if n_samples is None:
+            return states.mean(dim=1)
+        n_patches = self.n_patches(n_samples.to(states.device))[:, None]
+        counts = torch.arange(states.shape[1], device=states.device) < n_patches
+        return torch.where(counts[..., None], states, 0.0).sum(dim=1) / n_patches
+
+    def _levelled(self, windows: Tensor, n_samples: Tensor | None) -> Tensor:
+        """RevIN over the real samples, and zeros behind them."""
+        if n_samples is None:
+            return windows if self.revin is None else self.revin(windows)
+        n_samples = n_samples.to(windows.device)[:, None, None]
+        real = torch.arange(windows.shape[-1], device=windows.device) < n_samples
+        windows = torch.where(real, windows, 0.0)
+        if self.revin is None:
+            return windows
+        mean = windows.sum(dim=-1, keepdim=True) / n_samples
+        centred = torch.where(real, windows - mean, 0.0)
+        variance = centred.square().sum(dim=-1, keepdim=True) / n_samples
+        scaled = centred * torch.rsqrt(variance + self.revin.eps)
+        return torch.where(real, scaled * self.revin.gain + self.revin.offset, 0.0)
+
+    def _check(self, windows: Tensor, n_samples: Tensor | None) -> None:
+        """Refuse what cannot be read, by name. Numbers on a GPU stay there, so these are taken at their word."""
+        if windows.ndim != 3 or windows.shape[1] != self.n_variates:
+            raise BackboneError(
+                f"windows have shape {tuple(windows.shape)}; (batch, {self.n_variates}, length) is needed."
+            )
+        if windows.shape[-1] == 0:
+            raise EmptyDataError(
+                f"windows have shape {tuple(windows.shape)}, a length of 0; at least 1 sample is needed. Leave "
+                "empty series out."
+            )
+        if n_samples is None:
+            return
+        if n_samples.shape != windows.shape[:1] or n_samples.is_floating_point():
+            raise BackboneError(
+                f"n_samples is {n_samples.dtype} of shape {tuple(n_samples.shape)}; whole numbers of shape "
+                f"({len(windows)},) are needed, one a series."
+            )
+        if n_samples.device.type == "cpu" and len(n_samples):
+            fewest, most = map(int, n_samples.aminmax())
+            if fewest < 1 or most > windows.shape[-1]:
+                raise EmptyDataError(
+                    f"n_samples goes from {fewest} to {most}; each must be from 1 to {windows.shape[-1]}, the "
+                    "length of the padded batch."
+                )

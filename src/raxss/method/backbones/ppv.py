@@ -1,0 +1,207 @@
+"""On what share of a window's places is a fixed kernel above a threshold? MiniROCKET's question, window by window.
+
+    x (batch, n_rows, length), cuts (n_groups, 84, n_cuts) -> shares (batch, n_groups, 84, n_cuts)
+
+The 84 kernels have nine taps, three of them 2 and six -1, so they see shape and not level. A group is a row of x
+and a distance between taps. Nothing here is learned: `fitted_cuts` takes thresholds from some training windows,
+and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way
+to the same numbers: compiled loops on a CPU (shares_loops.py), a kernel of our own on a GPU (shares.cu).
+
+After Dempster, Schmidt and Webb, "MiniRocket", KDD 2021. Next: multiview.py is what it is for.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Iterator
+from importlib import resources
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from raxss._core.threads import run_on_threads
+from raxss.method.backbones.ppv_loops import shares_of_windows
+
+logger = logging.getLogger("raxss")
+
+N_TAPS = 9
+TRIOS = tuple(combinations(range(N_TAPS), 3))  # which taps of a kernel are 2
+N_KERNELS = len(TRIOS)  # 84
+LONGEST = 65_535  # a count has 16 bits on the GPU
+PLACES_OF_A_WARP = 256  # as in shares.cu
+PLACES_AT_ONCE = 2**16  # in torch, so that what all kernels say about them fits into memory
+SAMPLES_OF_A_TASK = 4096  # that a thread takes at a time
+N_SAID = 4096  # places that a kernel's thresholds are taken from, at least
+LEAST_CAPABILITY = (8, 0)  # sums over a warp in one instruction
+
+
+def spread_dilations(length: int, n_most: int) -> list[int]:
+    """Distances between taps, evenly on a logarithmic scale, up to kernels as long as the window.
+
+    >>> spread_dilations(1025, 8)
+    [1, 2, 4, 8, 16, 32, 64, 128]
+    >>> spread_dilations(100, 8)  # no distance twice
+    [1, 2, 4, 6, 8, 12]
+    """
+    longest = max((length - 1) / (N_TAPS - 1), 1.0)
+    return sorted({int(longest ** (k / max(n_most - 1, 1)) + 1e-9) for k in range(n_most)})
+
+
+def shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
+    """Shares of places at which each kernel of each group is above each threshold.
+
+    share[g, k, q] = mean over t of [sum over j of kernel_k[j] · x[row_g, t + (j - 4) · dilation_g] > cut[g, k, q]]
+
+    Samples before the window and behind it count as 0.
+
+    Parameters
+    ----------
+    x
+        ``(batch, n_rows, length)``.
+    rows, dilations
+        ``(n_groups,)`` which row of x a group looks at, and the distance between its taps; int32.
+    cuts
+        Thresholds ``(n_groups, 84, n_cuts)``.
+
+    Returns
+    -------
+    ``(batch, n_groups, 84, n_cuts)`` in float32, without a gradient.
+
+    Examples
+    --------
+    A lone spike is seen by the taps that stand on it:
+
+    >>> x = torch.zeros(1, 1, 10)
+    >>> x[0, 0, 5] = 1.0
+    >>> group = torch.zeros(1, dtype=torch.int32)
+    >>> shares(x, group, group + 1, torch.zeros(1, 84, 1))[0, 0, :2, 0]  # at three places of ten
+    tensor([0.3000, 0.3000])
+    """
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        x, cuts = x.detach().float().contiguous(), cuts.float().contiguous()
+        if x.device.type == "cpu":
+            return _on_threads(x, rows, dilations, cuts)
+        if x.device.type == "cuda" and x.shape[2] <= LONGEST and len(x):
+            kernel = _kernel(x.device, -(-cuts.shape[2] // 2))
+            if kernel is not None:
+                return _on_gpu(kernel, x, rows, dilations, cuts)
+        return plain_shares(x, rows, dilations, cuts)
+
+
+def plain_shares(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
+    """The same in torch, some windows at a time."""
+    groups = list(zip(rows.tolist(), dilations.tolist(), cuts, strict=True))
+    length, found = x.shape[2], []
+    every = torch.tensor(length, device=x.device)  # a GPU would take a bare number's reciprocal, a bit off
+    for some in x.split(max(PLACES_AT_ONCE // length, 1)):
+        for row, dilation, cut in groups:
+            above = responses(taps(some[:, row], dilation))[:, None] > cut[:, :, None, None]
+            found.append(above.sum(dim=-1) / every)  # (84, n_cuts, some windows)
+    by_window = [torch.stack(found[k : k + len(groups)]) for k in range(0, len(found), len(groups))]
+    return torch.cat(by_window, dim=-1).movedim(-1, 0)
+
+
+def taps(lines: Tensor, dilation: int) -> Tensor:
+    """What the nine taps of a kernel stand on at each place, ``(n, length)`` -> ``(9, n, length)``.
+
+    >>> taps(torch.tensor([[1.0, 2.0, 3.0]]), 1)[3:6, 0]
+    tensor([[0., 1., 2.],
+            [1., 2., 3.],
+            [2., 3., 0.]])
+    """
+    reach, length = N_TAPS // 2 * dilation, lines.shape[1]
+    padded = functional.pad(lines, (reach, reach))
+    return torch.stack([padded[:, j * dilation : j * dilation + length] for j in range(N_TAPS)])
+
+
+def responses(near: Tensor) -> Tensor:
+    """What the 84 kernels say where their taps stand on these samples, ``(9, ...)`` -> ``(84, ...)``.
+
+    Three taps are 2 and six are -1: that is 3 (x_a + x_b + x_c) - (x_0 + ... + x_8), which is how it is added up
+    here and in both faster ways, in this order, so that all of them say the same to the last bit.
+
+    >>> responses(torch.eye(9))[0]  # the first kernel has its three at the beginning
+    tensor([ 2.,  2.,  2., -1., -1., -1., -1., -1., -1.])
+    """
+    first, second, third = near[torch.tensor(TRIOS, device=near.device).T]
+    everything = functools.reduce(torch.add, near)
+    return torch.add(-everything, first + second + third, alpha=3)
+
+
+def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tensor:
+    """Thresholds ``(n_groups, 84, n_cuts)`` at quantiles of what the kernels say about these windows.
+
+    The quantiles are a low-discrepancy sequence over all kernels, so that two neighbouring kernels do not ask the
+    same question.
+
+    Examples
+    --------
+    >>> x, group = torch.randn(8, 1, 100), torch.zeros(1, dtype=torch.int32)
+    >>> cuts = fitted_cuts(x, group, group + 1, 2)
+    >>> half = shares(x, group, group + 1, cuts).mean()
+    >>> bool(abs(half - 0.5) < 0.02)
+    True
+    """
+    ranks = (
+        torch.arange(1, len(rows) * N_KERNELS * n_cuts + 1, dtype=torch.float64) * (math.sqrt(5) + 1) / 2 % 1
+    )
+    ranks = ranks.view(len(rows), N_KERNELS, n_cuts).to(x.device)
+    every = max(x.shape[0] * x.shape[2] // N_SAID, 1)
+    found = []
+    for row, dilation, rank in zip(rows.tolist(), dilations.tolist(), ranks, strict=True):
+        said = responses(taps(x[:, row].float(), dilation).flatten(1)[:, ::every])  # (84, some places)
+        places = (rank * (said.shape[1] - 1)).round().long()
+        found.append(said.sort(dim=1).values.gather(1, places))
+    return torch.stack(found)
+
+
+def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
+    """By compiled loops, some windows to a thread at a time."""
+    found = np.empty((len(x), *cuts.shape), np.float32)
+    values, groups, steps, levels = (one.numpy() for one in (x, rows, dilations, cuts))
+    n = max(SAMPLES_OF_A_TASK // x.shape[2], 1)
+    pending = iter(range(0, len(x), n))
+
+    def work() -> Iterator[None]:
+        for k in pending:
+            shares_of_windows(values[k : k + n], groups, steps, levels, found[k : k + n])
+            yield
+
+    run_on_threads(work, n_tasks=-(-len(x) // n))
+    return torch.from_numpy(found)
+
+
+def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
+    """By shares.cu, a block for each window and group."""
+    n_windows, n_rows, length = x.shape
+    n_cuts = cuts.shape[2]
+    cuts = functional.pad(cuts, (0, n_cuts % 2), value=math.inf)  # they are counted in pairs
+    found = torch.empty((n_windows, *cuts.shape), device=x.device)
+    warps = min(-(-length // PLACES_OF_A_WARP), 4)
+    with torch.cuda.device(x.device):
+        kernel(
+            grid=(n_windows, len(rows), 1),
+            block=(32 * warps, 1, 1),
+            args=[x, rows, dilations, cuts, found, n_rows, len(rows), length],
+        )
+    return found[..., :n_cuts]
+
+
+@functools.cache
+def _kernel(device: torch.device, pairs: int) -> Any:
+    """shares.cu for so many pairs of thresholds, or None where it cannot be compiled; said once."""
+    try:
+        if torch.version.hip is not None or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
+            raise RuntimeError(f"{torch.cuda.get_device_name(device)} lacks an instruction")
+        source = resources.files("raxss.method.backbones").joinpath("ppv.cu").read_text(encoding="utf-8")
+        with torch.cuda.device(device):
+            return torch.cuda._compile_kernel(source, "shares", nvcc_options=[f"-DPAIRS={pairs}"])
+    except Exception as error:  # the compiler, the driver or their versions: torch raises what it finds
+        logger.warning("shares are counted in torch, which is many times as slow: %s", error)
+        return None

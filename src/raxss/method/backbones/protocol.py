@@ -1,0 +1,369 @@
+"""What must a network do to serve as f_theta, and how is one built?
+
+    a name or a callable, shapes, options -> a module
+    the module: windows (batch, n_variates, length) -> logits (batch, n_outputs)
+
+n_outputs is 1 for two classes (the logit of the second) and C for C > 2; a module may also return two logits
+for two classes. A module may have ``features(windows) -> (batch, d)``, the input of its head; retrieval in feature
+space asks for it. With ``logits_of(features)``, its head, one pass gives both. With ``look_at(windows)`` it is
+shown up to 1024 training windows (n, n_variates, length), scaled, before the first step: to take thresholds or
+moments from them, which it keeps in buffers. Next: convnet.py, patchtst.py and multiview.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from raxss.errors import BackboneError, ConfigError, RAxSSError, nearest
+from raxss.method.backbones.sizes import at_most_parameters, built_for_weights, check_window
+
+N_PROBES = 2  # windows in the batch that a new network is tried on
+
+
+class Backbone(Protocol):
+    """Any torch module with this call: windows ``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``.
+
+    Networks that also have ``features(windows) -> (batch, d)`` can retrieve in feature space; those with
+    ``look_at(windows)`` see some training windows before they learn from any.
+    """
+
+    def __call__(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, n_outputs)``."""
+        ...
+
+
+BackboneMaker = Callable[..., nn.Module]  # (n_variates, window_length, n_outputs, **options); a class counts
+BACKBONES: dict[str, BackboneMaker] = {}
+"""Name -> class or function that builds the network."""
+
+Maker = TypeVar("Maker", bound=BackboneMaker)
+
+
+def register_backbone(name: str) -> Callable[[Maker], Maker]:
+    """Make a network of your own known by name, to the estimator and to settings files that Python code reads.
+
+    Examples
+    --------
+    >>> @register_backbone("last-value")
+    ... class LastValue(nn.Module):
+    ...     def __init__(self, n_variates, window_length, n_outputs):
+    ...         super().__init__()
+    ...         self.head = nn.Linear(n_variates, n_outputs)
+    ...     def features(self, windows):
+    ...         return windows[:, :, -1]
+    ...     def forward(self, windows):
+    ...         return self.head(self.features(windows))
+    >>> build_backbone("last-value", n_variates=2, window_length=9, n_outputs=1)
+    LastValue(
+      (head): Linear(in_features=2, out_features=1, bias=True)
+    )
+    >>> del BACKBONES["last-value"]
+    """
+
+    def register(maker: Maker) -> Maker:
+        taken = BACKBONES.get(name)
+        if taken is not None and _place(taken) != _place(maker):
+            raise ConfigError(
+                f"the backbone name {name!r} belongs to {_place(taken)} already and cannot also mean "
+                f"{_place(maker)}. Register it under another name."
+            )
+        BACKBONES[name] = maker
+        return maker
+
+    return register
+
+
+def build_backbone(
+    backbone: str | BackboneMaker,
+    *,
+    n_variates: int,
+    window_length: int,
+    n_outputs: int,
+    options: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Build the network and try it on a batch of two windows, before any training.
+
+    Parameters
+    ----------
+    backbone
+        A registered name, or a callable ``(n_variates, window_length, n_outputs, **options) -> nn.Module``.
+    n_outputs
+        1 for two classes, C for C > 2.
+    options
+        What the network itself can be asked for, e.g. ``{"dropout": 0.1}``.
+
+    Examples
+    --------
+    >>> network = build_backbone("patchtst", n_variates=1, window_length=1024, n_outputs=1)
+    >>> describe(network)
+    'PatchTST, 34,019 parameters'
+    >>> network(torch.zeros(5, 1, 1024)).shape
+    torch.Size([5, 1])
+    """
+    network, label = _built(backbone, n_variates, window_length, n_outputs, options)
+    if not (built_for_weights() and known_n_features(network)):  # within a committee that is read from a file
+        _probe(network, label, (n_variates, window_length), n_outputs)
+    return network
+
+
+def build_for_weights(
+    backbone: str | BackboneMaker,
+    *,
+    n_variates: int,
+    window_length: int,
+    n_outputs: int,
+    options: Mapping[str, Any] | None = None,
+    n_numbers: int,
+) -> nn.Module:
+    """Build the network that weights in a file belong to, if it is no larger than they are.
+
+    A network of this package is not tried on windows: it was before the weights were made, and a window can be as
+    large as whoever wrote the file wanted. Others are tried, as by `build_backbone`.
+
+    Parameters
+    ----------
+    n_numbers
+        How many numbers the weights are.
+
+    Examples
+    --------
+    >>> network = build_for_weights("convnet", n_variates=1, window_length=64, n_outputs=1, n_numbers=400_000)
+    >>> describe(network)
+    'ConvNet, 334,929 parameters'
+    """
+    check_window(n_variates, window_length)
+    named = isinstance(backbone, str)  # a callable is the caller's, and may build what it likes
+    with at_most_parameters(n_numbers) if named else nullcontext():
+        network, label = _built(backbone, n_variates, window_length, n_outputs, options)
+    if known_n_features(network) is None:
+        _probe(network, label, (n_variates, window_length), n_outputs)
+    return network
+
+
+def known_n_features(network: nn.Module) -> int | None:
+    """How many features a network of this package has; None of others, which must be tried.
+
+    >>> known_n_features(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1))
+    256
+    """
+    if not type(network).__module__.startswith(f"{__package__}.") or not has_head(network):
+        return None
+    widths = getattr(network, "widths", None)  # of a committee, for each member
+    if isinstance(widths, list):
+        return sum(widths)
+    head = getattr(network, "head", None)
+    return head.in_features if isinstance(head, nn.Linear) else None
+
+
+def n_features(network: nn.Module, n_variates: int, window_length: int) -> int:
+    """How many features a network has; one that is not of this package is tried on two windows."""
+    known = known_n_features(network)
+    if known is not None:
+        return known
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()  # in which no running mean moves
+    try:
+        with torch.no_grad():
+            return features_of(network, torch.zeros(N_PROBES, n_variates, window_length)).shape[1]
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _built(
+    backbone: str | BackboneMaker,
+    n_variates: int,
+    window_length: int,
+    n_outputs: int,
+    options: Mapping[str, Any] | None,
+) -> tuple[nn.Module, str]:
+    """A new network, and how errors call it."""
+    maker, label = _resolve(backbone)
+    options = dict(options or {})
+    _check_options(maker, label, options)
+    try:
+        network = maker(n_variates, window_length, n_outputs, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, RAxSSError):
+            raise
+        raise ConfigError(
+            f"backbone {label} cannot be built for {n_variates} variates, windows of {window_length} samples, "
+            f"{n_outputs} outputs and options {options}: {error}. Check backbone_options."
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise BackboneError(
+            f"backbone {label} returned {type(network).__name__}; a torch.nn.Module is needed. "
+            "Let the callable return the network it builds."
+        )
+    return network, label
+
+
+def n_outputs_for(n_classes: int) -> int:
+    """How many logits a network of ours gives: one for two classes, else one a class.
+
+    >>> n_outputs_for(2), n_outputs_for(7)
+    (1, 7)
+    """
+    return 1 if n_classes == 2 else n_classes
+
+
+def features_of(backbone: nn.Module, windows: Tensor) -> Tensor:
+    """One vector per window, the input of the backbone's head: ``(batch, d)``.
+
+    Examples
+    --------
+    >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
+    >>> features_of(network, torch.zeros(3, 1, 64)).shape[0]
+    3
+    """
+    features = getattr(backbone, "features", None)
+    if not callable(features):
+        raise BackboneError(
+            f"backbone {type(backbone).__name__} has no method features(windows) -> (batch, d), which retrieval in "
+            "feature space needs. Add it (the input of the network's last layer), or set space='signal'."
+        )
+    vectors = features(windows)
+    if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != len(windows):
+        raise BackboneError(
+            f"features(windows) of backbone {type(backbone).__name__} returned {_shape_of(vectors)} for "
+            f"{len(windows)} windows; ({len(windows)}, d) is needed, one vector per window. Flatten the rest."
+        )
+    return vectors
+
+
+def logits_and_features(backbone: nn.Module, windows: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits ``(batch, n_outputs)`` and features ``(batch, d)`` of the same windows.
+
+    From one pass where the network has ``logits_of(features)``, else from two; also where a subclass has changed
+    ``forward`` since, of which ``logits_of`` knows nothing.
+
+    Examples
+    --------
+    >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
+    >>> [one.shape for one in logits_and_features(network, torch.zeros(3, 1, 64))]
+    [torch.Size([3, 1]), torch.Size([3, 256])]
+    """
+    features = features_of(backbone, windows)
+    if not has_head(backbone):
+        return backbone(windows), features
+    logits: Tensor = backbone.logits_of(features)  # type: ignore[operator]
+    return logits, features
+
+
+def has_head(backbone: nn.Module) -> bool:
+    """Whether ``logits_of`` knows of the ``forward`` that is called: no class before its own overrides that.
+
+    >>> has_head(build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)), has_head(nn.Linear(64, 1))
+    (True, False)
+    """
+    own = "forward" in vars(backbone)  # put onto the network itself
+    for kind in type(backbone).__mro__:
+        if "logits_of" in vars(kind):
+            return not own
+        own = own or "forward" in vars(kind)
+    return False
+
+
+def n_parameters(backbone: nn.Module) -> int:
+    """How many numbers training can change.
+
+    Examples
+    --------
+    >>> n_parameters(nn.Linear(3, 2))
+    8
+    """
+    return sum(one.numel() for one in backbone.parameters() if one.requires_grad)
+
+
+def describe(backbone: nn.Module) -> str:
+    """The network in a few words, for logs and model cards.
+
+    Examples
+    --------
+    >>> describe(nn.Linear(3, 2))
+    'Linear, 8 parameters'
+    """
+    return f"{type(backbone).__name__}, {n_parameters(backbone):,} parameters"
+
+
+def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
+    """What builds the network, and how errors call it."""
+    if isinstance(backbone, str):
+        if backbone not in BACKBONES:
+            raise ConfigError(
+                f"there is no backbone {backbone!r}{nearest(backbone, sorted(BACKBONES))} For a network of your "
+                "own, pass its class or see register_backbone."
+            )
+        return BACKBONES[backbone], repr(backbone)
+    if isinstance(backbone, nn.Module):
+        raise BackboneError(
+            f"backbone is a {type(backbone).__name__} that is built already; a name or a callable that builds one "
+            "is needed, because each fit starts from fresh weights. Pass the class, or a function "
+            "(n_variates, window_length, n_outputs) -> nn.Module."
+        )
+    if not callable(backbone):
+        raise BackboneError(
+            f"backbone is {backbone!r} of type {type(backbone).__name__}; needed is a name "
+            f"({', '.join(map(repr, sorted(BACKBONES)))}) or a callable that builds a torch.nn.Module."
+        )
+    return backbone, repr(getattr(backbone, "__name__", type(backbone).__name__))
+
+
+def _check_options(maker: BackboneMaker, label: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that the network does not have, with the nearest one that it has."""
+    try:
+        parameters = list(inspect.signature(maker).parameters.values())
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return
+    known = [one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY][3:]
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"backbone {label} has no option {name!r}{nearest(name, known)}")
+
+
+def _probe(network: nn.Module, label: str, window_shape: tuple[int, int], n_outputs: int) -> None:
+    """Call the network once, without dropout or gradients, and look at the shape that comes out."""
+    modes = [(module, module.training) for module in network.modules()]
+    example = next(network.parameters(), torch.zeros(0))
+    windows = torch.zeros((N_PROBES, *window_shape), device=example.device, dtype=example.dtype)
+    needed = f"({N_PROBES}, {n_outputs})" + (f" or ({N_PROBES}, 2)" if n_outputs == 1 else "")
+    network.eval()
+    try:
+        with torch.no_grad():
+            logits = network(windows)
+    except Exception as error:
+        raise BackboneError(
+            f"backbone {label} failed on windows of shape {tuple(windows.shape)} (batch, variates, length): "
+            f"{error}. It must take these and return logits of shape {needed}."
+        ) from error
+    finally:
+        for module, training in modes:
+            module.training = training
+    widths = (1, 2) if n_outputs == 1 else (n_outputs,)
+    if (
+        not isinstance(logits, Tensor)
+        or logits.ndim != 2
+        or tuple(logits.shape) not in {(N_PROBES, width) for width in widths}
+    ):
+        raise BackboneError(
+            f"backbone {label} returned {_shape_of(logits)} for windows of shape {tuple(windows.shape)} (batch, "
+            f"variates, length); logits of shape {needed} are needed. Change its last layer to n_outputs values "
+            "per window."
+        )
+
+
+def _place(maker: BackboneMaker) -> str:
+    """Module and name of a class or function; the same again when a notebook cell runs twice."""
+    return f"{getattr(maker, '__module__', '?')}.{getattr(maker, '__qualname__', type(maker).__qualname__)}"
+
+
+def _shape_of(value: object) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,244 @@
+"""How does a recurrent network read a series? Patch by patch, and its decision is about the mean of its states.
+
+    windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
+        -> states (batch, n_patches, d) -> features (batch, d) -> logits (batch, n_outputs)
+
+For whole series of any length, with ``n_samples`` where shorter ones are padded, and for windows. Sizes are those
+that the public code of SSS gives its GRU and LSTM. gru_numba.py steps through a GRU on a CPU. Next: mamba.py reads
+the same patches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from raxss.errors import ConfigError
+from raxss.method.backbones import gru_numba
+from raxss.method.backbones.patches import PatchTokens
+from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.sizes import check_at_most
+
+
+class Recurrent(nn.Module):
+    """Layers of one kind of cell over the tokens, in one direction or in both. `GRU` and `LSTM` are the two."""
+
+    def __init__(
+        self,
+        cell: type[nn.GRU] | type[nn.LSTM],
+        n_variates: int,
+        n_outputs: int,
+        *,
+        d_model: int,
+        n_layers: int,
+        bidirectional: bool,
+        dropout: float,
+        revin: bool,
+        patch_length: int,
+        patch_stride: int,
+    ) -> None:
+        super().__init__()
+        if n_layers < 1:
+            raise ConfigError(f"n_layers must be at least 1, got {n_layers}.")
+        check_at_most(n_layers=n_layers)
+        self.patches = PatchTokens(
+            n_variates, d_model, patch_length=patch_length, patch_stride=patch_stride, revin=revin
+        )
+        n_ways = 2 if bidirectional else 1
+        # Layers of their own, not torch's stack: going back must begin at each series' own end, for which torch
+        # would need the lengths on the host.
+        self.layers = nn.ModuleList(
+            nn.ModuleList(
+                cell(d_model if layer == 0 else n_ways * d_model, d_model, batch_first=True)
+                for _ in range(n_ways)
+            )
+            for layer in range(n_layers)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(n_ways * d_model, n_outputs)
+
+    def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> mean of the last layer's states, ``(batch, d)``.
+
+        ``n_samples (batch,)`` tells how many samples of each are real, all by default.
+        """
+        states = self.patches(windows, n_samples)
+        backwards = self._backwards(states, n_samples)
+        for number, ways in enumerate(self.layers):
+            if number > 0:
+                states = self.dropout(states)
+            states = self._read(ways, states, backwards)
+        return self.patches.mean(states, n_samples)
+
+    def _backwards(self, tokens: Tensor, n_samples: Tensor | None) -> Tensor:
+        """The order that turns each series round and leaves what lies behind it: ``(batch, n_patches)``."""
+        batch, n_tokens, _ = tokens.shape
+        places = torch.arange(n_tokens, device=tokens.device)
+        if n_samples is None:
+            return places.flip(0).expand(batch, n_tokens)
+        n_real = self.patches.n_patches(n_samples.to(tokens.device))[:, None]
+        return torch.where(places < n_real, n_real - 1 - places, places)
+
+    def _read(self, ways: Any, tokens: Tensor, backwards: Tensor) -> Tensor:
+        """One layer: ``(batch, n_patches, d)`` -> the same, or twice as wide: forwards, then backwards."""
+        states = _states(ways[0], tokens)
+        if len(ways) == 1:
+            return states
+        from_end = _turned(_states(ways[1], _turned(tokens, backwards)), backwards)
+        return torch.cat([states, from_end], dim=-1)
+
+    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows, n_samples))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
+        return logits
+
+
+@register_backbone("gru")
+class GRU(Recurrent):
+    """Three layers of gated recurrent units, read in both directions, and the mean of their states.
+
+    With the defaults, one variate and one output: 52,451 parameters, for series of any length.
+
+    Parameters
+    ----------
+    d_model
+        Numbers in a token, and in the state of one direction.
+    bidirectional
+        Read the series backwards as well, from its own end, in every layer.
+    dropout
+        Between layers, and before the head.
+    revin
+        Take level and scale away from each series first.
+    patch_length, patch_stride
+        Samples in a patch and from one patch to the next.
+
+    Notes
+    -----
+    Where it departs from the public code of SSS:
+
+    - SSS repeats the last value of a series for one stride more; here patches end where the series does, so up to
+      ``patch_stride - 1`` samples at its end are not read.
+    - SSS reads each variate by itself; here a patch holds all variates together.
+    - SSS draws all weights by Xavier's rule (for the LSTM the recurrent ones are orthogonal, and biases zero); here
+      they begin as torch's layers do.
+
+    Examples
+    --------
+    >>> network = GRU(1, 1024, 1)
+    >>> series = torch.randn(2, 1, 1024)
+    >>> network.features(series).shape
+    torch.Size([2, 64])
+    >>> network(series, n_samples=torch.tensor([1024, 300])).shape
+    torch.Size([2, 1])
+    """
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        d_model: int = 32,
+        n_layers: int = 3,
+        bidirectional: bool = True,
+        dropout: float = 0.3,
+        revin: bool = True,
+        patch_length: int = 64,
+        patch_stride: int = 16,
+    ) -> None:
+        super().__init__(
+            nn.GRU,
+            n_variates,
+            n_outputs,
+            d_model=d_model,
+            n_layers=n_layers,
+            bidirectional=bidirectional,
+            dropout=dropout,
+            revin=revin,
+            patch_length=patch_length,
+            patch_stride=patch_stride,
+        )
+
+
+@register_backbone("lstm")
+class LSTM(Recurrent):
+    """Two layers of long short-term memory, read forwards, and the mean of their states.
+
+    With the defaults, one variate and one output: 272,643 parameters, for series of any length. Options and notes
+    are those of `GRU`.
+
+    Examples
+    --------
+    >>> LSTM(3, 1024, 1).features(torch.randn(2, 3, 1024)).shape
+    torch.Size([2, 128])
+    """
+
+    def __init__(
+        self,
+        n_variates: int,
+        window_length: int,
+        n_outputs: int,
+        *,
+        d_model: int = 128,
+        n_layers: int = 2,
+        bidirectional: bool = False,
+        dropout: float = 0.3,
+        revin: bool = True,
+        patch_length: int = 64,
+        patch_stride: int = 16,
+    ) -> None:
+        super().__init__(
+            nn.LSTM,
+            n_variates,
+            n_outputs,
+            d_model=d_model,
+            n_layers=n_layers,
+            bidirectional=bidirectional,
+            dropout=dropout,
+            revin=revin,
+            patch_length=patch_length,
+            patch_stride=patch_stride,
+        )
+
+
+def _states(cells: Any, tokens: Tensor) -> Tensor:
+    """What a layer of torch gives for every token, by compiled loops where these suit.
+
+    In float32 also under autocast: for bfloat16 cuDNN would take float16, in which small gradients are zero.
+    """
+    with torch.autocast(tokens.device.type, enabled=False):
+        tokens = tokens.to(cells.weight_hh_l0.dtype)
+        if gru_numba.suits(cells, tokens):
+            return gru_numba.states(cells, tokens)
+        states: Tensor = cells(tokens)[0]
+        return states
+
+
+def _turned(tokens: Tensor, order: Tensor) -> Tensor:
+    """Tokens of each series in another order, its own inverse: ``(batch, n_patches, d)`` both ways."""
+    turned: Tensor = _Turned.apply(tokens, order)  # type: ignore[no-untyped-call]
+    return turned
+
+
+class _Turned(torch.autograd.Function):
+    """Turning is its own derivative; torch's for a gather adds in an order of chance on a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, order: Tensor) -> Tensor:
+        """Token ``order[i, t]`` of series i at place t."""
+        ctx.save_for_backward(order)
+        return tokens.take_along_dim(order[..., None], dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        """The same order undoes itself."""
+        (order,) = ctx.saved_tensors
+        return grad_outputs[0].take_along_dim(order[..., None], dim=1), None

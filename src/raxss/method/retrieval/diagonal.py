@@ -1,0 +1,365 @@
+"""Nearest windows along diagonals, for windows that overlap much.
+
+    Search -> similarity, neighbors (n_windows, n_neighbors)
+
+Write c(i, j) for the product of the centred windows i and j. One window further on, each has lost the samples
+that leave it and gained as many that enter:
+
+    c(i+1, j+1) = c(i, j) + gain * sum over one stride of (entering_i entering_j - leaving_i leaving_j)
+
+with every sample taken relative to the mean of the window that it enters or leaves, one sample at a time, and
+gain = L / (L - 1) (cosine: relative to 0, gain 1). That is 2 products per sample of stride instead of L, and
+since all is relative to the window's own mean, drift and offset cost no digits. kernels.py walks the matrix, a
+tile at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss._core.threads import compiled, run_on_threads
+from raxss.method.retrieval.blocked import nearest_by_blocks
+from raxss.method.retrieval.kernels import (
+    NO_KEY,
+    NONE,
+    Eligible,
+    Lists,
+    Steps,
+    aligned,
+    first_eligible,
+    pack_columns,
+    read_keys,
+    select_rows,
+    walk_rows,
+    walk_tile,
+)
+from raxss.method.retrieval.search import Search, sliding_means
+from raxss.method.retrieval.vectors import COLUMNS, ROWS, SUMS
+
+TILES = (
+    768,
+    1536,
+    3072,
+    6144,
+)  # windows a side: the larger, the less its edges cost, and the fewer can be shared out
+_TILES_ABREAST = 12  # that a larger side must leave
+_ROW_VALUES = 2**22  # float64 values of whole rows that one thread holds: 32 MB
+_LOUDER = 64.0  # how much louder an earlier window may be before sums start anew
+_FAINTEST = 1e-100  # products of fainter windows would vanish; the loudest sample is 1
+_NO_NORM = 1e300  # in place of a norm: whatever its products are, only a bar below 0 is reached
+
+
+def suits_diagonals(search: Search) -> bool:
+    """Whether steps are cheaper than products: windows overlap by half at least, the bank is in long stretches."""
+    length, stride, n_bank = search.window_length, search.stride, len(search.bank)
+    if 2 * stride > length or search.n_windows < 2 or n_bank == 0:
+        return False
+    if search.norms[~search.flat & ~search.nonfinite].min(initial=1.0) <= _FAINTEST:
+        return False
+    if _is_a_triangle(search):
+        return True
+    stretches = _stretches(search)
+    n_columns = (stretches[:, 1] - stretches[:, 0] + COLUMNS / 2).sum()  # blocks are walked whole
+    return bool(2 * stride * n_columns + length * len(stretches) < 0.35 * length * n_bank)  # measured
+
+
+def _is_a_triangle(search: Search) -> bool:
+    """Whether each pair need be looked at only once, since it serves the lists of both its windows."""
+    return search.spread_gap == 1 and len(search.bank) == search.n_windows - int(search.nonfinite.sum())
+
+
+def nearest_on_cpu(
+    search: Search, *, on_progress: Callable[[float], None] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Exact lists by the path that suits the search."""
+    nearest = nearest_by_diagonals if suits_diagonals(search) else nearest_by_blocks
+    return nearest(search, on_progress=on_progress)
+
+
+def nearest_by_diagonals(
+    search: Search,
+    *,
+    tile: int | None = None,
+    n_threads: int | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Exact lists by the recurrence; the same for any number of threads."""
+    if len(search.bank) == 0:
+        return search.empty_lists()
+    work = _tiles_of_the_bank
+    if search.spread_gap > 1:
+        work = _whole_rows
+    elif _is_a_triangle(search):
+        work = _tiles_of_the_triangle
+    begun = work(search, lay_out(search), tile or tile_side(search.n_windows))
+    run_on_threads(begun.on_thread, n_tasks=begun.n_tasks, n_threads=n_threads, on_progress=on_progress)
+    similarity, neighbors = begun.found()
+    if search.spread_gap == 1:
+        flat = np.flatnonzero(search.flat)
+        first_eligible(flat, search.bank, search.gap, similarity, neighbors, search.farthest)
+    return similarity, neighbors
+
+
+def tile_side(n_windows: int) -> int:
+    """Windows a side of the tiles; it must not depend on the number of threads, or rounding would too."""
+    return max(side for side in TILES if side == TILES[0] or side * _TILES_ABREAST <= n_windows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A search in tasks: what each thread does, and the similarity and neighbors found when all are done."""
+
+    on_thread: Callable[[], Iterator[None]]
+    n_tasks: int
+    found: Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
+
+
+def _tiles_of_the_triangle(search: Search, steps: Steps, tile: int) -> _Work:
+    """The whole series as bank: a tile of the upper triangle serves its rows and its columns."""
+    n_windows = search.n_windows
+    bar = _bars(search)
+    lists = Lists(_no_keys(search), bar, bar, steps.inverse)
+    eligible = Eligible(search.gap, search.farthest, search.gap)
+    tiles = _Tiles(n_windows, tile, search.gap, search.farthest)
+
+    def on_thread() -> Iterator[None]:
+        while (place := tiles.claim()) is not None:
+            row, column = place
+            try:
+                rows = row * tile, min((row + 1) * tile, n_windows)
+                walk_tile(*rows, column * tile, min((column + 1) * tile, n_windows), eligible, steps, lists)
+            finally:
+                tiles.release(place)
+            yield
+
+    return _Work(on_thread, len(tiles), lambda: _read(lists.keys))
+
+
+def _tiles_of_the_bank(search: Search, steps: Steps, tile: int) -> _Work:
+    """A bank of stretches: all windows are rows, those of the bank columns, and only rows have lists."""
+    n_windows = search.n_windows
+    bar = _bars(search)
+    in_bank = np.full_like(steps.inverse, np.nan)
+    in_bank[search.bank] = steps.inverse[search.bank]
+    lists = Lists(_no_keys(search), bar, np.full_like(bar, np.inf), in_bank)
+    eligible = Eligible(-search.farthest, search.farthest, search.gap)
+    stretches = _stretches(search).tolist()
+    pending = iter(range(0, n_windows, tile))
+
+    def on_thread() -> Iterator[None]:
+        for first in pending:
+            for left, right in stretches:
+                walk_tile(first, min(first + tile, n_windows), left, right, eligible, steps, lists)
+            yield
+
+    return _Work(on_thread, -(-n_windows // tile), lambda: _read(lists.keys))
+
+
+def _whole_rows(search: Search, steps: Steps, tile: int) -> _Work:
+    """Whole rows of similarities, as spread needs: windows beyond the nearest may still be wanted."""
+    n_windows = search.n_windows
+    similarity, neighbors = search.empty_lists()
+    n_columns = min(n_windows, tile + 2 * search.farthest)
+    n_rows = min(max(_ROW_VALUES // n_columns // ROWS, 1) * ROWS, tile)
+    firsts = range(0, n_windows, tile)
+    pending = iter(firsts)
+    shared = _Columns(search, steps) if search.reach is None else None
+
+    def on_thread() -> Iterator[None]:
+        rows = np.empty((n_rows, n_columns))
+        for first in pending:
+            end = min(first + tile, n_windows)
+            columns = shared or _Columns(search, steps, search.bank_near(first, end))
+            products = aligned(columns.n_products)
+            for top in range(first, end, n_rows):
+                bottom = min(top + n_rows, end)
+                some = rows[: bottom - top, : columns.n_windows]
+                walk_rows(top, bottom, top == first, columns.parts, steps, columns.across, products, some)
+                select_rows(
+                    columns.of_bank(some),
+                    np.arange(top, bottom),
+                    columns.bank,
+                    search.gap,
+                    search.farthest,
+                    search.spread_gap,
+                    similarity[top:bottom],
+                    neighbors[top:bottom],
+                )
+                yield
+
+    n_tasks = sum(-(-(min(first + tile, n_windows) - first) // n_rows) for first in firsts)
+    return _Work(on_thread, n_tasks, lambda: (similarity, neighbors))
+
+
+class _Columns:
+    """The windows of a bank, and those between that are walked over, as columns of whole rows."""
+
+    def __init__(self, search: Search, steps: Steps, bank: NDArray[np.int64] | None = None) -> None:
+        self.bank = search.bank if bank is None else bank
+        stretches = _stretches(search, self.bank)
+        windows = np.concatenate([np.arange(*stretch) for stretch in stretches] or [self.bank])
+        self.n_windows = len(windows)
+        self._of_bank = None if len(windows) == len(self.bank) else np.searchsorted(windows, self.bank)
+        breaks = (np.diff(windows) > 1) | steps.fresh[windows[1:]]  # sums are not carried across
+        firsts = np.concatenate([np.zeros(min(len(windows), 1), np.int64), np.flatnonzero(breaks) + 1])
+        n_columns = np.diff(firsts, append=len(windows))
+        widths = -(-n_columns // COLUMNS) * COLUMNS
+        self.parts = np.column_stack(
+            [windows[firsts], windows[firsts] + n_columns, firsts, np.cumsum(widths) - widths]
+        )
+        self.n_products = int(widths.sum())
+        self.across = aligned(self.n_products * steps.terms.shape[1])
+        pack_columns(steps.terms, self.parts, self.across)
+
+    def of_bank(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The columns of the bank."""
+        return rows if self._of_bank is None else rows[:, self._of_bank]
+
+
+def _stretches(search: Search, bank: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """``(n_stretches, 2)`` windows to walk, from and up to: the bank, and gaps that are cheaper walked over."""
+    bank = search.bank if bank is None else bank
+    breaks = np.flatnonzero(np.diff(bank) * 2 * search.stride > search.window_length + 2 * search.stride)
+    places = np.concatenate([[0], breaks + 1, [len(bank)]]) if len(bank) else np.zeros(1, np.int64)
+    return np.column_stack([bank[places[:-1]], bank[places[1:] - 1] + 1])
+
+
+def _no_keys(search: Search) -> NDArray[np.int64]:
+    return np.full((search.n_windows, search.n_neighbors), NO_KEY, np.int64)
+
+
+def _read(keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Similarity and neighbors; these take the keys' place."""
+    similarity = np.empty(keys.shape)
+    read_keys(keys, similarity)
+    return similarity, keys
+
+
+def _bars(search: Search) -> NDArray[np.float64]:
+    """What a similarity must reach to be looked at. A flat window ties with everything: see first_eligible."""
+    bars = np.full(search.n_windows + COLUMNS, np.inf)
+    bars[: search.n_windows][~search.flat & ~search.nonfinite] = NONE
+    return bars
+
+
+class _Tiles:
+    """Hands out tiles of the upper triangle so that no two threads hold the same rows or columns.
+
+    Tiles near the diagonal come first: there the best neighbors usually are, and lists that are good early
+    need little attention later. The order does not change the lists.
+    """
+
+    _MOST_WAITING = 64
+
+    def __init__(self, n_windows: int, tile: int, gap: int, reach: int) -> None:
+        n_blocks = -(-n_windows // tile)
+        furthers = [
+            further  # blocks from the diagonal
+            for further in range(n_blocks)
+            if (further + 1) * tile > gap and (further - 1) * tile < reach  # else nothing in it is eligible
+        ]
+        self._n_tiles = sum(n_blocks - further for further in furthers)
+        self._upcoming = ((row, row + further) for further in furthers for row in range(n_blocks - further))
+        self._waiting: list[tuple[int, int]] = []  # passed over because another thread was there
+        self._busy: set[int] = set()
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return self._n_tiles
+
+    def claim(self) -> tuple[int, int] | None:
+        """Take a tile whose rows and columns are free, waiting for one if need be; None when all are done."""
+        with self._changed:
+            while (tile := self._free()) is None:
+                if not self._waiting:
+                    return None
+                self._changed.wait()
+            self._busy.update(tile)
+            return tile
+
+    def _free(self) -> tuple[int, int] | None:
+        for place, tile in enumerate(self._waiting):
+            if self._busy.isdisjoint(tile):
+                return self._waiting.pop(place)
+        while len(self._waiting) < self._MOST_WAITING:
+            upcoming = next(self._upcoming, None)
+            if upcoming is None or self._busy.isdisjoint(upcoming):
+                return upcoming
+            self._waiting.append(upcoming)
+        return None
+
+    def release(self, tile: tuple[int, int]) -> None:
+        """Give a tile's rows and columns free."""
+        with self._changed:
+            self._busy.difference_update(tile)
+            self._changed.notify_all()
+
+
+def lay_out(search: Search) -> Steps:
+    """Arrange samples, entering and leaving ones for the walk."""
+    (n_variates, n_samples), stride = search.samples.shape, search.stride
+    n_windows, length = search.n_windows, search.window_length
+    phases = np.zeros((n_variates, stride, -(-n_samples // stride) + SUMS))
+    terms = np.zeros((n_windows, 2, n_variates, stride))
+    for variate, samples in enumerate(search.samples):
+        for phase in range(min(stride, n_samples)):
+            every = samples[phase::stride]
+            phases[variate, phase, : len(every)] = every
+        means = sliding_means(samples, length) if search.centred else np.zeros(n_samples - length + 1)
+        _fill_terms(samples, means, length, terms[:, :, variate])
+    hidden = search.flat | search.nonfinite
+    inverse = np.full(n_windows + COLUMNS, np.nan)
+    norms = np.full(n_windows + COLUMNS, _NO_NORM)
+    with np.errstate(divide="ignore"):
+        inverse[:n_windows] = np.where(search.flat, 0.0, 1.0 / search.norms)
+    inverse[:n_windows][search.nonfinite] = np.nan
+    norms[:n_windows][~hidden] = search.norms[~hidden]
+    return Steps(
+        length=length,
+        stride=stride,
+        gain=length / (length - 1) if search.centred and length > 1 else 1.0,
+        phases=phases.reshape(n_variates * stride, -1),
+        means=search.means,
+        inverse=inverse,
+        norms=norms,
+        terms=terms.reshape(n_windows, -1),
+        fresh=fresh_starts(search.norms, hidden),
+    )
+
+
+@compiled
+def _fill_terms(
+    samples: NDArray[np.float64],
+    means: NDArray[np.float64],  # of the window at every sample
+    length: int,
+    terms: NDArray[np.float64],  # (n_windows, 2, stride) out
+) -> None:
+    """Samples that enter and leave on the way to the next window, relative to the mean of their window."""
+    n_windows, _, stride = terms.shape
+    for window in range(n_windows - 1):
+        for phase in range(stride):
+            place = window * stride + phase
+            terms[window, 0, phase] = samples[place + length] - means[place + 1]
+            terms[window, 1, phase] = samples[place] - means[place]
+
+
+@compiled
+def fresh_starts(norms: NDArray[np.float64], skipped: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where a window is so much quieter than one before it that sums must not be carried into it.
+
+    What a loud stretch rounds away is small beside it, yet may be large beside a quiet one that follows. With
+    this, an error grows by at most ``_LOUDER`` squared: it stays near 1e-12, and below 1e-8 at the worst.
+    """
+    fresh = np.zeros(len(norms), np.bool_)
+    loudest = 0.0
+    for window in range(len(norms)):
+        if not skipped[window] and loudest > _LOUDER * norms[window]:
+            fresh[window] = True
+            loudest = 0.0
+        loudest = max(loudest, norms[window])
+    return fresh

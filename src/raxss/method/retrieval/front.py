@@ -1,0 +1,345 @@
+"""How far does the rest of a series agree with each window?
+
+    samples (n_variates, n_samples) -> similarity, neighbors (n_windows, n_neighbors), support (n_windows,)
+
+One series at a time; labels are never seen. Implements Eq. (1). This is the front door: it checks settings,
+picks a path and turns lists into support. Next: result.py for what comes out, search.py for what goes in.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raxss._core.memory import refuse_too_large
+from raxss.data.series import Series
+from raxss.errors import ConfigError, DataError, nearest
+from raxss.method.retrieval.diagonal import nearest_on_cpu
+from raxss.method.retrieval.on_torch import nearest_on_torch
+from raxss.method.retrieval.result import Retrieval, WindowFlag
+from raxss.method.retrieval.search import Search, search_features, search_signal
+from raxss.method.windows import window_starts
+
+MEASURES = ("pearson", "cosine")
+BANKS = ("series", "local", "sampled")
+BANK_SIZE = 65_536
+_STRETCH = 512  # windows that a sampled bank takes in a row: long enough that steps along diagonals pay
+_LEAST_STRETCHES = 16  # that it takes anyway
+_BYTES_A_WINDOW, _BYTES_A_SAMPLE = 40, 40  # that a search holds at its peak, besides its lists
+
+
+def retrieve(
+    samples: ArrayLike | Series,
+    *,
+    window_length: int,
+    stride: int = 1,
+    measure: str = "pearson",
+    n_neighbors: int = 10,
+    exclusion: int = 0,
+    spread: int = 0,
+    bank: str | ArrayLike = "series",
+    bank_size: int = BANK_SIZE,
+    features: ArrayLike | None = None,
+    device: str = "cpu",
+    on_progress: Callable[[float], None] | None = None,
+) -> Retrieval:
+    r"""Find the nearest windows of every window within its own series, exactly.
+
+    Eq. (1):  s̄_k = (1/m) sum_{j in N_k} phi(w_k, w_j),  N_k the m nearest windows other than w_k
+
+    Parameters
+    ----------
+    samples
+        ``(n_samples,)`` or ``(n_variates, n_samples)``, or a `Series`. NaN and infinities are accepted: a
+        window that touches one is never a neighbor, and its own list is empty.
+    window_length, stride
+        L, and the distance between window starts, in samples.
+    measure
+        phi. ``"pearson"`` takes each variate's mean off the window first, ``"cosine"`` does not. Products and
+        norms are summed over the variates.
+    n_neighbors
+        m. Where fewer windows are eligible, support is the mean over those.
+    exclusion
+        A window that starts within so many samples of the query (inclusive) is not its neighbor. 0 excludes
+        only the window itself; then nearly all neighbors are shifted copies. Half a window finds recurrences.
+    spread
+        Listed neighbors start more than so many samples apart from each other, chosen from the best down.
+    bank
+        ``"series"``: every window may be a neighbor. For very long series, where that takes time with the
+        square of the length: ``"local"``, those that lie at most ``bank_size // 2`` windows before or after
+        the query; or ``"sampled"``, the same ``bank_size`` windows for every query, in stretches of some
+        hundred, evenly spread over the series (nothing is drawn at random). Or the indices of those that
+        may, such as the windows of a sampled minibatch.
+    bank_size
+        Of a local or sampled bank, in windows. A series that has no more is searched whole.
+    features
+        ``(n_windows, d)``: compare these vectors instead of the windows. Times, exclusion and non-finite
+        windows still come from the samples, and so do flat ones, by Pearson's rule: a dead signal recurs
+        perfectly in any space. A vector that is not finite makes its window non-finite too.
+    device
+        ``"cpu"`` or a torch device such as ``"cuda"``. The lists are the same.
+    on_progress
+        Called with the share that is done, from 0 to 1, at most ten times a second and once at the end.
+
+    Returns
+    -------
+    Lists, support and flags, see `Retrieval`. Similarities are rounded to multiples of 2^-32, so that windows
+    equally near tie exactly; of equals the earlier start comes first.
+
+    Examples
+    --------
+    >>> found = retrieve([0, 1, 0, 5, 5, 0, 1, 0], window_length=3, n_neighbors=2, exclusion=2)
+    >>> found.neighbors[0], found.similarity[0]
+    (array([5, 3]), array([1. , 0.5]))
+    >>> found.support.round(2)
+    array([ 0.75, -0.4 ,  0.5 ,  0.5 , -0.4 ,  0.75])
+    """
+    question = ask(
+        samples,
+        window_length=window_length,
+        stride=stride,
+        measure=measure,
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+        bank=bank,
+        bank_size=bank_size,
+        features=features,
+    )
+    return question.answered(*_nearest(question.search, device, on_progress))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A series laid out for the search, and what was asked; `answered` turns the lists found into a result.
+
+    Attributes
+    ----------
+    search
+        What is compared with what; every path starts from it.
+    starts
+        ``(n_windows,)`` first sample of each window.
+    padded
+        Whether the series is shorter than one window.
+    settings
+        What `Retrieval` remembers of the call.
+    """
+
+    search: Search
+    starts: NDArray[np.int64]
+    padded: bool
+    settings: dict[str, Any]
+
+    def answered(self, similarity: NDArray[np.float64], neighbors: NDArray[np.int64]) -> Retrieval:
+        """Support and flags from the lists ``(n_windows, n_neighbors)``, which are kept."""
+        search = self.search
+        similarity[search.nonfinite] = -np.inf
+        neighbors[search.nonfinite] = -1
+        similarity[neighbors < 0] = np.nan
+        support, lonely = _support(similarity, search)
+        flags = (
+            search.flat * WindowFlag.FLAT
+            + search.nonfinite * WindowFlag.NONFINITE
+            + lonely * WindowFlag.LONELY
+            + self.padded * WindowFlag.PADDED
+        ).astype(np.uint8)
+        return Retrieval(
+            similarity=similarity,
+            neighbors=neighbors,
+            support=support,
+            starts=self.starts,
+            flags=flags,
+            **self.settings,
+        )
+
+
+def ask(
+    samples: ArrayLike | Series,
+    *,
+    window_length: int,
+    stride: int,
+    measure: str,
+    n_neighbors: int,
+    exclusion: int,
+    spread: int,
+    bank: str | ArrayLike,
+    features: ArrayLike | None,
+    bank_size: int = BANK_SIZE,
+) -> Question:
+    """Check the settings of `retrieve` and lay the series out for the search."""
+    array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
+    array = np.ascontiguousarray(array, dtype=np.float64)
+    settings = {
+        "window_length": _whole("window_length", window_length, least=1),
+        "stride": _whole("stride", stride, least=1),
+        "measure": measure,
+        "n_neighbors": _whole("n_neighbors", n_neighbors, least=1),
+        "exclusion": _whole("exclusion", exclusion, least=0),
+        "spread": _whole("spread", spread, least=0),
+        "space": "signal" if features is None else "features",
+    }
+    _check_measure(measure)
+    starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
+    name, size = _bank_used(bank, _whole("bank_size", bank_size, least=1), len(starts))
+    settings |= {"bank": name, "bank_size": size}
+    _refuse_overflow(array.shape, len(starts), n_neighbors)
+    search = search_signal(
+        array,
+        window_length=min(window_length, array.shape[1]),  # padding is never looked at
+        stride=stride,
+        measure=measure,
+        bank=_bank_windows(name, size, bank, len(starts)),
+        n_neighbors=n_neighbors,
+        exclusion=exclusion,
+        spread=spread,
+        reach=size // 2 if name == "local" else None,
+    )
+    if features is not None:
+        search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
+    return Question(search, starts, array.shape[1] < window_length, settings)
+
+
+def windows_without_shape(
+    samples: ArrayLike | Series, *, window_length: int, stride: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which windows are flat by Pearson's rule, and which touch samples that are not finite; nothing is compared.
+
+    >>> flat, nonfinite = windows_without_shape([0, 1, 0, 5, 5, 5, 5, np.nan], window_length=2, stride=2)
+    >>> flat.tolist(), nonfinite.tolist()
+    ([False, False, True, False], [False, False, False, True])
+    """
+    search = ask(
+        samples,
+        window_length=window_length,
+        stride=stride,
+        measure="pearson",
+        n_neighbors=1,
+        exclusion=0,
+        spread=0,
+        bank="series",
+        features=None,
+    ).search
+    return search.flat, search.nonfinite
+
+
+def _nearest(
+    search: Search, device: str, on_progress: Callable[[float], None] | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Send a search down the path that suits it."""
+    on_cpu = device == "cpu"
+    lists = nearest_on_cpu(search, on_progress=on_progress) if on_cpu else nearest_on_torch(search, device)
+    if on_progress is not None:
+        on_progress(1.0)
+    return lists
+
+
+def _support(
+    similarity: NDArray[np.float64], search: Search
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Mean similarity of the listed neighbors, and who has none.
+
+    A lonely window takes the mean of the windows that are not; a flat one stays at 0 even then.
+    """
+    n_listed = np.isfinite(similarity).sum(axis=1)
+    listed = n_listed > 0
+    support = np.nansum(similarity, axis=1) / np.maximum(n_listed, 1)
+    lonely = ~listed & ~search.nonfinite
+    support[lonely & ~search.flat] = support[listed].mean() if listed.any() else 0.0
+    support[search.nonfinite] = np.nan
+    return support, lonely
+
+
+def _whole(name: str, value: Any, *, least: int) -> int:
+    """A setting that counts samples or windows."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_) or number < least:
+        hint = (
+            " It counts samples; for half a window, window_length // 2." if isinstance(value, float) else ""
+        )
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.{hint}")
+    return number
+
+
+def _check_measure(measure: str) -> None:
+    if measure not in MEASURES:
+        raise ConfigError(f"unknown measure {measure!r}{nearest(str(measure).lower(), MEASURES)}")
+
+
+def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[str, int]:
+    """Which bank it comes to, and its size where that is bounded: a large bank is the whole series."""
+    if not isinstance(bank, str):
+        return "indices", 0
+    if bank not in BANKS:
+        raise ConfigError(
+            f"bank {bank!r} is unknown{nearest(bank, BANKS)} Or give an array of window indices."
+        )
+    return ("series", 0) if bank == "series" or bank_size >= n_windows else (bank, bank_size)
+
+
+def _bank_windows(name: str, size: int, bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
+    """Window indices that may be neighbors of any window, or None for all."""
+    if name == "indices":
+        return _bank_indices(bank, n_windows)
+    return _sampled_bank(size, n_windows) if name == "sampled" else None
+
+
+def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
+    """So many windows: the middle of each of many equal parts of the series.
+
+    Examples
+    --------
+    >>> _sampled_bank(4, 12)
+    array([ 1,  4,  7, 10])
+    """
+    n_stretches = min(max(size // _STRETCH, _LEAST_STRETCHES), size)
+    parts = np.arange(n_stretches + 1) * n_windows // n_stretches
+    lengths = np.diff(np.arange(n_stretches + 1) * size // n_stretches)
+    firsts = parts[:-1] + (np.diff(parts) - lengths) // 2
+    return np.concatenate([np.arange(first, first + n) for first, n in zip(firsts, lengths, strict=True)])
+
+
+def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64]:
+    """The windows that a caller named."""
+    indices = np.asarray(bank)
+    if indices.ndim != 1 or (indices.size and not np.issubdtype(indices.dtype, np.integer)):
+        raise ConfigError(
+            f"bank must be one of {', '.join(BANKS)} or a flat array of window indices, got an array of "
+            f"{indices.dtype} with shape {indices.shape}. For a mask, pass np.flatnonzero(mask)."
+        )
+    indices = indices.astype(np.int64)
+    outside = indices[(indices < 0) | (indices >= n_windows)]
+    if len(outside):
+        raise ConfigError(
+            f"bank names window {outside[0]}, but the series has windows 0 to {n_windows - 1}. "
+            "Index windows by their place in the series at this window_length and stride."
+        )
+    return indices
+
+
+def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
+    """One vector a window."""
+    rows = np.asarray(features)
+    if rows.ndim != 2 or rows.shape[0] != n_windows or rows.shape[1] == 0:
+        raise DataError(
+            f"features have shape {rows.shape}, but the series has {n_windows} windows; needed is "
+            f"({n_windows}, d), one vector a window at this window_length and stride."
+        )
+    return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def _refuse_overflow(shape: tuple[int, ...], n_windows: int, n_neighbors: int) -> None:
+    """Say so before a search that would not fit into memory is begun."""
+    n_bytes = n_windows * (16 * n_neighbors + _BYTES_A_WINDOW) + shape[0] * shape[1] * _BYTES_A_SAMPLE
+    refuse_too_large(
+        n_bytes,
+        f"retrieval of {n_windows:,} windows with {n_neighbors} neighbors each",
+        "Take a coarser stride, fewer neighbors, or a part of the series.",
+    )

@@ -1,0 +1,273 @@
+"""Nearest windows on a torch device, such as a GPU.
+
+    Searches -> similarity, neighbors (n_windows, n_neighbors) of each
+
+On a CUDA device the kernel of on_cuda.py takes what suits it, all series at once. The rest goes by float64 matrix
+products, short series of one shape in one product and long ones in blocks of bounded size: a similarity on the grid
+of kernels.py is an integer of 34 bits; with the window's place behind it, it becomes one 64-bit key, and the
+largest keys are the nearest windows, ties already in order. What the device has no memory for is searched on the
+CPU. The lists are the same in every case.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raxss._core.memory import free_on_gpu, gigabytes
+from raxss.errors import ConfigError
+from raxss.method.retrieval.cuda_layout import bytes_needed, too_much_for_it
+from raxss.method.retrieval.diagonal import nearest_on_cpu, suits_diagonals
+from raxss.method.retrieval.kernels import GRID, NONE
+from raxss.method.retrieval.on_cuda import nearest_on_cuda, why_not
+from raxss.method.retrieval.search import Search
+
+Lists = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+_BLOCK_VALUES = 2**24  # 64-bit values in one block: 128 MB
+_LEAST_BLOCK_VALUES = 2**18
+_COPIES = 8  # of a block, that are alive at once
+_WINDOWS_OF_A_SHORT_SERIES = 1024  # up to so many, its whole matrix is small
+_PLACE_BITS = 29
+_LAST_PLACE = 2**_PLACE_BITS - 1
+_INELIGIBLE = -(2**63)
+
+_SLOWER = "The slower torch path takes its place, with the same lists."
+
+_log = logging.getLogger("raxss")
+
+
+def nearest_on_torch(search: Search, device: str, *, block_values: int = _BLOCK_VALUES) -> Lists:
+    """Exact lists on a torch device; the same as on the CPU."""
+    return nearest_of_each([search], device, block_values=block_values)[0]
+
+
+def nearest_of_each(
+    searches: Sequence[Search], device: str, *, block_values: int = _BLOCK_VALUES
+) -> list[Lists]:
+    """Exact lists of many series on a torch device, together where that is faster."""
+    place = _device(device)
+    found: dict[int, Lists] = {}
+    for which, search in enumerate(searches):
+        if len(search.bank) == 0 or search.gap >= search.n_windows:  # nothing is eligible
+            found[which] = search.empty_lists()
+    if place.type == "cuda":
+        _walk(searches, place, found)
+    _multiply_together(searches, place, found, block_values)
+    for which, search in enumerate(searches):
+        if which not in found:
+            found[which] = _by_products_within_memory(search, place, block_values)
+    return [found[which] for which in range(len(searches))]
+
+
+def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, Lists]) -> None:
+    """Find the lists of all searches that suit the kernel, if it can be used here."""
+    suited = []
+    for which, search in enumerate(searches):
+        if which in found or not suits_diagonals(search):
+            continue
+        reason = too_much_for_it(search, place)
+        if reason is None:
+            suited.append(which)
+        else:
+            _say_once(f"the fused retrieval kernel is not used: {reason}. {_SLOWER}")
+    if not suited:
+        return
+    reason = why_not(place)
+    if reason is not None:
+        _say_once(f"the fused retrieval kernel cannot be used on {place}: {reason}. {_SLOWER}")
+        return
+    for batch in _batches(searches, suited, place):
+        some = [searches[which] for which in batch]
+        try:
+            found.update(zip(batch, nearest_on_cuda(some, place), strict=True))
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            _say_once(
+                f"{place} ran out of memory in the fused retrieval kernel, which needs about "
+                f"{gigabytes(bytes_needed(some))}. {_SLOWER}"
+            )
+
+
+def _batches(searches: Sequence[Search], suited: list[int], place: torch.device) -> Iterator[list[int]]:
+    """Searches that fit into the device's memory together; one that does not fit alone is left out, and said."""
+    free = free_on_gpu(place)
+    batch: list[int] = []
+    total = 0
+    for which in suited:
+        alone = bytes_needed([searches[which]])
+        if alone > free:
+            _say_once(
+                f"a search of {searches[which].n_windows} windows needs {gigabytes(alone)} for the fused "
+                f"retrieval kernel, and {place} has {gigabytes(free)} free. {_SLOWER}"
+            )
+            continue
+        if batch and total + alone > free // 2:
+            yield batch
+            batch, total = [], 0
+        batch.append(which)
+        total += alone
+    if batch:
+        yield batch
+
+
+def _by_products_within_memory(search: Search, place: torch.device, block_values: int) -> Lists:
+    """Lists by products in blocks as large as the memory allows; on the CPU where not even small ones fit."""
+    if place.type != "cuda":
+        return nearest_by_products(search, place, block_values=block_values)
+    block_values = min(block_values, free_on_gpu(place) // (8 * _COPIES))
+    while block_values >= _LEAST_BLOCK_VALUES:
+        try:
+            return nearest_by_products(search, place, block_values=block_values)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            block_values //= 4
+    needed = 8 * (_COPIES * _LEAST_BLOCK_VALUES + search.samples.size + 4 * search.n_windows)
+    _say_once(
+        f"a search of {search.n_windows} windows needs at least {gigabytes(needed)} on {place}, which has "
+        f"{gigabytes(free_on_gpu(place))} free; it is done on the CPU, with the same lists."
+    )
+    return nearest_on_cpu(search)
+
+
+def nearest_by_products(search: Search, place: torch.device, *, block_values: int = _BLOCK_VALUES) -> Lists:
+    """Exact lists by float64 matrix products, keys and topk."""
+    n_values = search.window_length * len(search.samples)
+    similarity, neighbors = search.empty_lists()
+    if len(search.bank) == 0:
+        return similarity, neighbors
+    windows = _UnitWindows(search, place)
+    columns = max(block_values // n_values, 1)
+    n_bank = min(len(search.bank), columns + 2 * search.farthest)
+    rows = max(min(block_values // n_bank, columns), 1)
+    for first in range(0, search.n_windows, rows):
+        queries = torch.arange(first, min(first + rows, search.n_windows), device=place)
+        near = search.bank_near(first, first + len(queries))
+        if len(near) == 0:
+            continue
+        bank = torch.from_numpy(near).to(place)
+        vectors = windows.take(queries)
+        keys = torch.empty((len(queries), len(bank)), dtype=torch.int64, device=place)
+        backwards = torch.arange(_LAST_PLACE, _LAST_PLACE - len(bank), -1, device=place)
+        for column in range(0, len(bank), columns):
+            part = slice(column, column + columns)
+            values = (vectors @ windows.take(bank[part]).T).clamp_(-1.0, 1.0)
+            keys[:, part] = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + backwards[part]
+        distance = (bank - queries[:, None]).abs_()
+        keys[(distance < search.gap) | (distance > search.farthest)] = _INELIGIBLE
+        best = _largest(keys, bank, search.n_neighbors, search.spread_gap).cpu().numpy()
+        listed = best != _INELIGIBLE
+        chosen = _LAST_PLACE - (best & _LAST_PLACE)
+        which = slice(first, first + len(queries)), slice(0, best.shape[1])
+        similarity[which] = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE)
+        neighbors[which] = np.where(listed, near[np.where(listed, chosen, 0)], -1)
+    return similarity, neighbors
+
+
+def _multiply_together(
+    searches: Sequence[Search], place: torch.device, found: dict[int, Lists], block_values: int
+) -> None:
+    """Find the lists of short series of one shape in one product: alone, each waits for a dozen launches."""
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for which, search in enumerate(searches):
+        if which not in found and search.n_windows <= _WINDOWS_OF_A_SHORT_SERIES:
+            sizes = *search.samples.shape, search.window_length, search.stride
+            rules = search.n_neighbors, search.gap, search.spread_gap, search.farthest
+            kinds.setdefault((*sizes, *rules), []).append(which)
+    for places in kinds.values():
+        one = searches[places[0]]
+        widest = max(one.n_windows, one.window_length * len(one.samples))
+        n_at_once = block_values // (one.n_windows * widest)
+        if place.type == "cuda":
+            n_at_once = min(n_at_once, free_on_gpu(place) // (8 * _COPIES * one.n_windows * widest))
+        if n_at_once < 2:
+            continue
+        for first in range(0, len(places), n_at_once):
+            some = places[first : first + n_at_once]
+            try:
+                lists = nearest_by_one_product([searches[which] for which in some], place)
+            except torch.OutOfMemoryError:  # one by one, in smaller blocks, they may fit
+                torch.cuda.empty_cache()
+                return
+            found.update(zip(some, lists, strict=True))
+
+
+def nearest_by_one_product(searches: Sequence[Search], place: torch.device) -> list[Lists]:
+    """Exact lists of searches of one shape and one set of rules, all in one float64 product."""
+    one = searches[0]
+    samples, means, norms = (
+        torch.from_numpy(np.stack([getattr(search, name) for search in searches])).to(place)
+        for name in ("samples", "means", "divisors")
+    )
+    vectors = samples.unfold(2, one.window_length, one.stride) - means[..., None]
+    vectors = (vectors / norms[:, None, :, None]).transpose(1, 2).flatten(2)  # (searches, windows, values)
+    values = (vectors @ vectors.transpose(1, 2)).clamp_(-1.0, 1.0)
+    bank = torch.arange(one.n_windows, device=place)
+    keys = ((values / GRID).round_().to(torch.int64) << _PLACE_BITS) + (_LAST_PLACE - bank)
+    distance = (bank - bank[:, None]).abs_()
+    answers = np.zeros((len(searches), one.n_windows), dtype=bool)
+    for which, search in enumerate(searches):
+        answers[which, search.bank] = True
+    barred = (distance < one.gap) | (distance > one.farthest)
+    keys.masked_fill_(barred | ~torch.from_numpy(answers).to(place)[:, None], _INELIGIBLE)
+    best = _largest(keys.flatten(0, 1), bank, one.n_neighbors, one.spread_gap).cpu().numpy()
+    listed = best != _INELIGIBLE
+    shape = len(searches), one.n_windows, best.shape[1]
+    similarity = np.where(listed, (best >> _PLACE_BITS) * GRID, NONE).reshape(shape)
+    neighbors = np.where(listed, _LAST_PLACE - (best & _LAST_PLACE), -1).reshape(shape)
+    found = [search.empty_lists() for search in searches]
+    for which, (alike, near) in enumerate(found):
+        alike[:, : shape[2]], near[:, : shape[2]] = similarity[which], neighbors[which]
+    return found
+
+
+class _UnitWindows:
+    """Normalised windows, made on the device when they are asked for."""
+
+    def __init__(self, search: Search, device: torch.device) -> None:
+        self._samples = torch.from_numpy(search.samples).to(device)
+        self._windows = self._samples.unfold(1, search.window_length, search.stride)
+        self._means = torch.from_numpy(search.means).to(device)
+        self._norms = torch.from_numpy(search.divisors).to(device)
+
+    def take(self, which: torch.Tensor) -> torch.Tensor:
+        """``(n, n_variates * window_length)`` vectors of norm 1, zeros for flat windows."""
+        vectors = self._windows[:, which] - self._means[:, which, None]
+        vectors /= self._norms[which, None]
+        return vectors.transpose(0, 1).reshape(len(which), -1)
+
+
+def _largest(keys: torch.Tensor, bank: torch.Tensor, n_neighbors: int, spread_gap: int) -> torch.Tensor:
+    """The largest keys of each row, best first; no two of their windows closer than ``spread_gap``."""
+    n_neighbors = min(n_neighbors, len(bank))
+    if spread_gap == 1:
+        return keys.topk(n_neighbors, dim=1).values
+    best = torch.empty((len(keys), n_neighbors), dtype=torch.int64, device=keys.device)
+    for rank in range(n_neighbors):
+        best[:, rank], column = keys.max(dim=1)
+        keys[(bank - bank[column][:, None]).abs() < spread_gap] = _INELIGIBLE
+    return best
+
+
+def _device(name: str) -> torch.device:
+    """The device of this name, if work can be done there."""
+    try:
+        place = torch.device(name)
+        place = torch.empty(1, device=place).device  # with its number
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).splitlines() or ["unavailable"])[0]
+        raise ConfigError(
+            f"device {name!r} cannot be used ({reason}). Use 'cpu', or a torch device of this machine."
+        ) from error
+    return place
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    """Say why the slower path is taken, once a process."""
+    _log.warning(message)

@@ -1,0 +1,247 @@
+"""What is compared with what, and which windows can be compared at all?
+
+    samples (n_variates, n_samples) or features (n_windows, d)  ->  Search: centred, scaled, means, norms, flags
+
+Every path (diagonal.py, blocked.py, on_torch.py) starts from a Search, so there is one rule for flat and
+non-finite windows. Next: blocked.py, the plainest path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from raxss._core.threads import compiled, compiled_sum
+from raxss.method.retrieval.kernels import NONE
+
+FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller deviation is no shape
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """All windows of one series as queries, and the bank that may answer them.
+
+    Attributes
+    ----------
+    samples
+        ``(n_variates, n_samples)``: scaled by a power of two to at most 1 and, under Pearson, centred, so that
+        offsets and units cost no digits. 0 where not finite. With features, one "sample row" per window.
+    means
+        ``(n_variates, n_windows)`` window means that Pearson takes off; zeros under cosine.
+    norms
+        ``(n_windows,)`` of the centred windows, over all variates.
+    flat
+        ``(n_windows,)`` similarity 0 to all: without a shape under Pearson, all zeros under cosine.
+    shapeless
+        ``(n_windows,)`` what Pearson calls flat, under either measure.
+    bank
+        ``(n_bank,)`` ascending indices of the finite windows that may be neighbors.
+    gap, spread_gap
+        Least distance, in windows, from query to neighbor and between neighbors.
+    reach
+        Greatest distance, in windows, from query to neighbor; None: any. A window j of the bank is eligible as
+        neighbor of i if and only if gap <= |i - j| <= reach.
+    """
+
+    samples: NDArray[np.float64]
+    window_length: int
+    stride: int
+    centred: bool
+    means: NDArray[np.float64]
+    norms: NDArray[np.float64]
+    flat: NDArray[np.bool_]
+    shapeless: NDArray[np.bool_]
+    nonfinite: NDArray[np.bool_]
+    bank: NDArray[np.int64]
+    n_neighbors: int
+    gap: int
+    spread_gap: int
+    reach: int | None = None
+
+    @property
+    def farthest(self) -> int:
+        """The reach as a number, where there is none too."""
+        return self.n_windows if self.reach is None else self.reach
+
+    def bank_near(self, first: int, end: int) -> NDArray[np.int64]:
+        """The part of the bank that is within reach of any query from ``first`` up to ``end``."""
+        places = np.searchsorted(self.bank, [first - self.farthest, end + self.farthest])
+        return self.bank[slice(*places)]
+
+    @property
+    def n_windows(self) -> int:
+        """How many queries there are."""
+        return len(self.norms)
+
+    def empty_lists(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Similarity and neighbors ``(n_windows, n_neighbors)`` with nothing listed yet."""
+        shape = self.n_windows, self.n_neighbors
+        return np.full(shape, NONE), np.full(shape, -1, np.int64)
+
+    @property
+    def windows(self) -> NDArray[np.float64]:
+        """``(n_variates, n_windows, window_length)``, a view."""
+        return sliding_window_view(self.samples, self.window_length, axis=1)[:, :: self.stride]
+
+    @property
+    def divisors(self) -> NDArray[np.float64]:
+        """``(n_windows,)`` norms, infinite where a window cannot be compared, so that zeros are left of it."""
+        return np.where(self.flat | self.nonfinite, np.inf, self.norms)
+
+    def unit_windows(self, which: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+        """Some windows as vectors of norm 1, ``(n, n_variates * window_length)``; zeros without a shape."""
+        vectors = self.windows[:, which] - self.means[:, which, np.newaxis]
+        vectors /= self.divisors[which, np.newaxis]
+        return np.ascontiguousarray(vectors.transpose(1, 0, 2)).reshape(vectors.shape[1], -1)
+
+
+def search_signal(
+    samples: NDArray[np.float64],  # (n_variates, n_samples)
+    *,
+    window_length: int,
+    stride: int,
+    measure: str,
+    bank: NDArray[np.int64] | None,
+    n_neighbors: int,
+    exclusion: int,
+    spread: int,
+    reach: int | None = None,
+) -> Search:
+    """Prepare the windows of a series for comparison with one another."""
+    finite = np.isfinite(samples)
+    nonfinite = _touches(np.logical_not(finite).any(axis=0), window_length, stride)
+    scaled, samples, farthest = _scaled(samples, finite)
+    means = np.stack([sliding_means(variate, window_length)[::stride] for variate in samples])
+    norms = _norms(samples, means, window_length, stride)
+    floor = FLAT_SHARE * farthest * np.sqrt(window_length)
+    flat = shapeless = (norms <= floor[:, np.newaxis]).all(axis=0) & ~nonfinite
+    if measure == "cosine":
+        samples, means = scaled, np.zeros_like(means)
+        norms = _norms(samples, means, window_length, stride)
+        flat = (norms == 0.0).all(axis=0) & ~nonfinite
+    return Search(
+        samples=samples,
+        window_length=window_length,
+        stride=stride,
+        centred=measure == "pearson",
+        means=means,
+        norms=np.hypot.reduce(norms, axis=0),
+        flat=flat,
+        shapeless=shapeless,
+        nonfinite=nonfinite,
+        bank=_finite_bank(bank, nonfinite),
+        n_neighbors=n_neighbors,
+        gap=exclusion // stride + 1,
+        spread_gap=spread // stride + 1,
+        reach=reach,
+    )
+
+
+def search_features(
+    features: NDArray[np.float64],  # (n_windows, d)
+    signal: Search,
+    *,
+    measure: str,
+) -> Search:
+    """Compare given vectors instead; what is non-finite, and how far apart windows lie, stays the signal's.
+
+    A vector is a window of a series that has all vectors end to end, so the same preparation serves. Windows
+    of a dead signal have equal vectors, so a window without a shape is flat here too, under either measure.
+    """
+    length = features.shape[1]
+    search = search_signal(
+        np.where(signal.nonfinite[:, np.newaxis], np.nan, features).reshape(1, -1),
+        window_length=length,
+        stride=length,
+        measure=measure,
+        bank=signal.bank,
+        n_neighbors=signal.n_neighbors,
+        exclusion=(signal.gap - 1) * length,
+        spread=(signal.spread_gap - 1) * length,
+        reach=signal.reach,
+    )
+    return replace(search, flat=(search.flat | signal.shapeless) & ~search.nonfinite)
+
+
+def _scaled(
+    samples: NDArray[np.float64], finite: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Samples scaled to at most 1; the same less each variate's finite mean; the largest distance from it."""
+    samples = np.where(finite, samples, 0.0)
+    # A power of two changes no digits, and squares can then neither overflow nor vanish.
+    samples = np.ldexp(samples, -int(np.frexp(np.abs(samples).max())[1]))
+    counts = np.maximum(finite.sum(axis=1, keepdims=True), 1)
+    mean = samples.sum(axis=1, keepdims=True) / counts
+    distances = np.where(finite, samples - mean, 0.0)
+    return samples, distances, np.abs(distances).max(axis=1)
+
+
+def _norms(
+    samples: NDArray[np.float64], means: NDArray[np.float64], window_length: int, stride: int
+) -> NDArray[np.float64]:
+    """Norm of each centred window of each variate, ``(n_variates, n_windows)``."""
+    pairs = zip(samples, means, strict=True)
+    return np.stack([window_norms(*pair, window_length, stride) for pair in pairs])
+
+
+def _touches(bad: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
+    """Which windows hold at least one of the bad samples."""
+    count = np.concatenate([[0], np.cumsum(bad)])
+    return (count[window_length:] - count[: len(count) - window_length])[::stride] > 0
+
+
+def _finite_bank(bank: NDArray[np.int64] | None, nonfinite: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Windows that may be neighbors, ascending."""
+    bank = np.arange(len(nonfinite)) if bank is None else np.unique(bank)
+    return bank[~nonfinite[bank]]
+
+
+@compiled
+def sliding_means(samples: NDArray[np.float64], window_length: int) -> NDArray[np.float64]:
+    """Mean of the window at every sample, ``(n_samples - window_length + 1,)``.
+
+    Differences of running sums, which are kept with the part that each addition rounds away, so the mean of a
+    quiet stretch does not suffer from what was loud before it.
+    """
+    total = np.zeros(len(samples) + 1)
+    lost = np.zeros(len(samples) + 1)
+    for place in range(len(samples)):
+        old, new = total[place], samples[place]
+        both = old + new
+        kept = both - old
+        total[place + 1] = both
+        lost[place + 1] = lost[place] + ((old - (both - kept)) + (new - kept))
+    means = np.empty(len(samples) - window_length + 1)
+    for start in range(len(means)):
+        end = start + window_length
+        means[start] = ((total[end] - total[start]) + (lost[end] - lost[start])) / window_length
+    return means
+
+
+@compiled_sum
+def window_norms(
+    samples: NDArray[np.float64], means: NDArray[np.float64], window_length: int, stride: int
+) -> NDArray[np.float64]:
+    """Norm of each centred window of one variate, ``(n_windows,)``; tiny windows do not vanish in squaring."""
+    norms = np.empty(len(means))
+    for window in range(len(means)):
+        mean = means[window]
+        one = samples[window * stride : window * stride + window_length]
+        squares = 0.0
+        for place in range(window_length):
+            squares += (one[place] - mean) ** 2
+        if squares < 1e-200:
+            largest = 0.0
+            for place in range(window_length):
+                largest = max(largest, abs(one[place] - mean))
+            if largest > 0.0:
+                squares = 0.0
+                for place in range(window_length):
+                    squares += ((one[place] - mean) / largest) ** 2
+                norms[window] = largest * np.sqrt(squares)
+                continue
+        norms[window] = np.sqrt(squares)
+    return norms

@@ -1,0 +1,68 @@
+"""Batch-norm statistics recomputed over the training windows, as `torch.optim.swa_utils.update_bn` does.
+
+    backbone, WindowPool -> running_mean and running_var of every batch-norm layer, in place
+
+While it trains, a batch-norm layer keeps exponential averages of its batches' statistics, in which the last ten or
+twenty steps count. After few steps, or with small batches, they lag behind the weights or are noise, and a network
+that fits its training windows predicts them at chance. Plain averages over all windows, under the weights as they
+stand, hold for both.
+Next: training.py calls this after every epoch, before the validation part is scored.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from raxss.method.training.window_pool import SAMPLES_A_PASS, WindowPool
+
+MOST_WINDOWS = 4096  # more do not change a mean and a variance that anyone would notice
+
+
+def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
+    """Set the statistics of every batch-norm layer to the averages over the windows of a pool.
+
+    mu = mean over batches b of mu_b,   sigma^2 = mean over batches b of sigma_b^2
+
+    Parameters
+    ----------
+    backbone
+        Any network; one without batch normalisation is left as it is.
+    pool
+        Training windows. Of more than `MOST_WINDOWS` so many are drawn.
+    seed
+        Draws the windows and their order. Dropout draws from torch's own generator, as in training.
+
+    Examples
+    --------
+    >>> from raxss.data.series import Series
+    >>> network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.LazyLinear(1))
+    >>> series = [Series(np.full(8, 3.0)), Series(np.full(8, 5.0))]
+    >>> cutting = {"window_length": 8, "stride": 8, "device": torch.device("cpu")}
+    >>> update_batch_norm(network, WindowPool.of_equals(series, np.array([0, 1]), **cutting), seed=0)
+    >>> network[0].running_mean
+    tensor([4.])
+    """
+    norms = [layer for layer in backbone.modules() if isinstance(layer, _BatchNorm)]
+    norms = [layer for layer in norms if layer.track_running_stats and layer.momentum is not None]
+    if not norms or len(pool) == 0:
+        return
+    drawn = np.random.default_rng(seed).permutation(len(pool))[:MOST_WINDOWS]
+    at_once = max(SAMPLES_A_PASS[pool.device.type] // (len(pool.strip) * pool.window_length), 2)
+    n_batches = -(-len(drawn) // at_once)  # of nearly equal size: a single window has no variance
+    momentum = [layer.momentum for layer in norms]
+    was_training = backbone.training
+    backbone.train()
+    try:
+        with torch.no_grad():
+            for layer in norms:
+                layer.reset_running_stats()
+                layer.momentum = None  # torch's sign for a plain average, also over several uses of one layer
+            for indices in np.array_split(drawn, n_batches):
+                backbone(pool.gather(torch.from_numpy(indices).to(pool.starts.device)))
+    finally:
+        for layer, value in zip(norms, momentum, strict=True):
+            layer.momentum = value
+        backbone.train(was_training)

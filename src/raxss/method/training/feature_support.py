@@ -1,0 +1,182 @@
+"""What is support in feature space, while the network that makes the features is still learning?
+
+    learner, pools -> features of every window (n_windows, d), standardised -> support -> pool.influence
+                   -> their mean and deviation (d,) -> learner.heads
+
+Asked for after every epoch, and before the first: a function of the weights as they stand, so a run that was
+stopped goes on with the same supports. Prediction (predicting.py) retrieves the same way with the finished
+network, in float64. Next: training.py asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raxss._core.memory import available_bytes, gigabytes
+from raxss.errors import TrainingError
+from raxss.method.aggregation import Weighting, influence
+from raxss.method.backbones.protocol import features_of
+from raxss.method.feature_heads import FeatureHeads
+from raxss.method.retrieval.batch import feature_support
+from raxss.method.training.step import Learner, mixed_precision
+from raxss.method.training.window_pool import WindowPool
+from raxss.method.window_scorer import exact_arithmetic
+
+MOST_FOR_MOMENTS = 2**17  # windows whose features are averaged; more would not change the third digit
+WINDOWS_A_PART = 2**13  # whose features are looked at together in float64
+
+#: (learner, training pool, validation pool or None, type for mixed precision or None): writes pool.influence.
+Refresh = Callable[[Learner, WindowPool, WindowPool | None, torch.dtype | None], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRefresh:
+    """What follows from the features of all windows as they are now.
+
+    Attributes
+    ----------
+    n_neighbors, exclusion, weighting
+        As at prediction; exclusion in samples.
+    of_training, of_validation
+        Whose supports are written: those of training windows where the loss looks at them and the batch does not
+        make its own; those of validation windows where windows are compared by their features.
+    seed
+        For the ``shuffled`` and ``random`` controls.
+    """
+
+    n_neighbors: int
+    exclusion: int
+    weighting: Weighting
+    of_training: bool
+    of_validation: bool
+    seed: int
+
+    def __call__(
+        self,
+        learner: Learner,
+        pool: WindowPool,
+        validation: WindowPool | None,
+        autocast: torch.dtype | None,
+    ) -> None:
+        """Write supports into the pools and moments into the learner, in place: a recorded step looks there."""
+        backbone, held = learner.backbone, validation if self.of_validation else None
+        if learner.heads is None and not self.of_training and held is None:
+            return
+        learner.eval()  # heads in training standardise by the batch
+        features = pool_features(backbone, pool, autocast=autocast) if self.of_training else None
+        mean, scale = moments(
+            _some_features(backbone, pool) if features is None else features.split(WINDOWS_A_PART)
+        )
+        heads = learner.heads or FeatureHeads(len(mean)).to(pool.device).eval()
+        heads.standardise_by(mean, scale)
+        if features is not None:
+            self._write(pool, features, heads)
+            del features  # and nothing else holds a part of them: those of validation need the room
+        if held is not None:
+            self._write(held, pool_features(backbone, held, autocast=autocast), heads)
+
+    def _write(self, pool: WindowPool, features: Tensor, heads: FeatureHeads) -> None:
+        """The support of every window, or what a control makes of it; a gate adds its part later."""
+        with torch.no_grad(), exact_arithmetic():
+            support = feature_support(
+                features,
+                pool.series,
+                pool.starts,
+                pool.flat,
+                compared=lambda some: heads.compared(heads.standardised(some)),
+                n_windows=pool.n_windows.tolist(),
+                n_neighbors=self.n_neighbors,
+                exclusion=self.exclusion,
+                device=pool.device,
+            )
+        weighting: Weighting = "support" if self.weighting == "gated" else self.weighting
+        of_each = np.split(support.cpu().numpy(), np.cumsum(pool.n_windows)[:-1])
+        values = [influence(one, weighting, seed=self.seed + i) for i, one in enumerate(of_each)]
+        pool.influence.copy_(torch.from_numpy(np.concatenate(values)))
+
+
+def pool_features(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
+    """Features ``(n_windows, d)`` of every window of a pool, where the pool lies; dropout off."""
+    place, done = pool.starts.device, 0
+    features = torch.zeros(0)
+    for windows in pool.all_windows():
+        part = _features(backbone, windows, autocast)
+        if done == 0:
+            _refuse_too_many(len(pool), part.shape[1], place)
+            features = torch.empty((len(pool), part.shape[1]), device=place)
+        features[done : done + len(part)] = part
+        done += len(part)
+    return features
+
+
+def pool_gates(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
+    """What the gate of a learner adds to each window of a pool ``(n_windows,)``, on the device; dropout off."""
+    heads = learner.heads
+    assert heads is not None, "they hold the gate"
+    assert heads.gate is not None, "somebody asks for it"
+    learner.eval()
+    with torch.no_grad():
+        return torch.cat(
+            [
+                heads.gate(heads.standardised(_features(learner.backbone, windows, autocast)))
+                for windows in pool.all_windows()
+            ]
+        )
+
+
+def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation ``(d,)`` of each feature over the windows of a pool, for retrieval in feature space.
+
+    Over evenly spread windows where there are more than 131,072. Summed on the device in float64; a feature that
+    never changes gets the deviation 1.
+    """
+    mean, scale = moments(_some_features(backbone, pool))
+    return mean.cpu().numpy(), scale.cpu().numpy()
+
+
+def _some_features(backbone: nn.Module, pool: WindowPool) -> Iterator[Tensor]:
+    """Of all windows, or of so many, spread evenly; a part at a time."""
+    for windows in pool.all_windows(every=math.ceil(len(pool) / MOST_FOR_MOMENTS)):
+        yield _features(backbone, windows, None)
+
+
+def _features(backbone: nn.Module, windows: Tensor, autocast: torch.dtype | None) -> Tensor:
+    backbone.eval()
+    with torch.no_grad(), mixed_precision(windows.device, autocast) if autocast else exact_arithmetic():
+        return features_of(backbone, windows).float()
+
+
+def moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation ``(d,)`` of each column, in float64, over all rows of all parts; 1 for no deviation.
+
+    >>> mean, scale = moments(torch.tensor([[1.0, 5.0], [3.0, 5.0], [5.0, 5.0]]).split(2))
+    >>> mean.tolist(), scale.round(decimals=3).tolist()
+    ([3.0, 5.0], [1.633, 1.0])
+    """
+    mean = squares = torch.zeros((), dtype=torch.float64)
+    n_seen = 0
+    for part in parts:
+        # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
+        variance, centre = torch.var_mean(part.double(), dim=0, correction=0)
+        shift, n_both = centre - mean.to(centre.device), n_seen + len(part)
+        squares = squares.to(centre.device) + variance * len(part) + shift**2 * (n_seen * len(part) / n_both)
+        mean, n_seen = mean.to(centre.device) + shift * (len(part) / n_both), n_both
+    scale = (squares / n_seen).sqrt()
+    return mean, torch.where(scale > 0, scale, 1.0)
+
+
+def _refuse_too_many(n_windows: int, width: int, place: torch.device) -> None:
+    needed, free = 4 * n_windows * width, available_bytes(place)
+    if free is not None and needed > free:
+        raise TrainingError(
+            f"the features of {n_windows:,} windows, {width:,} numbers each, need {gigabytes(needed)} of memory to "
+            f"be compared, and {gigabytes(free)} are free. Set refresh='never', a longer stride, or a network with "
+            "fewer features."
+        )

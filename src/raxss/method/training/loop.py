@@ -1,0 +1,361 @@
+"""How are theta, and where asked for tau, found?
+
+    WindowPool (all windows of all training series) -> epochs of Alg. 1 -> the best epoch's weights
+
+`train_epoch` reads like Alg. 1; `train` adds schedule, validation, early stopping and checkpoints. On a GPU the
+windows lie on the device and the host only queues work: it waits for an answer once an epoch, not once a step.
+Next: estimator.py puts the chain together.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from sklearn.metrics import f1_score
+from torch import Tensor, nn
+
+from raxss.errors import TrainingError
+from raxss.estimator.config import TrainingConfig, TrainingPlan
+from raxss.method.aggregation import (
+    negative_log_likelihood,
+    posteriors_of,
+    series_probability,
+    window_weights,
+)
+from raxss.method.augmentation import AugmentationConfig
+from raxss.method.sampling import epoch_orders
+from raxss.method.training.batch_norm import update_batch_norm
+from raxss.method.training.checkpoints import Progress, load_checkpoint, save_checkpoint
+from raxss.method.training.feature_support import Refresh, pool_gates
+from raxss.method.training.step import (
+    BatchSupport,
+    Learner,
+    adam,
+    autocast_type,
+    learning_rate,
+    mixed_precision,
+    reproducible,
+    set_learning_rate,
+    step_for,
+    steps_an_epoch,
+    tell_lonely_windows,
+)
+from raxss.method.training.step_memory import (
+    check_step_memory,
+    memory_that_ends_between_epochs_is_told,
+    memory_that_ends_is_told,
+)
+from raxss.method.training.window_pool import WindowPool
+from raxss.method.window_scorer import exact_arithmetic
+
+logger = logging.getLogger("raxss")
+
+
+class Callback(Protocol):
+    """What `train` tells those who want to watch it."""
+
+    def on_train_begin(self, n_epochs: int, n_steps: int) -> None:
+        """Before the first epoch: how many epochs there may be, and steps in each."""
+
+    def on_step(self, epoch: int, step: int) -> None:
+        """After each optimiser step."""
+
+    def on_epoch_end(self, record: dict[str, Any]) -> None:
+        """After each epoch: its row of the history."""
+
+    def on_train_end(self) -> None:
+        """Always, also after an interruption."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How training ended. The learner itself holds the best weights."""
+
+    history: list[dict[str, Any]]
+    best_epoch: int
+    interrupted: bool
+
+
+def train_epoch(
+    step: Callable[[Tensor], Tensor],
+    learner: Learner,
+    pool: WindowPool,
+    optimizer: torch.optim.Optimizer,
+    *,
+    config: TrainingPlan,
+    order: NDArray[np.int64],
+    first_step: int,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> float:
+    """Visit every window once and update theta after each batch (Alg. 1).
+
+    Parameters
+    ----------
+    step
+        From `step_for`: indices of a batch -> its loss.
+    order
+        ``(n_windows,)`` the order of the windows, from `raxss.method.sampling.epoch_order`.
+
+    Returns
+    -------
+    The mean loss over the batches.
+
+    Notes
+    -----
+    Nothing between the first batch and the last waits for a GPU.
+    """
+    learner.train()
+    total, n_batches = torch.zeros((), device=pool.device), 0
+    places = torch.from_numpy(order).to(pool.starts.device)  # once, so that a batch is a piece of it
+    for indices in places.split(config.batch_size):  # W_0 <- Sample(W, B), without replacement
+        set_learning_rate(optimizer, learning_rate(config, first_step + n_batches, len(pool)))
+        total += step(indices)
+        n_batches += 1
+        on_step(n_batches)
+    return float(total) / n_batches
+
+
+def pool_posteriors(
+    backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None, every: int = 1
+) -> Tensor:
+    """Posteriors ``(n_windows, C)`` of the windows of a pool, dropout off; in float32 unless told otherwise.
+
+    With ``every`` above 1, of every n-th window.
+    """
+    backbone.eval()
+    precision = mixed_precision(pool.device, autocast) if autocast else exact_arithmetic()
+    with torch.inference_mode(), precision:
+        return torch.cat(
+            [posteriors_of(backbone(windows).float()) for windows in pool.all_windows(every=every)]
+        )
+
+
+def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> dict[str, float]:
+    """Loss, accuracy and F1 of the series probabilities over all windows of the pool."""
+    place, series, n_series = pool.series.device, pool.series, pool.n_series
+    posteriors = pool_posteriors(learner.backbone, pool, autocast=autocast).to(place)
+    influence = pool.influence
+    if learner.heads is not None and learner.heads.gate is not None:
+        influence = influence + pool_gates(learner, pool, autocast=autocast).to(place)
+    with torch.inference_mode():
+        temperature = learner.temperature.to(place)
+        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
+        probability = series_probability(posteriors, weights, series=series, n_series=n_series).cpu()
+        targets = pool.targets.cpu()
+        loss = float(negative_log_likelihood(probability, targets).mean())
+    truth, guess = targets.numpy(), probability.argmax(dim=1).numpy()
+    average = "binary" if probability.shape[1] == 2 else "macro"
+    return {
+        "validation_loss": loss,
+        "validation_accuracy": float((truth == guess).mean()),
+        "validation_f1": float(f1_score(truth, guess, average=average, zero_division=0.0)),
+    }
+
+
+def train(
+    learner: Learner,
+    pool: WindowPool,
+    validation: WindowPool | None,
+    *,
+    config: TrainingPlan,
+    seed: int,
+    fingerprint: str,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    augmentation: AugmentationConfig | None = None,
+    batch_support: BatchSupport | None = None,
+    refresh: Refresh | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Trained:
+    """Train until the epochs are over, validation stops improving, or somebody interrupts.
+
+    The best epoch is the one with the highest validation series accuracy, ties by loss; its weights are in
+    ``learner`` at the end. Without a validation part the last epoch counts. Ctrl-C after the first epoch
+    ends training and keeps the best so far.
+
+    Parameters
+    ----------
+    checkpoint
+        File to write after every epoch.
+    resume
+        Go on from that file if it is there. The result is bit for bit that of an uninterrupted run on the
+        same device with the same number of threads.
+    augmentation
+        How the windows of a step are changed at random. Validation sees them as they are.
+    refresh
+        Writes supports that depend on the weights into the pools: before the first epoch and after every one.
+    """
+    device = pool.device
+    optimizer = adam(learner, config, device)
+    progress = Progress()
+    if resume and checkpoint is not None and checkpoint.exists():
+        progress = load_checkpoint(checkpoint, learner, optimizer, fingerprint=fingerprint)
+        logger.info("resuming after epoch %d of %d", progress.epoch, config.max_epochs)
+    if progress.epoch < config.max_epochs:
+        with memory_that_ends_is_told(config, device):
+            check_step_memory(learner.backbone, pool, config, augmentation)
+        tell_lonely_windows(learner, pool, config, batch_support)
+    autocast = autocast_type(config, device)
+    step = step_for(
+        learner,
+        pool,
+        optimizer,
+        config=config,
+        augmentation=augmentation,
+        batch_support=batch_support,
+        autocast=autocast,
+    )
+    interrupted = False
+
+    def refreshed() -> None:
+        if refresh is None:
+            return
+        with memory_that_ends_between_epochs_is_told(device):
+            refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
+
+    epochs = range(progress.epoch, config.max_epochs)
+    orders = epoch_orders(pool.n_windows, pool.n_samples, seed=seed, epochs=epochs)
+    for callback in callbacks:
+        callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
+    try:
+        with reproducible(device), memory_that_ends_is_told(config, device), closing(orders):
+            refreshed()
+            while not progress.is_over(config.max_epochs, config.patience, config.stop_loss):
+                record = _one_epoch(
+                    step,
+                    learner,
+                    pool,
+                    validation,
+                    optimizer,
+                    progress,
+                    config=config,
+                    seed=seed,
+                    order=next(orders),
+                    refresh=refreshed,
+                    callbacks=callbacks,
+                )
+                if checkpoint is not None:
+                    save_checkpoint(checkpoint, progress, learner, optimizer, fingerprint=fingerprint)
+                for callback in callbacks:
+                    callback.on_epoch_end(record)
+    except KeyboardInterrupt:
+        if not progress.best:
+            raise
+        interrupted = True
+        logger.warning(
+            "interrupted after epoch %d; ending with the best epoch so far, %d",
+            progress.epoch,
+            progress.best_epoch,
+        )
+    finally:
+        for callback in callbacks:
+            callback.on_train_end()
+    learner.load_state_dict(progress.best)
+    return Trained(progress.history, progress.best_epoch, interrupted)
+
+
+def fit_temperature(
+    posteriors: Sequence[Tensor],  # of each series (n_windows_i, C)
+    influence: Sequence[NDArray[np.float64]],  # (n_windows_i,)
+    targets: NDArray[np.int64],  # (n_series,)
+) -> float:
+    """The temperature, between .001 and 10, under which these series are the most likely.
+
+    For where the gradient of the loss does not see tau.
+    """
+    series = torch.from_numpy(np.repeat(np.arange(len(targets)), [len(one) for one in influence]))
+    values, scores = (
+        torch.cat([one.double() for one in posteriors]),
+        torch.from_numpy(np.concatenate(influence)),
+    )
+
+    def loss(log_temperature: float) -> float:
+        temperature = math.exp(log_temperature)
+        weights = window_weights(scores, temperature=temperature, series=series, n_series=len(targets))
+        probability = series_probability(values, weights, series=series, n_series=len(targets))
+        return float(negative_log_likelihood(probability, torch.from_numpy(targets)).mean())
+
+    found = minimize_scalar(loss, bounds=(math.log(1e-3), math.log(10.0)), method="bounded")
+    return math.exp(found.x)
+
+
+def _one_epoch(
+    step: Callable[[Tensor], Tensor],
+    learner: Learner,
+    pool: WindowPool,
+    validation: WindowPool | None,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    *,
+    config: TrainingPlan,
+    seed: int,
+    order: NDArray[np.int64],
+    refresh: Callable[[], None],
+    callbacks: Sequence[Callback],
+) -> dict[str, Any]:
+    """Train one epoch, look at the validation part, and note both in ``progress``."""
+    began, epoch, device = time.perf_counter(), progress.epoch, pool.device
+    # On a GPU validation is as fast as training; what is predicted later is always float32.
+    autocast = autocast_type(config, device) if device.type == "cuda" else None
+
+    def on_step(step: int) -> None:
+        for callback in callbacks:
+            callback.on_step(epoch, step)
+
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(epoch_seed(seed, epoch))  # dropout and augmentation
+        loss = train_epoch(
+            step,
+            learner,
+            pool,
+            optimizer,
+            config=config,
+            order=order,
+            first_step=progress.step,
+            on_step=on_step,
+        )
+        done = progress.epoch + 1
+        is_last = done == config.max_epochs or loss < config.stop_loss
+        looks = is_last or done % config.validate_every == 0
+        if looks and config.update_batch_norm:
+            update_batch_norm(learner.backbone, pool, seed=epoch_seed(seed, epoch))
+    refuse_divergence(loss, epoch, config)
+    progress.epoch += 1
+    progress.step += steps_an_epoch(config, len(pool))
+    record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
+    refresh()
+    if looks and validation is not None:
+        record |= validate(learner, validation, autocast=autocast)
+    record |= {
+        "temperature": learner.temperature.item(),
+        "lr": float(optimizer.param_groups[0]["lr"]),
+        "windows": len(pool),
+        "seconds": time.perf_counter() - began,
+    }
+    progress.note(record, learner if looks else None, chooses=config.chooses_epoch)
+    return record
+
+
+def refuse_divergence(loss: float, epoch: int, config: TrainingConfig) -> None:
+    """Training that has left the numbers ends here, before anything of it is kept."""
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"the loss is {loss} in epoch {epoch + 1} (learning rate {config.lr:g}); training has diverged. Lower "
+            "lr, or check the scaling of the samples. Checkpoints and models from before are as they were."
+        )
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """What dropout and augmentation are drawn from in an epoch."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

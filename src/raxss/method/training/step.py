@@ -1,0 +1,366 @@
+"""What is one step of training?
+
+    a batch of windows -> logits -> weights, series probabilities (Eqs. 2-3) -> loss -> theta, tau
+
+`take_step` is the body of Alg. 1's loop; where augmentation is asked for, windows are changed at random first. On a
+GPU it is recorded once and replayed.
+Next: training.py takes one step after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raxss.estimator.config import TrainingConfig, TrainingPlan
+from raxss.method.aggregation import (
+    log_posteriors,
+    negative_log_likelihood,
+    posteriors_of,
+    series_probability,
+    window_weights,
+)
+from raxss.method.augmentation import AugmentationConfig, augment
+from raxss.method.backbones.protocol import logits_and_features
+from raxss.method.feature_heads import FeatureHeads
+from raxss.method.sampling import share_alone
+from raxss.method.training.window_pool import Batch, WindowPool
+
+#: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
+BatchSupport = Callable[[Batch, Tensor | None], Tensor]
+
+STEPS_BEFORE_REPLAY = 3  # of a CUDA graph
+WINDOWS_A_SERIES = (
+    5  # in a batch of which hardly any window is alone of its series: less than one in a hundred
+)
+
+logger = logging.getLogger("raxss")
+
+
+class Learner(nn.Module):
+    """What training changes: the backbone, the temperature where it is learned, and what reads features."""
+
+    def __init__(
+        self, backbone: nn.Module, *, temperature: float, learned: bool, heads: FeatureHeads | None = None
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.heads = heads
+        log_temperature = torch.tensor(math.log(temperature))
+        if learned:
+            self.log_temperature = nn.Parameter(log_temperature)
+        else:
+            self.register_buffer("log_temperature", log_temperature)
+
+    def scored(self, windows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits, and features where something reads them."""
+        if self.heads is None:
+            return self.backbone(windows), None
+        return logits_and_features(self.backbone, windows)
+
+    @property
+    def temperature(self) -> Tensor:
+        """tau, positive because its logarithm is what is learned."""
+        return self.log_temperature.exp()
+
+
+def batch_loss(
+    logits: Tensor,  # (batch, n_outputs)
+    influence: Tensor,  # (batch,)
+    series: Tensor,  # (batch,) index into targets
+    targets: Tensor,  # (n_series,)
+    *,
+    temperature: Tensor,
+    window_loss_weight: float,
+    series_loss_weight: float,
+) -> Tensor:
+    """Loss of one batch of windows from several series.
+
+    L_batch = beta · mean over series i in the batch of L(p-hat^(i), y^(i))
+            + alpha · mean over windows k in the batch of L(p_k, y^(i(k)))
+
+    Notes
+    -----
+    The paper has alpha = 0 and beta = 1. The window part averages over windows, not series, so that a series
+    counts as often as it was drawn. It sees neither weights nor temperature.
+    """
+    loss = torch.zeros((), device=logits.device)
+    if window_loss_weight > 0:
+        picked = log_posteriors(logits).gather(1, targets[series][:, None])
+        loss = loss - window_loss_weight * picked.mean()
+    if series_loss_weight > 0:
+        n_series = len(targets)
+        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
+        probability = series_probability(posteriors_of(logits), weights, series=series, n_series=n_series)
+        present = torch.zeros(n_series, device=logits.device).index_fill(0, series, 1.0)
+        losses = negative_log_likelihood(probability, targets)
+        loss = loss + series_loss_weight * (losses * present).sum() / present.sum()
+    return loss
+
+
+def batch_influence(
+    heads: FeatureHeads | None, batch: Batch, features: Tensor | None, batch_support: BatchSupport | None
+) -> Tensor:  # (batch,)
+    """What goes into the softmax: support, from the pool or among the batch's windows, and what a gate adds."""
+    compared = None
+    if heads is not None and features is not None:
+        features = heads.standardised(features)
+        compared = heads.compared(features)
+    influence = batch.influence if batch_support is None else batch_support(batch, compared)
+    if heads is None or heads.gate is None:
+        return influence
+    gate: Tensor = heads.gate(features)
+    return influence + gate
+
+
+def take_step(
+    learner: Learner,
+    pool: WindowPool,
+    optimizer: torch.optim.Optimizer,
+    indices: Tensor,  # (batch,)
+    *,
+    config: TrainingConfig,
+    augmentation: AugmentationConfig | None = None,
+    batch_support: BatchSupport | None = None,
+    autocast: torch.dtype | None = None,
+) -> Tensor:  # ()
+    """The body of Alg. 1's loop for one batch; returns its loss, which a GPU may still be computing.
+
+    Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor, in the space of the signal, theta, so it was done
+    before the first epoch and lies in ``pool.influence``; support in feature space is put there epoch by epoch
+    (refreshing.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
+    features of what ``augmentation`` made of them, which is all that the network sees.
+    """
+    batch = pool.take(indices)
+    windows = batch.windows if augmentation is None else augment(batch.windows, augmentation)
+    with mixed_precision(pool.device, autocast):
+        logits, features = learner.scored(windows)  # Y_i <- f_theta(w) for all series at once
+    loss = batch_loss(  # Aggregate, then the loss over the series present
+        logits.float(),
+        batch_influence(learner.heads, batch, features, batch_support),
+        batch.series,
+        pool.targets,
+        temperature=learner.temperature,
+        window_loss_weight=config.window_loss_weight,
+        series_loss_weight=config.series_loss_weight,
+    )
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()  # theta <- Update(theta, L_batch)
+    return loss.detach()
+
+
+class ReplayedStep:
+    """A step recorded once as a CUDA graph and replayed from then on, with the same result.
+
+    A step of the paper's network is some three hundred small pieces of work. A GPU does them in 6 ms, but the host
+    needs 10 ms to queue them one by one; a graph is queued as one.
+
+    Parameters
+    ----------
+    step
+        Takes the indices of a batch to its loss, without ever waiting for the device.
+    n_windows
+        In a batch that is replayed; another size (the last batch of an epoch) is stepped through plainly.
+    """
+
+    def __init__(self, step: Callable[[Tensor], Tensor], n_windows: int) -> None:
+        self._step, self._n_windows = step, n_windows
+        self._n_plain = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._indices = self._loss = torch.zeros(0)
+
+    def __call__(self, indices: Tensor) -> Tensor:
+        """Take one step; the loss is overwritten by the next one."""
+        if len(indices) != self._n_windows:
+            return self._step(indices)
+        if self._n_plain < STEPS_BEFORE_REPLAY:  # they compile kernels and make the optimiser's memory
+            self._n_plain += 1
+            return self._step(indices)
+        if self._graph is None and not self._record(indices):
+            return self._step(indices)
+        assert self._graph is not None, "it was recorded"
+        self._indices.copy_(indices)
+        self._graph.replay()
+        return self._loss
+
+    def _record(self, indices: Tensor) -> bool:
+        """Record a step without taking it; where that cannot be, say so once and go on plainly."""
+        graph, self._indices = torch.cuda.CUDAGraph(), indices.clone()
+        try:
+            with _as_before_an_error(indices.device), torch.cuda.graph(graph):
+                self._loss = self._step(self._indices)
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            logger.warning("a step cannot be recorded (%s); it is queued in pieces, which is slower", error)
+            self._n_windows = -1  # no batch has this size
+            return False
+        self._graph = graph
+        return True
+
+
+@contextmanager
+def _as_before_an_error(device: torch.device) -> Iterator[None]:
+    """Where a recording fails, torch leaves stream and random numbers in the middle of it: put them back."""
+    stream = torch.cuda.current_stream(device)
+    try:
+        yield
+    except RuntimeError:
+        torch.cuda.set_stream(stream)
+        generator = torch.cuda.default_generators[stream.device_index]
+        generator.graphsafe_set_state(generator.clone_state())  # a copy does not believe that it is recorded
+        raise
+
+
+def step_for(
+    learner: Learner,
+    pool: WindowPool,
+    optimizer: torch.optim.Optimizer,
+    *,
+    config: TrainingPlan,
+    augmentation: AugmentationConfig | None = None,
+    batch_support: BatchSupport | None = None,
+    autocast: torch.dtype | None = None,
+) -> Callable[[Tensor], Tensor]:
+    """`take_step` for this learner, pool and optimiser: indices of a batch -> its loss.
+
+    It is replayed as a CUDA graph where all lies on a GPU and nothing asks the device for a number; of a network
+    its attribute ``capturable`` tells that.
+    """
+    step: Callable[[Tensor], Tensor] = partial(
+        take_step,
+        learner,
+        pool,
+        optimizer,
+        config=config,
+        augmentation=augmentation,
+        batch_support=batch_support,
+        autocast=autocast,
+    )
+    on_gpu = pool.device.type == "cuda" and not pool.on_host
+    if on_gpu and getattr(learner.backbone, "capturable", False):
+        return ReplayedStep(step, config.batch_size)
+    return step
+
+
+def tell_lonely_windows(
+    learner: Learner, pool: WindowPool, config: TrainingPlan, batch_support: BatchSupport | None
+) -> None:
+    """Warn where weights are to be learned from batches that hold too few windows of a series.
+
+    A window that is alone of its series in a batch has the weight 1 whatever its influence: from it the series loss
+    teaches nothing about support, gate and temperature.
+    """
+    gated = learner.heads is not None and learner.heads.gate is not None
+    learns = {
+        "support in feature space": learner.heads is not None and batch_support is not None,
+        "the gate": gated,
+        "the temperature": learner.log_temperature.requires_grad,
+    }
+    told = " and ".join(name for name, whether in learns.items() if whether)
+    enough = min(WINDOWS_A_SERIES * int((pool.n_windows > 0).sum()), len(pool))
+    if not told or config.series_loss_weight == 0 or config.batch_size >= enough:
+        return
+    alone = share_alone(pool.n_windows, config.batch_size)
+    logger.warning(
+        "with batch_size=%d some %.0f %% of the windows are alone of their series in a batch, where the series "
+        "loss teaches nothing about %s. Set batch_size to %d or more.",
+        config.batch_size,
+        100 * alone,
+        told,
+        enough,
+    )
+
+
+def steps_an_epoch(config: TrainingPlan, n_windows: int) -> int:
+    """Batches in one epoch."""
+    return math.ceil(n_windows / config.batch_size)
+
+
+def learning_rate(config: TrainingPlan, step: int, n_windows: int) -> float:
+    """Linear warm-up, then half a cosine down to the final rate, which is kept.
+
+    Examples
+    --------
+    >>> config = TrainingConfig(lr=3e-4, warmup_steps=100, schedule_steps=700, final_lr=1e-6).for_windows(10_000)
+    >>> [f"{learning_rate(config, step, 10_000):.1e}" for step in (0, 50, 100, 400, 700, 9000)]
+    ['0.0e+00', '1.5e-04', '3.0e-04', '1.5e-04', '1.0e-06', '1.0e-06']
+    """
+    last = config.schedule_steps or config.max_epochs * steps_an_epoch(config, n_windows)
+    warmup = min(config.warmup_steps, last // 2)  # a short run must not be all warm-up
+    if step < warmup:
+        return config.start_lr + (config.lr - config.start_lr) * step / warmup
+    share = min((step - warmup) / max(last - warmup, 1), 1.0)
+    return config.final_lr + (config.lr - config.final_lr) * (1 + math.cos(math.pi * share)) / 2
+
+
+def adam(learner: Learner, config: TrainingConfig, device: torch.device) -> torch.optim.Adam:
+    """The optimiser; on a GPU as one kernel for all of theta, with its rate on the device as well."""
+    own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
+    others = [value for name, value in learner.named_parameters() if name != "log_temperature"]
+    groups = [
+        {"params": others, "weight_decay": config.weight_decay},
+        {"params": own, "weight_decay": 0.0},  # decay would draw tau towards 1
+    ]
+    groups = [group for group in groups if group["params"]]
+    if device.type == "cpu":
+        return torch.optim.Adam(groups, lr=config.lr)
+    return torch.optim.Adam(groups, lr=torch.tensor(config.lr, device=device), fused=True, capturable=True)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use this rate from the next step on."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # where a recorded step looks for it
+        else:
+            group["lr"] = rate
+
+
+def autocast_type(config: TrainingConfig, device: torch.device) -> torch.dtype | None:
+    """The type for mixed precision, or None for plain float32.
+
+    It pays on GPUs that multiply bfloat16 in hardware; on CPUs these small networks are slower with it.
+    """
+    if config.precision == "bfloat16":
+        return torch.bfloat16
+    if config.precision == "float32" or device.type != "cuda":
+        return None
+    in_hardware = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if in_hardware else None
+
+
+def mixed_precision(device: torch.device, autocast: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Where products are taken in ``autocast``, or as they are."""
+    return torch.autocast(device.type, autocast) if autocast else nullcontext()
+
+
+@contextmanager
+def reproducible(device: torch.device) -> Iterator[None]:
+    """Ask CUDA for the same sums in the same order every time; the CPU does so by itself."""
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    # It would also write NaN into every tensor that a kernel is about to fill, which costs time and finds nothing
+    # in code that reads only what it wrote.
+    memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        memory.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(before, warn_only=warn_only)

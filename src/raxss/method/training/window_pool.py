@@ -1,0 +1,165 @@
+"""Where are all the windows that training draws from?
+
+    scaled series, class indices, influence -> WindowPool; indices (batch,) -> Batch
+
+One long strip of samples on the device that trains; a window is copied when it is drawn.
+Next: stepping.py takes one step with a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raxss._core.memory import available_bytes, gigabytes, refuse_too_large
+from raxss.data.series import Series
+from raxss.method.windows import window_starts, windows_of
+
+SAMPLES_A_PASS = {
+    "cpu": 2**19,
+    "cuda": 2**23,
+}  # scored at once where nothing is learned: 8192 windows of 1024
+SHARE_FOR_THE_POOL = 0.5  # of a GPU's free memory; the rest is for the steps
+BYTES_A_WINDOW = 8 + 8 + 8 + 4 + 1  # start, series and place in the epoch's order, influence, flat
+
+logger = logging.getLogger("raxss")
+
+
+class Batch(NamedTuple):
+    """What a step needs of some windows, on the device that trains."""
+
+    windows: Tensor  # (batch, n_variates, window_length)
+    series: Tensor  # (batch,)
+    starts: Tensor  # (batch,)
+    influence: Tensor  # (batch,)
+    flat: Tensor  # (batch,)
+
+
+class WindowPool:
+    """All windows of a set of series, kept on the device as one long strip of samples.
+
+    No window is copied until a batch is gathered. Windows that touch non-finite samples are left out.
+
+    Parameters
+    ----------
+    series
+        Scaled series. Shorter ones are padded with zeros to ``window_length``.
+    targets
+        ``(n_series,)`` class index of each.
+    influence
+        For each series what goes into the softmax, ``(n_windows_i,)``; NaN: leave the window out.
+    flat
+        For each series which windows have no shape to compare, ``(n_windows_i,)``.
+    device
+        Where batches are needed.
+    on_host
+        Keep the strip in the host's memory and copy each batch to the device, which is slower. Without a word
+        from the caller that is done where a GPU has no room for the pool.
+    """
+
+    def __init__(
+        self,
+        series: Sequence[Series],
+        targets: NDArray[np.int64],
+        influence: Sequence[NDArray[np.float64]],
+        flat: Sequence[NDArray[np.bool_]],
+        *,
+        window_length: int,
+        stride: int,
+        device: torch.device,
+        on_host: bool | None = None,
+    ) -> None:
+        self.window_length = window_length
+        self.device = device
+        self.n_series = len(series)
+        self.n_samples = np.array([one.n_samples for one in series])
+        usable = [~np.isnan(one) for one in influence]
+        self.n_windows = np.array([one.sum() for one in usable])
+        self.on_host = self._too_large(series) if on_host is None else on_host
+        place = torch.device("cpu") if self.on_host else device
+        strips, starts, offset = [], [], 0
+        for one, mask in zip(series, usable, strict=True):
+            strip = np.nan_to_num(one.samples.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+            strip = np.pad(strip, ((0, 0), (0, max(window_length - one.n_samples, 0))))
+            within = window_starts(one.n_samples, window_length=window_length, stride=stride)[mask]
+            strips.append(strip)
+            starts.append(within + offset)
+            offset += strip.shape[1]
+        self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(place)
+        self.starts = torch.from_numpy(np.concatenate(starts)).to(place)
+        self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(place)
+        kept = [one[mask] for one, mask in zip(influence, usable, strict=True)]
+        self.influence = torch.from_numpy(np.concatenate(kept).astype(np.float32)).to(place)
+        without_shape = [one[mask] for one, mask in zip(flat, usable, strict=True)]
+        self.flat = torch.from_numpy(np.concatenate(without_shape)).to(place)
+        self.targets = torch.from_numpy(np.asarray(targets, dtype=np.int64)).to(device)
+
+    @classmethod
+    def of_equals(
+        cls,
+        series: Sequence[Series],
+        targets: NDArray[np.int64],
+        *,
+        window_length: int,
+        stride: int,
+        device: torch.device,
+    ) -> Self:
+        """Windows that all count alike: nobody asks who is near, or which are flat."""
+        cut = [windows_of(one, window_length=window_length, stride=stride) for one in series]
+        influence = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
+        flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
+        return cls(
+            series, targets, influence, flat, window_length=window_length, stride=stride, device=device
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def _too_large(self, series: Sequence[Series]) -> bool:
+        """Whether a GPU has no room for this pool; says so, with both numbers. Refuses what no memory bears."""
+        n_values = sum(one.n_variates * max(one.n_samples, self.window_length) for one in series)
+        needed = 4 * n_values + BYTES_A_WINDOW * int(self.n_windows.sum())
+        refuse_too_large(
+            needed + 4 * n_values,  # while it is put together
+            f"training on {int(self.n_windows.sum()):,} windows of {len(series)} series",
+            "Train on fewer series, or with a longer stride.",
+        )
+        free = available_bytes(self.device)
+        if self.device.type != "cuda" or free is None or needed <= SHARE_FOR_THE_POOL * free:
+            return False
+        logger.warning(
+            "the windows of %d series need %s of memory and %s has %s free; they stay in the host's memory and "
+            "every batch is copied, which is slower",
+            len(series),
+            gigabytes(needed),
+            self.device,
+            gigabytes(free),
+        )
+        return True
+
+    def gather(self, indices: Tensor) -> Tensor:
+        """Windows ``(batch, n_variates, window_length)`` by their index in the pool."""
+        views = self.strip.unfold(1, self.window_length, 1)
+        return self._on_device(views[:, self.starts[indices]].transpose(0, 1))
+
+    def take(self, indices: Tensor) -> Batch:
+        """Everything about the windows with these indices, which lie where the pool lies."""
+        columns = (self.series, self.starts, self.influence, self.flat)
+        return Batch(self.gather(indices), *(self._on_device(column[indices]) for column in columns))
+
+    def all_windows(self, *, every: int = 1) -> Iterator[Tensor]:
+        """Every window once, or every so-manieth, in order, as many at a time as memory bears."""
+        n_at_once = max(SAMPLES_A_PASS[self.device.type] // (len(self.strip) * self.window_length), 1)
+        for indices in torch.arange(0, len(self), every, device=self.starts.device).split(n_at_once):
+            yield self.gather(indices)
+
+    def _on_device(self, values: Tensor) -> Tensor:
+        if self.on_host and self.device.type == "cuda":  # from pinned memory a copy does not stop the host
+            return values.pin_memory().to(self.device, non_blocking=True)
+        return values

@@ -1,0 +1,230 @@
+"""What does each window of one series say?
+
+    Windows of a series -> logits (n_windows, n_outputs), features (n_windows, d)
+
+The samples go to the device once, as one strip; windows are cut there, a pass at a time, so that only one pass of
+one series is ever held. One series at a time and always in the same passes: the score of a series does not depend
+on what else is predicted. Next: aggregation.py adds the windows up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raxss._core.memory import refuse_too_large
+from raxss.errors import ConfigError, nearest
+from raxss.method.backbones.protocol import logits_and_features
+from raxss.method.windows import Windows
+
+WINDOWS_A_PASS = 512  # on the CPU: what the network makes of them stays in the caches
+SAMPLES_A_PASS = 2**23  # of all windows of a pass on a GPU: 8192 windows of 1024
+LEAST_A_PASS = 32  # windows; a GPU without room for these is left alone
+
+logger = logging.getLogger("raxss")
+
+
+def pick_device(device: str) -> torch.device:
+    """Resolve ``"auto"`` (a CUDA device if there is one, else the CPU) and check that a device is there.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"unknown device {device!r}{nearest(device, ('auto', 'cpu', 'cuda'))}") from error
+    if resolved.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'.")
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            f"device {device!r} was asked for, but torch {torch.__version__} sees no CUDA device. "
+            "Use device='auto' or device='cpu'."
+        )
+    return resolved
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Full float32 on the GPU: its default for convolutions keeps ten bits of the mantissa."""
+    with torch.backends.cudnn.flags(
+        enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
+    ):
+        yield
+
+
+def score_windows(
+    backbone: nn.Module,
+    windows: Windows,
+    *,
+    device: torch.device,
+    with_features: bool = False,
+) -> tuple[Tensor, NDArray[np.float64] | None]:
+    """Run the backbone over the windows of one series, dropout off.
+
+    Windows that touch non-finite samples are scored with zeros there; they get weight 0 later.
+
+    Returns
+    -------
+    logits ``(n_windows, n_outputs)`` on the CPU, and features ``(n_windows, d)`` where asked for.
+
+    Examples
+    --------
+    >>> from raxss.method.backbones import build_backbone
+    >>> from raxss.data.series import Series
+    >>> from raxss.method.windows import windows_of
+    >>> network = build_backbone("convnet", n_variates=1, window_length=64, n_outputs=1)
+    >>> windows = windows_of(Series(np.zeros(100)), window_length=64, stride=8)
+    >>> score_windows(network, windows, device=torch.device("cpu"))[0].shape
+    torch.Size([5, 1])
+    """
+    scores = Scorer(backbone, device).launch(windows, with_features=with_features)
+    return scores.logits(), scores.features
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What the network said about the windows of one series; a GPU may still be at work on it.
+
+    Attributes
+    ----------
+    features
+        ``(n_windows, d)``, or None where they were not asked for.
+    """
+
+    _logits: Tensor
+    _copied: torch.cuda.Event | None
+    features: NDArray[np.float64] | None
+
+    def logits(self) -> Tensor:
+        """``(n_windows, n_outputs)`` on the CPU, waited for."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._logits
+
+
+class Scorer:
+    """Runs one network over series after series, and remembers how much the device can bear."""
+
+    def __init__(self, backbone: nn.Module, device: torch.device) -> None:
+        self._backbone = backbone.to(device)
+        self._device = device
+        self._most_windows: int | None = None  # in a pass, where memory has been short
+
+    def launch(
+        self,
+        windows: Windows,
+        *,
+        with_features: bool = False,
+        on_progress: Callable[[float], None] | None = None,
+    ) -> Scores:
+        """Begin to score the windows of one series. A GPU works on while the caller does something else.
+
+        Parameters
+        ----------
+        on_progress
+            Told the share of the passes that are begun.
+        """
+        self._backbone.eval()
+        while True:
+            n_a_pass = self._windows_a_pass(windows)
+            try:
+                return self._score(windows, n_a_pass, with_features, on_progress)
+            except torch.OutOfMemoryError:
+                if n_a_pass <= LEAST_A_PASS and self._device.type == "cpu":
+                    raise
+            # Out of the except block: what the failed pass held is free only when its traceback is.
+            self._make_room(n_a_pass)
+
+    def _windows_a_pass(self, windows: Windows) -> int:
+        """The same for every series of one kind, unless memory was short."""
+        if self._most_windows is not None:
+            return self._most_windows
+        if self._device.type == "cpu":
+            return WINDOWS_A_PASS
+        return max(SAMPLES_A_PASS // (len(windows.strip) * windows.length), LEAST_A_PASS)
+
+    def _make_room(self, n_a_pass: int) -> None:
+        """Smaller passes; where even the smallest do not fit, the CPU. Said once each."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if n_a_pass > LEAST_A_PASS:
+            if self._most_windows is None:
+                logger.warning(
+                    "%s has no room for %d windows at once; going on with fewer, which is slower. Free its "
+                    "memory for full speed.",
+                    self._device,
+                    n_a_pass,
+                )
+            self._most_windows = max(n_a_pass // 2, LEAST_A_PASS)
+            return
+        logger.warning("%s has no room for %d windows; going on with the CPU.", self._device, n_a_pass)
+        self._device, self._most_windows = torch.device("cpu"), None
+        self._backbone.to(self._device)
+
+    def _score(
+        self,
+        windows: Windows,
+        n_a_pass: int,
+        with_features: bool,
+        on_progress: Callable[[float], None] | None,
+    ) -> Scores:
+        logits: Tensor | None = None
+        features: NDArray[np.float64] | None = None
+        with torch.inference_mode(), exact_arithmetic():
+            cut = self._upload(windows.strip).unfold(1, windows.length, windows.stride)
+            for first in range(0, len(windows), n_a_pass):
+                which = slice(first, first + n_a_pass)
+                batch = cut[:, which].contiguous().transpose(0, 1)
+                if with_features:
+                    raw, vectors = logits_and_features(self._backbone, batch)
+                else:
+                    raw = self._backbone(batch)
+                told = raw.float()
+                if logits is None:
+                    # One place for all: small results kept between large passes would tear the memory apart.
+                    logits = told.new_empty((len(windows), told.shape[1]))
+                logits[which] = told
+                if with_features:
+                    part = vectors.double().cpu().numpy()
+                    if features is None:
+                        features = _room_for_features(len(windows), part.shape[1])
+                    features[which] = part
+                if on_progress is not None:
+                    on_progress(min((first + n_a_pass) / len(windows), 1.0))
+            assert logits is not None, "a series has one window at least"
+            # Asked for now, so that the copy does not queue behind the next series.
+            return Scores(logits.to("cpu", non_blocking=True), self._event(), features)
+
+    def _upload(self, strip: NDArray[np.floating]) -> Tensor:
+        """All samples as float32 on the device, 0 where they are not finite."""
+        samples = torch.from_numpy(np.array(strip, dtype=np.float32))
+        if self._device.type == "cuda":  # only from pinned memory does a copy not wait for the work before it
+            samples = samples.pin_memory().to(self._device, non_blocking=True)
+        return samples.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
+    def _event(self) -> torch.cuda.Event | None:
+        if self._device.type != "cuda":
+            return None
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+
+def _room_for_features(n_windows: int, width: int) -> NDArray[np.float64]:
+    """An array for all features of a series, if there is memory for it and for what retrieval makes of it."""
+    refuse_too_large(
+        3 * 8 * n_windows * width,
+        f"comparing {n_windows:,} windows by {width:,} features each",
+        "Set space='signal', a longer stride, or a backbone with fewer features; or cut the series.",
+    )
+    return np.empty((n_windows, width))

@@ -1,0 +1,110 @@
+"""Where do the windows of a series lie, and what do they hold?
+
+    samples (n_variates, n_samples) -> starts (n_windows,) -> windows (n_windows, n_variates, length)
+
+Windows are views: at stride 5 and length 1024 copies would be 200 times the data.
+Next: sampling.py draws windows for training; retrieval/ asks how alike they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from raxss.data.series import Series
+from raxss.errors import ConfigError
+
+
+def window_starts(n_samples: int, *, window_length: int, stride: int) -> NDArray[np.int64]:
+    """First sample of each window.
+
+    Every window lies inside the series; the samples after the last full window (fewer than a stride) are
+    not visited. A series no longer than one window has a single window, which starts at 0.
+
+    Examples
+    --------
+    >>> window_starts(10, window_length=4, stride=3)
+    array([0, 3, 6])
+    >>> window_starts(3, window_length=4, stride=3)
+    array([0])
+    """
+    if window_length < 1 or stride < 1:
+        raise ConfigError(
+            f"window_length and stride must be at least 1, got window_length={window_length} and "
+            f"stride={stride}."
+        )
+    return np.arange(0, max(n_samples - window_length, 0) + 1, stride, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The windows of one series, as a view of its samples.
+
+    Attributes
+    ----------
+    strip
+        ``(n_variates, n_samples)`` all samples side by side, with the padding of a short series.
+    starts
+        ``(n_windows,)`` first sample of each window.
+    length, stride
+        L, padding included, and the samples from one start to the next.
+    n_padded
+        Zeros appended because the series is shorter than one window.
+    """
+
+    strip: NDArray[Any]
+    starts: NDArray[np.int64]
+    length: int
+    stride: int
+    rate: float
+    offset_seconds: float
+    n_padded: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def samples(self) -> NDArray[Any]:
+        """``(n_windows, n_variates, length)``, a read-only view of the strip."""
+        return sliding_window_view(self.strip, self.length, axis=1)[:, :: self.stride].transpose(1, 0, 2)
+
+    @property
+    def nonfinite(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows that touch a sample that is not finite."""
+        bad = ~np.isfinite(self.strip).all(axis=0)
+        n_before = np.concatenate([[0], np.cumsum(bad)])
+        return n_before[self.starts + self.length] > n_before[self.starts]
+
+    @property
+    def start_seconds(self) -> NDArray[np.float64]:
+        """``(n_windows,)`` when each window begins."""
+        return self.offset_seconds + self.starts / self.rate
+
+    @property
+    def end_seconds(self) -> NDArray[np.float64]:
+        """``(n_windows,)`` when each window ends; padding is not counted."""
+        return self.offset_seconds + (self.starts + self.length - self.n_padded) / self.rate
+
+
+def windows_of(series: Series, *, window_length: int, stride: int) -> Windows:
+    """All windows of a series, without copying it.
+
+    A series shorter than ``window_length`` gives one window, padded with zeros behind (`pad_trunc`).
+
+    Examples
+    --------
+    >>> windows = windows_of(Series([0, 1, 2, 3, 4, 5], rate=2), window_length=4, stride=2)
+    >>> windows.samples[:, 0]
+    array([[0, 1, 2, 3],
+           [2, 3, 4, 5]])
+    >>> windows.start_seconds, windows.end_seconds
+    (array([0., 1.]), array([2., 3.]))
+    """
+    starts = window_starts(series.n_samples, window_length=window_length, stride=stride)
+    n_padded = max(window_length - series.n_samples, 0)
+    strip = np.pad(series.samples, ((0, 0), (0, n_padded))) if n_padded else series.samples
+    return Windows(strip, starts, window_length, stride, series.rate, series.start_seconds, n_padded)

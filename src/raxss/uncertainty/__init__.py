@@ -1,0 +1,1 @@
+"""Uncertainty of a score: calibration, conformal sets, bootstrap intervals, out-of-distribution detection."""

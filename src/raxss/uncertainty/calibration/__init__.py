@@ -1,0 +1,82 @@
+"""How often is a window, or a series, right that says so?
+
+    posteriors (n_windows, C)      -> calibrated posteriors, before the windows are added up    level "window"
+    scores of series (n_series, C) -> calibrated scores, when they have been                    level "series"
+
+A network may be too bold or too timid. A calibration is a map of probabilities that was fitted on series the
+network has not learned from. Acting on windows (as in SSS) it leaves every sum as it is: contributions add up to
+the score. Acting on series it comes after the sum, so evidence shows both numbers. Next: ../aggregation.py adds
+the windows up; ../fitting.py fits the map.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from raxss.errors import ConfigError, nearest
+from raxss.uncertainty.calibration.isotonic import IsotonicCalibration
+from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.calibration.temperature import TemperatureCalibration
+from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
+
+__all__ = [
+    "CALIBRATIONS",
+    "LEVELS",
+    "METHODS",
+    "Calibration",
+    "IsotonicCalibration",
+    "Level",
+    "Method",
+    "TemperatureCalibration",
+    "VennAbersCalibration",
+    "calibration_in_use",
+    "calibration_named",
+]
+
+Method = Literal["none", "isotonic", "temperature", "venn-abers"]
+METHODS: tuple[str, ...] = get_args(Method)
+Level = Literal["window", "series"]
+LEVELS: tuple[str, ...] = get_args(Level)
+
+CALIBRATIONS: dict[str, type[Calibration]] = {
+    "isotonic": IsotonicCalibration,
+    "temperature": TemperatureCalibration,
+    "venn-abers": VennAbersCalibration,
+}
+"""Name -> class of the map; every method but ``"none"`` is here."""
+
+
+def calibration_named(method: str) -> type[Calibration]:
+    """The class of a calibration.
+
+    >>> calibration_named("isotonic").__name__
+    'IsotonicCalibration'
+    """
+    if method not in CALIBRATIONS:
+        raise ConfigError(f"there is no calibration {method!r}{nearest(method, CALIBRATIONS)}")
+    return CALIBRATIONS[method]
+
+
+def calibration_in_use(
+    fitted: Calibration | None, asked: str, *, fitted_level: str = "window", level: str = "window"
+) -> Calibration | None:
+    """The map that a model was fitted with, or None where it is switched off; no other can be switched on.
+
+    >>> calibration_in_use(None, "none") is None
+    True
+    """
+    if asked == "none":
+        return None
+    if fitted is None or fitted.method != asked:
+        had = "none" if fitted is None else fitted.method
+        raise ConfigError(
+            f"calibration is {asked!r}, but the model was fitted with calibration = {had!r}, so there is no map to "
+            f"apply. Fit again with calibration={asked!r}, or set_params(calibration={had!r})."
+        )
+    if level != fitted_level:
+        raise ConfigError(
+            f"calibration_level is {level!r}, but the map was fitted on scores of level {fitted_level!r} and says "
+            f"nothing of others. Fit again with calibration_level={level!r}, or "
+            f"set_params(calibration_level={fitted_level!r})."
+        )
+    return fitted
