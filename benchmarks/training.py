@@ -37,10 +37,11 @@ from benchmarks.common import SEED, Disagreement, recorded, table, tell, timed
 from raxss import RAxSSClassifier, Series
 from raxss._core import atomic as storage
 from raxss.estimator import fit as fitting
-from raxss.estimator.config import Config, TrainingConfig, TrainingPlan
+from raxss.estimator.config import Config
 from raxss.method.backbones import build_backbone, n_parameters
 from raxss.method.training import loop as training
 from raxss.method.training.loop import train, train_epoch
+from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.step import (
     STEPS_BEFORE_REPLAY,
     Learner,

@@ -34,7 +34,6 @@ from raxss.data.labels import poles_of
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import Series, SeriesCollection
 from raxss.estimator.classifier import RAxSSClassifier
-from raxss.estimator.config import WindowConfig
 from raxss.explain.faithfulness import (
     Judgement,
     Mark,
@@ -49,6 +48,7 @@ from raxss.explain.faithfulness import (
     windows_that_know,
 )
 from raxss.explain.faithfulness.mean_intervals import mean_interval
+from raxss.method.windows import WindowConfig
 
 SEED = 69421
 RATE = 512.0  # of the training data

@@ -13,25 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raxss.data.prepare.preprocessing import PreparationConfig
 from raxss.errors import ConfigError
-from raxss.estimator.config import (
-    ADDED_LATER,
-    PRESETS,
-    REFRESHES,
-    SIGNALS,
-    AggregationConfig,
-    BackboneConfig,
-    CalibrationConfig,
-    Config,
-    PreparationConfig,
-    RetrievalConfig,
-    TrainingConfig,
-    WindowConfig,
-    setting_homes,
-)
-from raxss.method.aggregation import GATED, WEIGHTINGS
+from raxss.estimator.config import ADDED_LATER, PRESETS, SIGNALS, Config, setting_homes
+from raxss.method.aggregation import GATED, WEIGHTINGS, AggregationConfig
 from raxss.method.augmentation import AugmentationConfig
+from raxss.method.backbones.protocol import BackboneConfig
+from raxss.method.retrieval.settings import REFRESHES, RetrievalConfig
+from raxss.method.training.settings import TrainingConfig
+from raxss.method.windows import WindowConfig
 from raxss.uncertainty.calibration import METHODS
+from raxss.uncertainty.calibration.settings import CalibrationConfig
 
 numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
 distances = st.integers(0, 10**6) | st.floats(0, 8)
@@ -132,7 +124,9 @@ def test_the_recommended_preset_is_what_was_decided():
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
     plain, own = Config.preset("recommended").tables(), Config.preset("recommended", signal=signal).tables()
-    named = tomllib.loads((resources.files("raxss.estimator") / "presets" / f"signal-{signal}.toml").read_text("utf-8"))
+    named = tomllib.loads(
+        (resources.files("raxss.estimator") / "presets" / f"signal-{signal}.toml").read_text("utf-8")
+    )
     changed = {
         (stage, name) for stage in own for name in own[stage] if own[stage][name] != plain[stage].get(name)
     }

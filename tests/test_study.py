@@ -13,8 +13,8 @@ from raxss.benchmark.study import SEEDS, Study, load_extensions
 from raxss.benchmark.systems import SYSTEMS
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.errors import ConfigError
-from raxss.estimator.config import WindowConfig
 from raxss.method.backbones import BACKBONES
+from raxss.method.windows import WindowConfig
 
 STUDIES = Path(__file__).parents[1] / "studies"
 

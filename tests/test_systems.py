@@ -10,9 +10,9 @@ from raxss import RAxSSClassifier
 from raxss._core.atomic import json_ready
 from raxss.benchmark.systems import BUDGET, LENGTHS, ONE_ITEM_A_SERIES, SYSTEMS, System, find_system
 from raxss.errors import ConfigError
-from raxss.estimator.config import Config, WindowConfig, without_additions
+from raxss.estimator.config import Config, without_additions
 from raxss.method.backbones import BACKBONES
-from raxss.method.windows import window_starts
+from raxss.method.windows import WindowConfig, window_starts
 from toys import waves
 
 WINDOWS = WindowConfig(window_length=64, stride=16)

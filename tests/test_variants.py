@@ -11,7 +11,7 @@ from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS, System
 from raxss.benchmark.table import Work, run_table
 from raxss.errors import ConfigError
-from raxss.estimator.config import WindowConfig
+from raxss.method.windows import WindowConfig
 
 STUDIES = Path(__file__).parents[1] / "studies"
 WINDOWS = WindowConfig(window_length=128, stride=64)

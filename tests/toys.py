@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from raxss import Series, SeriesCollection
-from raxss.estimator.config import TrainingPlan
+from raxss.method.training.settings import TrainingPlan
 
 SMALL = {"window_length": 32, "stride": 8, "max_epochs": 2, "random_state": 0, "device": "cpu"}
 

@@ -21,7 +21,7 @@ from raxss.benchmark.reading import fields_of, is_number, names_in, refuse_unkno
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.splits import LEVELS, Balance
 from raxss.errors import ConfigError, nearest, one_of
-from raxss.estimator.config import WindowConfig
+from raxss.method.windows import WindowConfig
 
 HEADLINES = ("auc", "f1", "accuracy")
 KINDS = ("single", "folds", "leave-one-out", "per-centre")

@@ -36,7 +36,8 @@ from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
 from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
-from raxss.estimator.config import RetrievalConfig, WindowConfig
+from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.windows import WindowConfig
 
 N_NEIGHBORS = RetrievalConfig().n_neighbors  # the rule for systems that look for none, too
 MOST_SHORT = 0.1  # of the series may have fewer windows than neighbours are asked for

@@ -44,7 +44,7 @@ def refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -
 def fields_of(kind: Any) -> list[str]:
     """The settings that a dataclass takes.
 
-    >>> from raxss.estimator.config import WindowConfig
+    >>> from raxss.method.windows import WindowConfig
     >>> fields_of(WindowConfig)
     ['window_length', 'stride']
     """

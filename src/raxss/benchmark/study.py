@@ -27,8 +27,8 @@ from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
 from raxss.errors import ConfigError, RAxSSError, nearest
-from raxss.estimator.config import TrainingConfig
 from raxss.method.backbones.protocol import BACKBONES
+from raxss.method.training.settings import TrainingConfig
 
 SEEDS = (69421, 69422, 69423, 69424, 69425)  # the paper's
 BUILT_IN = frozenset(SYSTEMS)  # before any extension adds its own

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from raxss.errors import ConfigError, nearest
-from raxss.estimator.config import Config, WindowConfig, setting_homes
+from raxss.estimator.config import Config, setting_homes
+from raxss.method.windows import WindowConfig
 
 Kind = Literal["windows", "fixed", "rocket", "sequence", "mil", "forest", "trivial"]
 

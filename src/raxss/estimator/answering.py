@@ -22,22 +22,18 @@ from torch import nn
 
 from raxss._core.progress import share_bar
 from raxss.data.prepare.preprocessing import Preparation, Scaling, check_series
+from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, other_rate
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import SignalWarning
 from raxss.estimator.config import Config
 from raxss.estimator.fit import score_settings
-from raxss.estimator.inputs import (
-    ModelPreparation,
-    as_series,
-    check_preparation,
-    check_rates_of_model,
-    other_rate,
-)
+from raxss.estimator.inputs import as_series, check_preparation
 from raxss.estimator.persistence import describe_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
+from raxss.explain.tracing import trace
 from raxss.method.aggregation import Weighting
 from raxss.method.augmentation import LIGHT
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
@@ -365,12 +361,19 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = predictor.predictions(series, on_progress=on_progress or bar)
             for one, seen in zip(found, states, strict=True):
                 said = doubt.answer(one, seen_in_training=seen)
-                yield one.evidence(
-                    self.classes_,
-                    settings=settings,
-                    notes=said.notes,
+                assert one.retrieval is not None, "with_lists is True"
+                yield trace(
+                    one.series,
+                    one.windows,
+                    one.retrieval,
+                    one.aggregation,
+                    classes=self.classes_,
+                    uncalibrated=one.uncalibrated,
+                    calibrated=one.calibrated,
                     interval=said.interval,
                     prediction_set=said.prediction_set,
+                    settings=settings,
+                    notes=said.notes,
                     seen_in_training=said.seen_in_training,
                 )
                 del one  # or its lists would be held while the next is computed

@@ -39,11 +39,11 @@ from raxss.data.formats.opening import files_of
 from raxss.data.plan import RecordingPlan, read_planned
 from raxss.data.prepare.folder import PreparedCollection, is_prepared, read_prepared
 from raxss.data.prepare.preprocessing import is_rate_known
+from raxss.data.prepare.rates import ModelPreparation
 from raxss.data.selection import sidecar_files
 from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, shown
 from raxss.estimator.classifier import RAxSSClassifier
-from raxss.estimator.inputs import ModelPreparation
 from raxss.estimator.persistence import versions
 from raxss.method.window_scorer import pick_device
 from raxss.uncertainty.summary import Answer

@@ -28,7 +28,7 @@ from raxss._core.atomic import canonical_hash
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
-from raxss.estimator.config import Config, TrainingPlan, without_additions
+from raxss.estimator.config import Config, without_additions
 from raxss.method.aggregation import Weighting, influence, smooth_posteriors
 from raxss.method.backbones.protocol import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.method.backbones.sizes import check_network, check_window
@@ -39,6 +39,7 @@ from raxss.method.retrieval.cache import cached_retrieve_many
 from raxss.method.retrieval.front import windows_without_shape
 from raxss.method.training.feature_support import EpochRefresh, Refresh, feature_moments
 from raxss.method.training.loop import fit_temperature, pool_posteriors
+from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import BatchSupport, Learner, steps_an_epoch
 from raxss.method.training.window_pool import Batch, WindowPool
 from raxss.method.windows import window_starts

@@ -8,10 +8,8 @@ What scikit-learn's own validation covers is left to it. Next: estimator.py.
 from __future__ import annotations
 
 import logging
-import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,13 +19,11 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from raxss.data.prepare.preprocessing import SAME_RATE, Preparation, is_rate_known, resampled
+from raxss.data.prepare.preprocessing import SAME_RATE, is_rate_known
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError, LabelError, RateMismatchError, SignalWarning, listed
+from raxss.errors import DataError, LabelError, SignalWarning
 
 logger = logging.getLogger("raxss")
-
-OTHER_RATE = 0.1  # of a rate: series further off are refused
 
 
 def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
@@ -177,107 +173,6 @@ def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]
             len(shared),
             len(known),
         )
-
-
-@dataclass(frozen=True)
-class ModelPreparation:
-    """What makes a raw series like those that a model learned from.
-
-    Attributes
-    ----------
-    rates
-        Of the training series, prepared.
-    resample
-        Bring series of another rate to the nearest of the training series' first.
-
-    Examples
-    --------
-    >>> raw = Series(np.sin(np.arange(2400.0)), rate=1000.0, name="a")
-    >>> ModelPreparation(Preparation(pooling=(24, 12)), (500 / 12,), resample=True).apply(raw)
-    Series('a', 1 variate, 99 samples at 41.6667 Hz = 2.376 s)
-    """
-
-    preparation: Preparation
-    rates: tuple[float, ...]
-    resample: bool = False
-
-    def apply(self, series: Series) -> Series:
-        """The prepared series."""
-        if self.resample and not series.preparation and is_rate_known(series.rate):
-            raw = _raw_rates(self.rates, str(self.preparation))
-            if self.preparation.rate is None and raw and not _is_close(series.rate, raw, SAME_RATE):
-                series = resampled(series, _nearest(series.rate, raw))
-        return self.preparation.apply(series)
-
-
-def check_rates_of_model(series: Sequence[Series], rates: Sequence[float]) -> None:
-    """Refuse series whose rate is known and far from every known rate of the training series."""
-    for one in series:
-        known = _known_rates(one, rates)
-        if known and not _is_close(one.rate, known, OTHER_RATE):
-            raw = _nearest(one.rate, known) * _stride(one.preparation)
-            raise RateMismatchError(
-                f"series {one.name!r} has a rate of {one.rate:g} Hz, but the model was fitted at "
-                f"{_shown_rates(known)} Hz{_after(one.preparation)}: its windows would last another time, and its "
-                f"score would mean nothing. Resample the recording to {raw:g} Hz: with --resample, or in Python "
-                f"with raxss.data.prepare.preprocessing.resampled(series, {raw:g}) before anything else."
-            )
-
-
-def notes_about_rate(series: Series, rates: Sequence[float]) -> list[str]:
-    """What a reader should know of a series' rate, beside those of the training set, and of how it was read."""
-    known = [rate for rate in rates if is_rate_known(rate, series.preparation)]
-    notes = [*series.notes, *other_rate(series, rates)]
-    if known and not is_rate_known(series.rate, series.preparation):
-        notes.append(
-            f"the rate of series {series.name!r} is not known, and the model was fitted at {_shown_rates(known)} "
-            "Hz, so its windows may last another time. Give it: --rate, a column 'rate', or Series(..., rate=...)."
-        )
-    return notes
-
-
-def other_rate(series: Series, rates: Sequence[float]) -> list[str]:
-    """A warning about a series of a slightly other rate than those of the training set."""
-    known = _known_rates(series, rates)
-    if not known or _is_close(series.rate, known, SAME_RATE):
-        return []
-    return [
-        f"series {series.name!r} has a rate of {series.rate:g} Hz, but the model was fitted at "
-        f"{_shown_rates(known)} Hz, so its windows last another time. Resample it first."
-    ]
-
-
-def _known_rates(series: Series, rates: Sequence[float]) -> list[float]:
-    """Rates of the training set to hold that of a series against; none where its own is not known."""
-    if not is_rate_known(series.rate, series.preparation):
-        return []
-    return [rate for rate in rates if is_rate_known(rate, series.preparation)]
-
-
-def _raw_rates(rates: Sequence[float], preparation: str) -> list[float]:
-    """Those that recordings had before they were pooled."""
-    return [rate * _stride(preparation) for rate in rates if is_rate_known(rate, preparation)]
-
-
-def _stride(preparation: str) -> int:
-    pooling = Preparation.parse(preparation).pooling
-    return pooling[1] if pooling else 1
-
-
-def _is_close(rate: float, others: Sequence[float], share: float) -> bool:
-    return any(abs(rate - other) <= share * other for other in others)
-
-
-def _nearest(rate: float, others: Sequence[float]) -> float:
-    return min(others, key=lambda other: abs(math.log(rate / other)))
-
-
-def _shown_rates(rates: Sequence[float]) -> str:
-    return listed((f"{rate:g}" for rate in rates), 5)
-
-
-def _after(preparation: str) -> str:
-    return f" (both after {preparation!r})" if _stride(preparation) > 1 else ""
 
 
 def _told(preparation: str) -> str:

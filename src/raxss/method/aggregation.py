@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from raxss.errors import ConfigError, SignalError
+from raxss._core.settings import is_number
+from raxss.errors import ConfigError, SignalError, one_of
 
 BySupport = Literal["support", "uniform", "inverse", "shuffled", "random"]
 ByGate = Literal["gated", "gated-inverse", "gated-shuffled"]
@@ -394,3 +395,25 @@ def _float64(values: Tensor | ArrayLike) -> NDArray[np.float64]:
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     return np.array(values, dtype=np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregationConfig:
+    """How windows share the series decision (Eqs. 2-3)."""
+
+    weighting: Weighting = "support"  # "uniform" is plain SSS
+    temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
+    smoothing: float = 0.0  # how much of a window's posterior is that of its neighbours; 0 to 1
+
+    def __post_init__(self) -> None:
+        one_of("aggregation.weighting", self.weighting, (*WEIGHTINGS, *GATED))
+        if not (is_number(self.smoothing) and 0 <= self.smoothing <= 1):
+            raise ConfigError(
+                f"aggregation.smoothing must be a number from 0 (a window speaks for itself) to 1 (its neighbours "
+                f"speak for it), got {self.smoothing!r}."
+            )
+        if self.temperature != "learned" and not (is_number(self.temperature) and self.temperature > 0):
+            raise ConfigError(
+                f"aggregation.temperature must be a number > 0 or 'learned', got {self.temperature!r}. For the "
+                "plain SSS mean, set aggregation.weighting = 'uniform'."
+            )

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -21,24 +21,28 @@ from torch import Tensor, nn
 
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
-from raxss.data.training_overlap import UNKNOWN
-from raxss.estimator.config import RetrievalConfig
-from raxss.explain.series_evidence import SeriesEvidence
-from raxss.explain.tracing import trace
 from raxss.method.aggregation import GATED, Aggregation, Weighting, aggregate, posteriors_of
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.retrieval.cache import cached_retrieve, cached_retrieve_many
 from raxss.method.retrieval.result import Retrieval
+from raxss.method.retrieval.settings import RetrievalConfig
 from raxss.method.window_scorer import Scorer, Scores
 from raxss.method.windows import Windows, window_starts, windows_of
-from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
-from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
 
 LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
 SERIES_AHEAD = {"cpu": 0, "cuda": 3}  # a GPU works on the next while those before are added up and written
 WINDOWS_OF_A_LONG_SERIES = 200_000  # from here on one ahead is enough: the lists of each take 32 MB and more
 PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly, on CPU and GPU alike
+
+
+class ProbabilityMap(Protocol):
+    """A fitted calibration: probabilities ``(n, C)`` -> probabilities of the same shape."""
+
+    method: ClassVar[str]
+
+    def __call__(self, posteriors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``(n, C)`` -> ``(n, C)``."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,46 +75,6 @@ class Prediction:
     def usable_posteriors(self) -> NDArray[np.float64]:
         """``(n_usable_windows, C)``."""
         return self.aggregation.posteriors[~np.isnan(self.aggregation.influence)]
-
-    def interval(self, calibration: Calibration | None = None) -> Interval | None:
-        """Where the probability may lie; ``calibration`` is that of series."""
-        if isinstance(calibration, VennAbersCalibration):
-            low, high = calibration.interval(self.aggregation.series_probability[None])
-            return Interval(low[0], high[0], VENN_ABERS, None)
-        return bootstrap_interval(
-            self.aggregation.weights,
-            self.aggregation.contributions,
-            self.windows.starts,
-            window_length=self.windows.length,
-            after=calibration,
-        )
-
-    def evidence(
-        self,
-        classes: NDArray[Any],
-        *,
-        settings: Mapping[str, Any],
-        notes: Sequence[str],
-        interval: Interval | None = None,
-        prediction_set: NDArray[np.bool_] | None = None,
-        seen_in_training: str = UNKNOWN,
-    ) -> SeriesEvidence:
-        """The score taken apart; needs the lists of neighbours."""
-        assert self.retrieval is not None, "lists were not asked for"
-        return trace(
-            self.series,
-            self.windows,
-            self.retrieval,
-            self.aggregation,
-            classes=classes,
-            uncalibrated=self.uncalibrated,
-            calibrated=self.calibrated,
-            interval=interval,
-            prediction_set=prediction_set,
-            settings=settings,
-            notes=notes,
-            seen_in_training=seen_in_training,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +136,12 @@ class Predictor:
     weighting: Weighting
     temperature: float
     smoothing: float
-    calibration: Calibration | None
+    calibration: ProbabilityMap | None
     feature_mean: NDArray[np.float64]
     feature_scale: NDArray[np.float64]
     heads: FeatureHeads | None
     seed: int
-    series_calibration: Calibration | None = None
+    series_calibration: ProbabilityMap | None = None
 
     def n_windows(self, series: Series) -> int:
         """How many windows a series is cut into."""

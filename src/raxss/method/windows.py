@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from raxss._core.settings import at_least
 from raxss.data.series import Series
 from raxss.errors import ConfigError
 
@@ -108,3 +109,15 @@ def windows_of(series: Series, *, window_length: int, stride: int) -> Windows:
     n_padded = max(window_length - series.n_samples, 0)
     strip = np.pad(series.samples, ((0, 0), (0, n_padded))) if n_padded else series.samples
     return Windows(strip, starts, window_length, stride, series.rate, series.start_seconds, n_padded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowConfig:
+    """How a series is cut into windows."""
+
+    window_length: int = 1024  # L
+    stride: int = 128  # the paper's 5 goes with its pooled iEEG; belongs to the data, not to the method
+
+    def __post_init__(self) -> None:
+        at_least("windows.window_length", self.window_length, 1)
+        at_least("windows.stride", self.stride, 1)

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raxss.estimator.config import TrainingConfig, TrainingPlan
 from raxss.method.aggregation import log_posteriors
 from raxss.method.backbones.protocol import n_outputs_for
 from raxss.method.training.checkpoints import Progress
 from raxss.method.training.loop import Trained, epoch_seed, refuse_divergence
+from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.step import Learner, adam, learning_rate, reproducible, set_learning_rate
 
 Indices = NDArray[np.int64]

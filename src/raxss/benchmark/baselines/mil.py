@@ -33,14 +33,15 @@ from raxss.benchmark.baselines.loop import (
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
 from raxss.errors import SignalError, one_of
-from raxss.estimator.config import TrainingConfig, WindowConfig
 from raxss.estimator.fit import show_windows
 from raxss.method.aggregation import log_posteriors, posteriors_of
 from raxss.method.backbones.protocol import build_backbone, features_of
 from raxss.method.sampling import epoch_batches
+from raxss.method.training.settings import TrainingConfig
 from raxss.method.training.step import autocast_type, mixed_precision
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic, pick_device
+from raxss.method.windows import WindowConfig
 
 POOLINGS = ("attention", "conjunctive")
 ATTENTION_WIDTH = 8  # of the layer inside the attention, as in MILLET

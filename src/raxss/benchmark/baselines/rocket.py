@@ -27,8 +27,8 @@ from raxss.benchmark.baselines.rocket_features import draw_kernels, kernel_featu
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
 from raxss.errors import MissingExtraError, one_of
-from raxss.estimator.config import WindowConfig
 from raxss.method.window_scorer import pick_device
+from raxss.method.windows import WindowConfig
 
 TRANSFORMS = ("rocket", "minirocket")
 SHORTEST = 16  # samples; kernels of 11 samples must fit

@@ -28,6 +28,7 @@ from raxss.errors import (
     SignalError,
     SignalWarning,
     VariateMismatchError,
+    one_of,
 )
 
 UNKNOWN_RATE = 1.0  # what a series has whose rate nobody told
@@ -358,3 +359,13 @@ def _check_signal(series: Series) -> None:
             SignalWarning,
             stacklevel=4,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparationConfig:
+    """What happens to the samples before windows are cut."""
+
+    scaling: Literal["train", "series", "none"] = "train"  # one mean and deviation a variate; z-score; as is
+
+    def __post_init__(self) -> None:
+        one_of("preparation.scaling", self.scaling, ("train", "series", "none"))

@@ -15,11 +15,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from raxss._core.settings import toml_value
 from raxss.errors import BackboneError, ConfigError, RAxSSError, nearest
 from raxss.method.backbones.sizes import at_most_parameters, built_for_weights, check_window
 
@@ -367,3 +369,18 @@ def _place(maker: BackboneMaker) -> str:
 
 def _shape_of(value: object) -> str:
     return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneConfig:
+    """Which network scores a window (f_theta)."""
+
+    backbone: Any = "convnet-fine"  # a name, or a callable (n_variates, window_length, n_outputs) -> module
+    backbone_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.backbone_options, Mapping):
+            raise ConfigError(
+                f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."
+            )
+        toml_value(self.backbone_options)  # better now than when the fitted model is saved

@@ -26,7 +26,6 @@ from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 from raxss.errors import TrainingError
-from raxss.estimator.config import TrainingConfig, TrainingPlan
 from raxss.method.aggregation import (
     negative_log_likelihood,
     posteriors_of,
@@ -38,6 +37,7 @@ from raxss.method.sampling import epoch_orders
 from raxss.method.training.batch_norm import update_batch_norm
 from raxss.method.training.checkpoints import Progress, load_checkpoint, save_checkpoint
 from raxss.method.training.feature_support import Refresh, pool_gates
+from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.step import (
     BatchSupport,
     Learner,

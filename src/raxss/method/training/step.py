@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raxss.estimator.config import TrainingConfig, TrainingPlan
 from raxss.method.aggregation import (
     log_posteriors,
     negative_log_likelihood,
@@ -32,6 +31,7 @@ from raxss.method.augmentation import AugmentationConfig, augment
 from raxss.method.backbones.protocol import logits_and_features
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import share_alone
+from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.window_pool import Batch, WindowPool
 
 #: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from raxss._core.memory import available_bytes, gigabytes
 from raxss.errors import TrainingError
-from raxss.estimator.config import TrainingPlan
 from raxss.method.augmentation import AugmentationConfig, augment
+from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import autocast_type, mixed_precision
 from raxss.method.training.window_pool import WindowPool
 
