@@ -20,7 +20,8 @@ from pandas.testing import assert_frame_equal
 import naive
 from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError, OutputError
-from raxss.explain import SeriesEvidence, safe_name, series_evidence, trace, write_tables
+from raxss.explain import SeriesEvidence, safe_name, trace, write_tables
+from raxss.explain.evidence import largest
 from raxss.explain.neighbour_lists import weight_without
 from raxss.method.aggregation import aggregate
 from raxss.method.retrieval import Retrieval, WindowFlag, retrieve
@@ -630,7 +631,7 @@ def test_the_largest_are_found_with_the_earlier_of_equals_first():
         values = generator.integers(0, 4, size=generator.integers(1, 12)) / 4
         for n in (0, 1, 3, 11, 12, 50, None):
             plain = sorted(range(len(values)), key=lambda place: (-values[place], place))[:n]
-            assert series_evidence._largest(values, n).tolist() == plain
+            assert largest(values, n).tolist() == plain
 
 
 # One table for many series.

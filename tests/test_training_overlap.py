@@ -32,11 +32,11 @@ from raxss.data.training_overlap import (
 )
 from raxss.errors import DataError, ModelError, RAxSSError
 from raxss.explain import Report, SeriesEvidence, mne_annotations
+from raxss.explain.evidence import safe_name
 from raxss.explain.export.pdf import pages_of
 from raxss.explain.export.report import page as page_module
 from raxss.explain.export.report.verifying import verify_report
 from raxss.explain.findings import watched
-from raxss.explain.series_evidence import safe_name
 from test_derivatives import errors_of
 from test_phi import text_of_pdf
 from test_printed import words

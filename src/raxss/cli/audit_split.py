@@ -59,9 +59,9 @@ def audit_split(
     """
     import json
 
-    from raxss.cli import printable
     from raxss.cli.fit import read_data
     from raxss.cli.split import make_splits
+    from raxss.cli.terminal import printable
     from raxss.data.leakage import audit_split as audit
     from raxss.data.leakage import read_fitted
 

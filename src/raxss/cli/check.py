@@ -61,6 +61,6 @@ def lines_of(inspection: Inspection) -> list[str]:
 
 
 def _in_one_line(text: str) -> str:
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
 
     return printable(text).replace("\n", "?")

@@ -369,7 +369,7 @@ def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
 
 def say(text: str) -> None:
     """Print; names that were made from those of files may hold what a terminal obeys."""
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
 
     print(printable(text))
 

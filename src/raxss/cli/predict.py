@@ -141,7 +141,7 @@ def predict(
 def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
     """Whole or not at all."""
     from raxss._core.atomic import whole_file, without_formula
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
 
     with whole_file(out, overwrite=overwrite) as temporary:
         if out.suffix == ".csv":
@@ -162,7 +162,7 @@ def tell_seen(states: list[str]) -> None:
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
     """Every recording that has no row, and an error at the end, so that scripts notice."""
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
     from raxss.errors import DataError, shown
 
     for name, failure in failures.items():

@@ -199,7 +199,7 @@ def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionP
 def print_summary(folder: Path) -> None:
     """What the folder holds, what is not in it, and what to do next."""
     from raxss._core.bounded import read_json
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
     from raxss.data.prepare.folder import PROBLEMS, read_prepared
 
     facts = read_prepared(folder).facts

@@ -45,7 +45,7 @@ def rerun(
 
 def tell(again: Rerun) -> None:
     """Both figures side by side, the verdict, and what differs."""
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
 
     print(printable(f"{again.dataset}, {again.system}, seed {again.seed}"))
     print(f"  {'':10}{'committed':>14}{'now':>14}")

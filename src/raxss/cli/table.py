@@ -105,7 +105,7 @@ def numbers_from(text: str | None) -> list[int]:
 
 def tell(outcome: Outcome, page: Path, figures: Path) -> None:
     """What there is now, what failed, and where to read on; exit code 1 if anything of this run failed."""
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
 
     print(f"{len(outcome.results)} results, {len(outcome.errors)} failed, {outcome.n_missing} not run yet.")
     for error in outcome.errors:

@@ -57,7 +57,7 @@ def verify(
     Exit code 1 where anything differs: a number by more than 1e-6, a text by a letter, a signal by more than a
     step, the page by a byte.
     """
-    from raxss.cli import printable
+    from raxss.cli.terminal import printable
     from raxss.estimator.persistence import describe_model
     from raxss.explain.export.report import report_of
     from raxss.explain.export.report.page import Report

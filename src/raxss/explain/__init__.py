@@ -5,12 +5,13 @@ pictures in figures.py. Of a whole recording findings.py tells, which annotation
 BIDS and printed.py to paper. The page to open is in report/.
 """
 
+from raxss.explain.evidence import safe_name
 from raxss.explain.export.annotations import mne_annotations
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.export.tables import write_tables
 from raxss.explain.figures import plot_contributions, plot_overlay
-from raxss.explain.series_evidence import SeriesEvidence, safe_name
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What does the evidence look like?
 
-    SeriesEvidence -> plot_overlay        the paper's overlay: signal, probabilities, supporting windows
+    Evidence -> plot_overlay        the paper's overlay: signal, probabilities, supporting windows
                    -> plot_contributions  the windows that add up to the score
 
 Plain matplotlib figures that belong to nobody's global state: nothing is shown, no backend is chosen. Colours
@@ -26,7 +26,7 @@ from raxss.explain.escape import plain
 
 if TYPE_CHECKING:
     from raxss.data.series import Series
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
 INK, FAINT, GAP, STEP = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#31688e"
 HEAT = colormaps["cividis"].with_extremes(bad=GAP)
@@ -36,7 +36,7 @@ N_COLUMNS = 1200  # of the strips: more than a printed page resolves
 
 
 def plot_overlay(
-    evidence: SeriesEvidence,
+    evidence: Evidence,
     *,
     window: int | None = None,
     n_support: int = 5,
@@ -121,14 +121,14 @@ def plot_overlay(
 
 
 def plot_contributions(
-    evidence: SeriesEvidence, *, ax: Axes | None = None, n: int = 15, class_: Any = None
+    evidence: Evidence, *, ax: Axes | None = None, n: int = 15, class_: Any = None
 ) -> Axes:
     """Show how the windows add up to the score, as a staircase: all others, then the strongest, the sum.
 
     Where the strongest windows make up little of the score, the first and last bar are cut, and marked so, to
     leave room for the steps.
     """
-    from raxss.explain.series_evidence import NOTE
+    from raxss.explain.evidence import NOTE
 
     top = evidence.top_windows(n, class_).iloc[::-1]  # the largest step comes last
     if ax is None:
@@ -274,7 +274,7 @@ def _draw_lanes(ax: Axes, series: Series, query: pd.Series[Any], neighbors: list
 
 
 def draw_strips(
-    strip: Axes, weights: Axes, bar: Axes, evidence: SeriesEvidence, series: Series, class_: Any
+    strip: Axes, weights: Axes, bar: Axes, evidence: Evidence, series: Series, class_: Any
 ) -> None:
     """Where the class is seen, and where the score comes from."""
     table = evidence.windows
@@ -319,7 +319,7 @@ def draw_match(
     series: Series,
     query: pd.Series[Any],
     neighbors: list[tuple[Any, Any]],
-    evidence: SeriesEvidence,
+    evidence: Evidence,
     max_points: int,
 ) -> None:
     """The window with its neighbours laid over it, each variate of each scaled by itself."""
@@ -358,11 +358,9 @@ def draw_match(
     ax.spines[["top", "right", "left"]].set_visible(False)
 
 
-def _write_headings(
-    figure: Figure, evidence: SeriesEvidence, class_: Any, width: float, height: float
-) -> None:
+def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: float, height: float) -> None:
     """Who this is and what was predicted, the numbers a reader needs, and what it is not for."""
-    from raxss.explain.series_evidence import NOTE
+    from raxss.explain.evidence import NOTE
 
     name = evidence.class_named(class_)
     predicted, probability = plain(evidence.predicted, 14), f"{evidence.probability_of(class_):.3f}"
@@ -385,7 +383,7 @@ def _write_headings(
     figure.text(1 - 0.15 / width, 0.12 / height, NOTE, fontsize=7.5, ha="right", va="bottom", color=FAINT)
 
 
-def series_of(evidence: SeriesEvidence) -> Series:
+def series_of(evidence: Evidence) -> Series:
     """The samples to draw, or an error that says how to get them back."""
     if evidence.series is None:
         raise DataError(

@@ -1,6 +1,6 @@
 """What is worth telling of a recording whose channels were explained?
 
-    SeriesEvidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
+    Evidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
 
 The evidence of one channel can be hundreds of megabytes; what a table or a printed page says of it is small, and is
 taken while the evidence passes by. Next: annotations.py, derivatives.py and printed.py write it down.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
 from raxss.errors import ConfigError, nearest
-from raxss.explain.series_evidence import SeriesEvidence
+from raxss.explain.evidence import Evidence
 from raxss.method.aggregation import GATED, aggregate
 from raxss.uncertainty.bootstrap import Interval
 
@@ -47,7 +47,7 @@ TOLD = (  # of config.json in a model folder
 TOLD_OF_TRAINING = ("n_series", "n_validation", "n_groups", "classes", "rates", "n_samples", "split")
 
 
-def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = None) -> pd.DataFrame:
+def strongest_apart(evidence: Evidence, n: int = N_WINDOWS, class_: Any = None) -> pd.DataFrame:
     """The windows that add most to a class and do not overlap, best first.
 
     At a small stride the windows that add most are shifts of one another; a reader wants the next place, not the
@@ -88,14 +88,14 @@ def strongest_apart(evidence: SeriesEvidence, n: int = N_WINDOWS, class_: Any = 
     )
 
 
-def weighted_probabilities(evidence: SeriesEvidence) -> NDArray[np.float64]:
+def weighted_probabilities(evidence: Evidence) -> NDArray[np.float64]:
     """``(n_windows, C)`` what the weights are laid on: posteriors, smoothed where the model smooths them."""
     table = evidence.columns
     kind = "smoothed" if f"smoothed_{evidence.predicted}" in table else "posterior"
     return np.stack([table[f"{kind}_{class_}"] for class_ in evidence.classes], axis=1)
 
 
-def under_other_weights(evidence: SeriesEvidence) -> dict[str, NDArray[np.float64]]:
+def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     """What the same windows would have said under uniform and under inverted weights: ``(C,)`` each.
 
     If inverted weights say the same, the weights explain nothing.
@@ -127,6 +127,9 @@ def under_other_weights(evidence: SeriesEvidence) -> dict[str, NDArray[np.float6
         )
         said[name] = found.series_probability
     return said
+
+
+AnyEvidence = TypeVar("AnyEvidence", bound=Evidence)
 
 
 @dataclass(frozen=True)
@@ -194,9 +197,9 @@ class RecordingFindings:
     seconds: float = 0.0
     rates: set[float] = field(default_factory=set)
     channels: list[ChannelFindings] = field(default_factory=list)
-    best: list[SeriesEvidence] = field(default_factory=list)
+    best: list[Evidence] = field(default_factory=list)
 
-    def add(self, evidence: SeriesEvidence) -> None:
+    def add(self, evidence: Evidence) -> None:
         """Take what is worth telling of one more channel."""
         origin = {} if evidence.series is None else evidence.series.origin
         start = 0.0 if evidence.series is None else evidence.series.start_seconds
@@ -238,14 +241,14 @@ class RecordingFindings:
 
 
 def watched(
-    evidence: Iterable[SeriesEvidence],
+    evidence: Iterable[AnyEvidence],
     when_done: Callable[[RecordingFindings], None],
     *,
     class_: Any = None,
     model: Mapping[str, Any] | None = None,
     n_windows: int = N_WINDOWS,
     n_best: int = 0,
-) -> Iterator[SeriesEvidence]:
+) -> Iterator[AnyEvidence]:
     """Pass evidence on as it comes, and tell of each recording when its last channel has passed.
 
     Parameters

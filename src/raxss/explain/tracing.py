@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from raxss.data.series import Series
 from raxss.data.training_overlap import UNKNOWN
 from raxss.errors import ConfigError
+from raxss.explain.evidence import percent
 from raxss.explain.neighbour_lists import NeighborLists
-from raxss.explain.series_evidence import SeriesEvidence, percent
+from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import CONTROLS, GATED, Aggregation
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.windows import Windows

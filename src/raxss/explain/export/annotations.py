@@ -1,6 +1,6 @@
 """How do findings get into MNE?
 
-    SeriesEvidence of one or several channels -> mne.Annotations: one a window, on its channel
+    Evidence of one or several channels -> mne.Annotations: one a window, on its channel
 
 `raw.set_annotations(these)` shows them beside the signal, and MNE writes them to FIF or EDF.
 """
@@ -17,11 +17,11 @@ from raxss.explain.escape import plain
 from raxss.explain.findings import N_WINDOWS, strongest_apart
 
 if TYPE_CHECKING:
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
 
 def mne_annotations(
-    evidence: SeriesEvidence | Iterable[SeriesEvidence],
+    evidence: Evidence | Iterable[Evidence],
     *,
     n_windows: int = N_WINDOWS,
     class_: Any = None,
@@ -73,9 +73,9 @@ def mne_annotations(
             "annotations for MNE need the package mne, which is not installed. Install it with: pip install "
             "'raxss[bids]'"
         ) from error
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
-    several = [evidence] if isinstance(evidence, SeriesEvidence) else list(evidence)
+    several = [evidence] if isinstance(evidence, Evidence) else list(evidence)
     date = None if raw is None else raw.info["meas_date"]
     start = (
         0.0 if date is None else raw.first_time
@@ -92,7 +92,7 @@ def mne_annotations(
     return Annotations(onsets, durations, descriptions, orig_time=date, ch_names=channels or None)
 
 
-def _channels(evidence: Sequence[SeriesEvidence], raw: Any) -> list[tuple[str, ...]]:
+def _channels(evidence: Sequence[Evidence], raw: Any) -> list[tuple[str, ...]]:
     """The channel of each series as the recording spells it; none, which is all, where a series has several."""
     own = ["" if one.series is None else one.series.origin.get("channel", "") for one in evidence]
     if raw is None:

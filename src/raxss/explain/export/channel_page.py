@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from raxss.data.training_overlap import MARKS
 from raxss.explain.escape import FONT, plain
+from raxss.explain.evidence import Evidence
 from raxss.explain.figures import (
     FAINT,
     HEAT,
@@ -32,7 +33,6 @@ from raxss.explain.figures import (
     time_label,
 )
 from raxss.explain.findings import strongest_apart, under_other_weights, without_name
-from raxss.explain.series_evidence import SeriesEvidence
 
 WIDTH, HEIGHT = 8.27, 11.69  # A4 in inches
 LEFT, RIGHT = 0.65, WIDTH - 0.65
@@ -77,7 +77,7 @@ def fitted(text: str, size: float, room: float) -> float:
 
 
 def channel_page(
-    evidence: SeriesEvidence, *, class_: Any = None, rank: int | None = None, n_channels: int = 1
+    evidence: Evidence, *, class_: Any = None, rank: int | None = None, n_channels: int = 1
 ) -> Figure:
     """One channel: what was said, where it comes from in time, on which windows it rests, how they add up.
 
@@ -153,9 +153,7 @@ def _axes(
     return page.add_axes(place, sharex=sharex)
 
 
-def _write_headings(
-    page: Figure, evidence: SeriesEvidence, name: Any, rank: int | None, n_channels: int
-) -> None:
+def _write_headings(page: Figure, evidence: Evidence, name: Any, rank: int | None, n_channels: int) -> None:
     channel = (
         evidence.name if evidence.series is None else evidence.series.origin.get("channel", evidence.name)
     )
@@ -187,7 +185,7 @@ def _write_headings(
         write_at(page, LEFT, 1.28, told, size=8.5, color=FAINT)
 
 
-def said_of_doubt(evidence: SeriesEvidence, name: Any) -> str:
+def said_of_doubt(evidence: Evidence, name: Any) -> str:
     """Interval, uncalibrated score and prediction set of a class, on one line."""
     place, parts = evidence.classes.index(name), []
     if evidence.interval is not None:
@@ -202,7 +200,7 @@ def said_of_doubt(evidence: SeriesEvidence, name: Any) -> str:
     return "   ·   ".join(parts)
 
 
-def _draw_windows(page: Figure, top: float, evidence: SeriesEvidence, best: Any, name: Any) -> float:
+def _draw_windows(page: Figure, top: float, evidence: Evidence, best: Any, name: Any) -> float:
     """The strongest windows at full resolution, each with the windows that support it laid over it."""
     series = series_of(evidence)
     write_at(
@@ -232,7 +230,7 @@ def _draw_windows(page: Figure, top: float, evidence: SeriesEvidence, best: Any,
     return top + 0.3
 
 
-def _draw_sum(page: Figure, top: float, evidence: SeriesEvidence, name: Any) -> None:
+def _draw_sum(page: Figure, top: float, evidence: Evidence, name: Any) -> None:
     write_at(page, LEFT, top, "How the windows add up", size=10, weight="bold")
     ax = _axes(page, PANEL + 0.1, top + 0.25, 2.75, 1.35)
     plot_contributions(evidence, ax=ax, n=6, class_=name)
@@ -246,7 +244,7 @@ def _draw_sum(page: Figure, top: float, evidence: SeriesEvidence, name: Any) -> 
         text.set_fontsize(7.5)
 
 
-def _draw_other_weights(page: Figure, top: float, evidence: SeriesEvidence, name: Any) -> None:
+def _draw_other_weights(page: Figure, top: float, evidence: Evidence, name: Any) -> None:
     """What uniform and inverted weights would have said, and what follows for a reader."""
     left = 5.55
     write_at(page, left - 0.35, top, "Under other weights", size=10, weight="bold")
@@ -279,7 +277,7 @@ def _draw_other_weights(page: Figure, top: float, evidence: SeriesEvidence, name
         write_at(page, left - 0.35, top + 1.2 + 0.15 * line, text, size=7.5, color=FAINT)
 
 
-def _what_follows(evidence: SeriesEvidence, bars: dict[str, float]) -> str:
+def _what_follows(evidence: Evidence, bars: dict[str, float]) -> str:
     if evidence.settings["weighting"] == "uniform":
         return "The weights of this model are uniform: the neighbours do not enter them."
     if abs(bars["as weighted"] - bars["inverted"]) < SAME:
@@ -289,7 +287,7 @@ def _what_follows(evidence: SeriesEvidence, bars: dict[str, float]) -> str:
     return "The weights matter here: with others the answer moves by what is shown."
 
 
-def _write_warnings(page: Figure, evidence: SeriesEvidence) -> None:
+def _write_warnings(page: Figure, evidence: Evidence) -> None:
     told = [plain(without_name(one, evidence.name), 400) for one in evidence.warnings]
     lines = [line for one in told for line in textwrap.wrap(f"• {one}", 118)]
     if len(lines) > 4:

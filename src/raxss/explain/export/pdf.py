@@ -25,6 +25,7 @@ from raxss._core.atomic import whole_file
 from raxss._core.version import __version__
 from raxss.data.training_overlap import EITHER, NO, PART, TRAINING, UNKNOWN, VALIDATION
 from raxss.explain.escape import FONT, plain
+from raxss.explain.evidence import NOTE
 from raxss.explain.export.channel_page import (
     HEIGHT,
     LEFT,
@@ -38,7 +39,6 @@ from raxss.explain.export.channel_page import (
 from raxss.explain.figures import FAINT, INK, STEP
 from raxss.explain.findings import ChannelFindings, RecordingFindings, without_name
 from raxss.explain.reliability_figure import MARKS, draw_reliability
-from raxss.explain.series_evidence import NOTE
 
 N_CHANNELS = 6  # that get a page of their own
 MOST_CLASSES = 20  # of one channel, the most likely

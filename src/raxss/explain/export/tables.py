@@ -25,7 +25,7 @@ from raxss.errors import DataError
 from raxss.explain.neighbour_lists import Columns
 
 if TYPE_CHECKING:
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
 #: Looking for repeats among doubles takes longer than writing them; only the names repeat.
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
@@ -34,7 +34,7 @@ WINDOWS_WAITING = 2**15  # to be written while the next series is computed; a lo
 
 
 def write_tables(
-    evidence: Iterable[SeriesEvidence], folder: Path | str, *, top: int | None = 50, overwrite: bool = False
+    evidence: Iterable[Evidence], folder: Path | str, *, top: int | None = 50, overwrite: bool = False
 ) -> int:
     """Write the evidence of many series into one folder: ``windows``, ``neighbors``, ``summary.parquet``.
 
@@ -151,7 +151,7 @@ def _wait_for(*written: Future[None]) -> None:
         one.result()  # or the error
 
 
-def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
+def _summary_row(evidence: Evidence) -> dict[str, Any]:
     chances = zip(evidence.classes, evidence.probability, strict=True)
     return {
         "series": _text(evidence.name),
@@ -170,7 +170,7 @@ def _summary_row(evidence: SeriesEvidence) -> dict[str, Any]:
     }
 
 
-def _doubt_columns(evidence: SeriesEvidence) -> dict[str, Any]:
+def _doubt_columns(evidence: Evidence) -> dict[str, Any]:
     """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set."""
     columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
     if evidence.calibrated_probability is not None:
@@ -189,7 +189,7 @@ def _doubt_columns(evidence: SeriesEvidence) -> dict[str, Any]:
 
 
 def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
-    from raxss.explain.series_evidence import FORMAT, NOTE
+    from raxss.explain.evidence import FORMAT, NOTE
 
     columns: dict[str, pa.Array] = {}
     for name in rows[0]:
@@ -201,7 +201,7 @@ def _summary_table(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.table(columns).replace_schema_metadata({"format": FORMAT, "note": NOTE})
 
 
-def _refuse_other_classes(evidence: SeriesEvidence, classes: tuple[Any, ...]) -> None:
+def _refuse_other_classes(evidence: Evidence, classes: tuple[Any, ...]) -> None:
     if evidence.classes != classes:
         raise DataError(
             f"series {evidence.name!r} has the classes {', '.join(map(repr, evidence.classes))}, and those before "

@@ -19,10 +19,11 @@ from typing import Any
 from raxss._core.atomic import whole_folder
 from raxss.data.series import Series
 from raxss.errors import DataError, shown
+from raxss.explain.evidence import safe_name
 from raxss.explain.export.pdf import N_CHANNELS, write_pdf
 from raxss.explain.export.report import report_of
 from raxss.explain.findings import RecordingFindings, watched
-from raxss.explain.series_evidence import FORMATS, SeriesEvidence, safe_name
+from raxss.explain.series_evidence import FORMATS, SeriesEvidence
 
 Tell = Callable[[RecordingFindings], None]
 

@@ -10,13 +10,13 @@ from raxss.explain.export.report.page import Report
 from raxss.explain.export.report.signals import FULL_BYTES
 
 if TYPE_CHECKING:
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
 __all__ = ["Report", "report_of"]
 
 
 def report_of(
-    evidence: SeriesEvidence | Iterable[SeriesEvidence],
+    evidence: Evidence | Iterable[Evidence],
     *,
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
@@ -34,7 +34,7 @@ def report_of(
     >>> report_of(model.explain(series[0]))
     Report('motif-000', 1 channel)
     """
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
-    each = [evidence] if isinstance(evidence, SeriesEvidence) else evidence
+    each = [evidence] if isinstance(evidence, Evidence) else evidence
     return Report(report_contents(each, name=name, model=model, positive=positive, full_bytes=full_bytes))

@@ -45,7 +45,7 @@ from raxss.explain.findings import (
 
 if TYPE_CHECKING:
     from raxss.data.series import Series
-    from raxss.explain.series_evidence import SeriesEvidence
+    from raxss.explain.evidence import Evidence
 
 FORMAT = "raxss report 1"
 N_TOP = 12  # windows of a channel and class that are shown with their neighbours
@@ -55,7 +55,7 @@ UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control and direction marks, halves o
 
 
 def report_contents(
-    evidence: Iterable[SeriesEvidence],
+    evidence: Iterable[Evidence],
     *,
     name: str | None = None,
     model: Mapping[str, Any] | None = None,
@@ -161,7 +161,7 @@ def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
+def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
     """The numbers of one series: its score, what other weights would have said, its windows."""
     table = evidence.columns
     recording = recording_of(series)
@@ -204,7 +204,7 @@ def _channel(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
     }
 
 
-def _doubt(evidence: SeriesEvidence) -> dict[str, Any]:
+def _doubt(evidence: Evidence) -> dict[str, Any]:
     """How far the score may be trusted: the calibrated one, its interval, the classes that cannot be ruled out."""
     calibrated, held = evidence.calibrated_probability, evidence.prediction_set
     return {
@@ -215,7 +215,7 @@ def _doubt(evidence: SeriesEvidence) -> dict[str, Any]:
     }
 
 
-def _windows(evidence: SeriesEvidence, series: Series) -> dict[str, Any]:
+def _windows(evidence: Evidence, series: Series) -> dict[str, Any]:
     """The windows that add most to each class, by time, and the neighbours of each."""
     columns, classes = evidence.columns, evidence.classes
     tops = [evidence.top_windows(N_TOP, class_)["window"].to_numpy() for class_ in classes]
