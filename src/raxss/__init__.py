@@ -1,7 +1,9 @@
 """RAxSS: classify medical time series of any length, and show why.
 
-Follow the data through the modules: recordings -> preparation -> windows -> sampling -> retrieval, backbones
--> aggregation -> evidence; training and estimator drive the chain. ``docs/tour.md`` walks one series through.
+Follow the data through the packages: data -> method (windows, sampling, retrieval, backbones, aggregation,
+training) -> uncertainty -> explain; estimator drives the chain, benchmark compares it with others, cli has the
+commands.
+``docs/tour.md`` walks one series through.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from raxss._core import old_paths
 from raxss._core.version import __version__
 
 if TYPE_CHECKING:
@@ -52,6 +55,9 @@ __all__ = [
     "RAxSSClassifier",
     "__version__",
 ]
+
+
+old_paths.install()
 
 
 def __getattr__(name: str) -> Any:
