@@ -13,6 +13,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -45,7 +46,6 @@ from raxss.estimator.fit import (
     fresh_learner,
     mean_supports,
     run_fingerprint,
-    score_settings,
     show_windows,
     support_in_batch,
     trial_of,
@@ -95,6 +95,9 @@ if TYPE_CHECKING:
     from raxss.explain.faithfulness.one_series import SeriesFaithfulness
 
 logger = logging.getLogger("raxss")
+
+SETTINGS = tuple(Config().parameters())
+"""Parameters of the estimator that are settings of the method."""
 
 
 class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -234,6 +237,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     familiar_: Familiar | None
     training_data_: dict[str, Any]
     seed_: int
+    _checked: tuple[dict[str, Any], Config] | None = None  # settings, and what came of checking them
 
     def __init__(
         self,
@@ -345,19 +349,31 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def config(self) -> Config:
         """The settings as they stand, checked."""
         given = self.get_params(deep=False)
-        settings = {name: given[name] for name in Config().parameters()}
+        settings = {name: given[name] for name in SETTINGS}
+        if self._checked is not None and self._checked[0] == settings:
+            return self._checked[1]  # nothing was set since
         if isinstance(settings["augmentation"], str) and settings["augmentation"] == "auto":
             settings["augmentation"] = dict(LIGHT)
         for name in ("backbone_options", "augmentation"):
             settings[name] = {} if settings[name] is None else settings[name]
         return Config.from_parameters(settings)
 
+    def check_settings(self) -> Config:
+        """Check the settings as they stand, and remember the result until one of them changes."""
+        self._checked = None
+        config = self.config
+        self._checked = deepcopy({name: getattr(self, name) for name in SETTINGS}), config
+        return config
+
     @property
     def current_config(self) -> Config:
         """What a fitted model stands for: as fitted, except for what may be changed since."""
-        now = self.config.tables()
         _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
         _ = self._heads_in_use  # likewise
+        config = self.config
+        if self._checked is not None and config is self._checked[1]:
+            return self.config_
+        now = config.tables()
         now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
@@ -389,7 +405,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             File to write after every epoch, and whether to go on from it.
         """
         forget_fit(self)
-        config = self.config
+        config = self.check_settings()
         config.check_fit(validation_given=validation is not None and len(validation) > 0)
         device = pick_device(self.device)
         series = as_series(X, estimator=self, reset=True)
@@ -784,14 +800,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def doubt(self) -> Doubt:
         """What was fitted of it, with the settings as they stand."""
         calibration = self._calibration_in_use
-        tried = score_settings(self.config_) if self.trial_ is None else self.trial_.settings
+        tried = self.config_.score_hash if self.trial_ is None else self.trial_.settings
         return Doubt(
             trial=self.trial_,
             familiar=self.familiar_,
             alpha=float(self.config.calibration.conformal_alpha),
             calibrated=calibration is not None,
             series_calibration=calibration if self.calibration_level_ == "series" else None,
-            changed=tried != score_settings(self.current_config),
+            changed=tried != self.current_config.score_hash,
             rates=self.training_data_["rates"],
             seen=TrainingRecord.of(self.training_data_),
         )

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from raxss._core.atomic import write_text
+from raxss._core.atomic import canonical_hash, write_text
 from raxss._core.bounded import read_toml_text, toml_of
 from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
@@ -329,10 +329,26 @@ class Config:
         """Twelve hex digits that are the same for the same settings."""
         tables = self.tables()
         for stage in ("calibration", "augmentation"):
-            if getattr(self, stage) == getattr(Config(), stage):
+            if getattr(self, stage) == getattr(DEFAULTS, stage):
                 del tables[stage]  # so that settings from before there was one keep their hash
         tables = {stage: without_additions(settings) for stage, settings in tables.items()}
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def score_hash(self) -> str:
+        """Twelve hex digits that are the same for settings under which a fitted network gives the same sums.
+
+        >>> Config().score_hash == Config.from_parameters({"calibration": "isotonic"}).score_hash
+        True
+        """
+        tables = self.tables()
+        tables["windows"] = {"stride": tables["windows"]["stride"]}
+        kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
+        kept["retrieval"].pop("refresh", None)  # of training
+        return canonical_hash(kept)[:12]
+
+
+DEFAULTS = Config()
 
 
 def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from raxss._core.atomic import canonical_hash
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
-from raxss.estimator.config import Config, without_additions
+from raxss.estimator.config import Config
 from raxss.method.aggregation import Weighting, influence, smooth_posteriors
 from raxss.method.backbones.protocol import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.method.backbones.sizes import check_network, check_window
@@ -388,24 +387,11 @@ def trial_of(
         found = cross_fitted(targets, groups, fit_and_apply, n_classes=n_classes, seed=seed)
         said |= {} if found is None else {CALIBRATED: found}
     n_groups = len(targets) if groups is None else len(np.unique(groups))
-    trial = Trial.of(targets, said, n_groups=n_groups, settings=score_settings(config))
+    trial = Trial.of(targets, said, n_groups=n_groups, settings=config.score_hash)
     alpha = config.calibration.conformal_alpha
     if alpha > 0 and (why := trial.why_no_sets(alpha, calibrated=method != "none")):
         logger.info("there will be no prediction sets: %s", why)
     return trial
-
-
-def score_settings(config: Config) -> str:
-    """The same for settings under which a fitted network gives the same sums.
-
-    >>> score_settings(Config()) == score_settings(Config.from_parameters({"calibration": "isotonic"}))
-    True
-    """
-    tables = config.tables()
-    tables["windows"] = {"stride": tables["windows"]["stride"]}
-    kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
-    kept["retrieval"].pop("refresh", None)  # of training
-    return canonical_hash(kept)[:12]
 
 
 def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], config: Config) -> list[float]:

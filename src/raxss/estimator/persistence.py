@@ -217,7 +217,7 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
             "loaded by name for safety. Pass it: from_pretrained(folder, backbone=YourNetwork)."
         )
     model = kind.from_config(Config.from_tables(settings), device=device)
-    model.config_ = model.config
+    model.config_ = model.check_settings()
     _read_plain_facts(model, facts)
     model.classes_ = _read_classes(facts)
     model.training_data_ = _read_training_data(facts)
