@@ -31,7 +31,7 @@ whole = st.integers(1, 10**9)
 options = st.dictionaries(
     st.text(),
     st.recursive(
-        st.text() | st.integers() | st.floats(allow_nan=False) | st.booleans(),
+        st.text() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
         max_leaves=5,
     ),
@@ -175,6 +175,13 @@ def test_any_settings_written_down_read_the_same(config):
     assert again == config
     assert repr(again) == repr(config)  # 1 and 1.0 are equal, but samples and windows are not
     assert again.hash == config.hash
+
+
+def test_a_number_that_no_settings_file_holds_is_refused():
+    with pytest.raises(
+        ConfigError, match="backbone_options holds 9223372036854775808, which is larger than the 64"
+    ):
+        BackboneConfig(backbone_options={"seed": 2**63})
 
 
 def test_what_is_written_holds_every_setting(tmp_path):

@@ -42,6 +42,11 @@ def toml_value(value: Any) -> str:
             f"backbone.backbone_options holds {value!r}, which a settings file cannot; needed is text, a number, "
             "true or false, or a list or mapping of these. Leave it out, or give the backbone as a callable."
         )
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(
+            f"backbone.backbone_options holds {value}, which is larger than the 64 bits of a whole number in a "
+            "settings file. Give it as a float, or as text."
+        )
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # inf, nan: as TOML spells them
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
