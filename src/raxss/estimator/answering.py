@@ -38,7 +38,6 @@ from raxss.estimator.persistence import describe_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
-from raxss.method.aggregation import Weighting
 from raxss.method.augmentation import LIGHT
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Predictor
@@ -62,7 +61,7 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     stride: int
     space: Literal["signal", "features"]
     projection: int
-    weighting: Weighting
+    weighting: str
     device: str
     verbose: int
 

@@ -60,7 +60,6 @@ from raxss.estimator.inputs import (
     tell_shared_groups,
 )
 from raxss.estimator.persistence import describe_data, load_model, save_model
-from raxss.method.aggregation import Weighting
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import describe
@@ -200,7 +199,7 @@ class RAxSSClassifier(Answering):
         window_length: int = 1024,
         stride: int = 128,
         scaling: Literal["train", "series", "none"] = "train",
-        weighting: Weighting = "support",
+        weighting: str = "support",
         temperature: float | Literal["learned"] = 0.1,
         smoothing: float = 0.0,
         space: Literal["signal", "features"] = "signal",

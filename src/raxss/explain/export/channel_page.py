@@ -33,6 +33,7 @@ from raxss.explain.figures import (
 )
 from raxss.explain.findings import strongest_apart, under_other_weights, without_name
 from raxss.explain.series_evidence import SeriesEvidence
+from raxss.method.weighting.protocol import weighting_named
 
 WIDTH, HEIGHT = 8.27, 11.69  # A4 in inches
 LEFT, RIGHT = 0.65, WIDTH - 0.65
@@ -280,7 +281,7 @@ def _draw_other_weights(page: Figure, top: float, evidence: SeriesEvidence, name
 
 
 def _what_follows(evidence: SeriesEvidence, bars: dict[str, float]) -> str:
-    if evidence.settings["weighting"] == "uniform":
+    if not weighting_named(evidence.settings["weighting"]).needs_retrieval:
         return "The weights of this model are uniform: the neighbours do not enter them."
     if abs(bars["as weighted"] - bars["inverted"]) < SAME:
         return "Inverted weights say the same, so here the weights explain little: the windows agree by themselves."
