@@ -94,7 +94,9 @@ class RAxSSClassifier(Answering):
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
         are controls. ``"gated"``: support plus what a gate learns from the window's features by the series loss;
         of a model fitted so, ``"gated-inverse"`` and ``"gated-shuffled"`` are the controls of the sum, and the
-        others leave the gate out. tau > 0, or ``"learned"``.
+        others leave the gate out. ``"rank"``: the order of support alone, with its controls ``"rank-inverse"`` and
+        ``"rank-shuffled"``. Or a name of your own, see `raxss.method.weighting.register_weighting`. tau > 0, or
+        ``"learned"``.
     smoothing
         lambda, from 0 to 1: at prediction a window's (calibrated) posterior becomes (1 - lambda) times its own
         plus lambda times the mean of its neighbors'. Evidence shows both.

@@ -304,22 +304,22 @@ def register_weighting(
 
     def register(kind: Kind) -> Kind:
         own = kind(name, inverse=inverse or f"{name}-inverse", shuffled=shuffled or f"{name}-shuffled")
-        for one in (own, Inverted(own), Shuffled(own)):
-            add_weighting(one)
+        add_weightings(own, Inverted(own), Shuffled(own))
         return kind
 
     return register
 
 
-def add_weighting(weighting: Weighting) -> None:
-    """Put one weighting into the registry, without controls; `register_weighting` is for all but special cases."""
-    taken = WEIGHTINGS.get(weighting.name)
-    if taken is not None and taken.origin != weighting.origin:
-        raise ConfigError(
-            f"the weighting name {weighting.name!r} belongs to {taken.origin} already and cannot also mean "
-            f"{weighting.origin}. Register it under another name."
-        )
-    WEIGHTINGS[weighting.name] = weighting
+def add_weightings(*weightings: Weighting) -> None:
+    """Put these into the registry as they are; `register_weighting` also makes controls. All are added, or none."""
+    for one in weightings:
+        taken = WEIGHTINGS.get(one.name)
+        if taken is not None and taken.origin != one.origin:
+            raise ConfigError(
+                f"the weighting name {one.name!r} belongs to {taken.origin} already and cannot also mean "
+                f"{one.origin}. Register it under another name."
+            )
+    WEIGHTINGS.update({one.name: one for one in weightings})
 
 
 def weighting_named(name: str) -> Weighting:

@@ -22,7 +22,7 @@ from raxss.method.weighting.protocol import (
     Inverted,
     Shuffled,
     Weighting,
-    add_weighting,
+    add_weightings,
     control_note,
 )
 
@@ -149,11 +149,10 @@ class Random(Weighting):
 
 
 SUPPORT = BySupport("support", inverse="inverse", shuffled="shuffled")
-for _weighting in (
+add_weightings(
     SUPPORT,
     Uniform(UNIFORM, family="support", inverse=UNIFORM),
     Inverted(SUPPORT),
     Shuffled(SUPPORT),
     Random("random", family="support"),
-):
-    add_weighting(_weighting)
+)
