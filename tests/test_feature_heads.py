@@ -17,15 +17,17 @@ from raxss.errors import ConfigError, ModelError, ModelWarning
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, fresh_learner, support_in_batch, window_pool
 from raxss.explain.neighbour_lists import weight_without
-from raxss.method.aggregation import GATED, aggregate, influence
+from raxss.method.aggregation import aggregate
 from raxss.method.backbones import BACKBONES, build_backbone, logits_and_features
 from raxss.method.feature_heads import FeatureHeads, Gate, heads_in_use
 from raxss.method.retrieval.batch import batch_support
 from raxss.method.training.step import batch_influence
 from raxss.method.training.window_pool import Batch
+from raxss.method.weighting import WEIGHTINGS, influence
 from resealed import facts_of, reseal
 from toys import SMALL, Tiny, assert_same_bits, waves, weights_of
 
+GATED = [name for name, one in WEIGHTINGS.items() if one.needs_gate]
 SERIES_LOSS = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "scaling": "none", "lr": 1e-2}
 IN_FEATURES = SERIES_LOSS | {"space": "features"}
 LEARNED = {

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from raxss.benchmark.analyses.probe import Answer, Probed
-from raxss.benchmark.analyses.reweighting import TWINS, Cross
+from raxss.benchmark.analyses.reweighting import Cross, twins
 from raxss.benchmark.analyses.reweighting_report import fitted_sentence, sentences, verdict, write_reweighting
 from raxss.benchmark.analyses.reweighting_tables import name_of, pick, tables_of
 from raxss.benchmark.analyses.robustness import LEVELS
@@ -90,7 +90,7 @@ def test_each_difference_is_that_of_two_systems(planted, compared):
         & (compared["pooling"] == "mean")
         & (compared["smoothing"] == 0)
     ].iloc[0]
-    for part, twin in zip(("", "inverted_", "shuffled_"), TWINS["support"], strict=True):
+    for part, twin in zip(("", "inverted_", "shuffled_"), twins()["support"], strict=True):
         wanted = expected.loc[name_of({**asked, "weighting": twin, "temperature": 0.1})]
         for name in ("difference", "low", "high", "p"):
             assert row[f"{part}{name}"] == pytest.approx(wanted[name]), (part, name)

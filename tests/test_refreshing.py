@@ -15,7 +15,6 @@ from raxss._core import memory
 from raxss.errors import TrainingError
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, window_pool
-from raxss.method.aggregation import WEIGHTINGS, influence
 from raxss.method.backbones import build_backbone
 from raxss.method.retrieval import batch, retrieve
 from raxss.method.retrieval.batch import feature_support
@@ -23,6 +22,7 @@ from raxss.method.training import feature_support as refreshing
 from raxss.method.training.feature_support import EpochRefresh, feature_moments, pool_features
 from raxss.method.training.loop import train
 from raxss.method.training.step import Learner
+from raxss.method.weighting import WEIGHTINGS, influence
 from raxss.method.window_scorer import score_windows
 from raxss.method.windows import windows_of
 from toys import SMALL, assert_same_bits, training_plan, waves, weights_of
@@ -123,7 +123,9 @@ def test_support_of_whole_series_matches_the_naive_lists(seed, n_neighbors, excl
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("weighting", [one for one in WEIGHTINGS if one != "uniform"])
+@pytest.mark.parametrize(
+    "weighting", [name for name, one in WEIGHTINGS.items() if one.needs_retrieval and not one.needs_gate]
+)
 def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(rng, weighting, device):
     series = toy_series(rng)
     (pool, config), (held, _) = (

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from raxss.estimator.config import Config
     from raxss.explain.series_evidence import SeriesEvidence
     from raxss.explain.tracing import trace
-    from raxss.method.aggregation import aggregate, window_weights
+    from raxss.method.aggregation import aggregate
     from raxss.method.retrieval.front import retrieve
     from raxss.method.retrieval.result import Retrieval
+    from raxss.method.weighting.softmax import window_weights
     from raxss.method.windows import windows_of
 
 
@@ -34,7 +35,7 @@ _HOMES = {
     "retrieve": "raxss.method.retrieval",
     "Retrieval": "raxss.method.retrieval",
     "aggregate": "raxss.method.aggregation",
-    "window_weights": "raxss.method.aggregation",
+    "window_weights": "raxss.method.weighting",
     "trace": "raxss.explain",
     "SeriesEvidence": "raxss.explain",
     "Config": "raxss.estimator.config",

@@ -37,6 +37,8 @@ from raxss.data.series import SeriesCollection
 from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
 from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.weighting.protocol import weighting_named
+from raxss.method.weighting.support import UNIFORM
 from raxss.method.windows import WindowConfig
 
 N_NEIGHBORS = RetrievalConfig().n_neighbors  # the rule for systems that look for none, too
@@ -315,7 +317,8 @@ def _check_windows_of(system: System, series: SeriesCollection, windows: WindowC
         return
     settings = system.parameters(windows)
     own = WindowConfig(window_length=settings["window_length"], stride=settings["stride"])
-    retrieves = settings.get("weighting", "uniform") != "uniform" or settings.get("smoothing", 0) > 0
+    weighting = weighting_named(settings.get("weighting", UNIFORM))
+    retrieves = weighting.needs_retrieval or settings.get("smoothing", 0) > 0
     n_neighbors = settings["n_neighbors"] if retrieves else N_NEIGHBORS
     if (own, n_neighbors) != (windows, N_NEIGHBORS):
         check_windows(series, own, n_neighbors=n_neighbors, system=system.name)

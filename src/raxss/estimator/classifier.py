@@ -72,7 +72,7 @@ from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.explain.tracing import trace
-from raxss.method.aggregation import AggregationConfig, Weighting
+from raxss.method.aggregation import AggregationConfig
 from raxss.method.augmentation import LIGHT, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import BackboneConfig, describe
@@ -122,7 +122,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Eq. (2): ``"support"``; ``"uniform"`` is plain SSS; ``"inverse"``, ``"shuffled"`` and ``"random"``
         are controls. ``"gated"``: support plus what a gate learns from the window's features by the series loss;
         of a model fitted so, ``"gated-inverse"`` and ``"gated-shuffled"`` are the controls of the sum, and the
-        others leave the gate out. tau > 0, or ``"learned"``.
+        others leave the gate out. ``"rank"``: the order of support alone, with its controls ``"rank-inverse"`` and
+        ``"rank-shuffled"``. Or a name of your own, see `raxss.method.weighting.register_weighting`. tau > 0, or
+        ``"learned"``.
     smoothing
         lambda, from 0 to 1: at prediction a window's (calibrated) posterior becomes (1 - lambda) times its own
         plus lambda times the mean of its neighbors'. Evidence shows both.
@@ -247,7 +249,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         window_length: int = WindowConfig.window_length,
         stride: int = WindowConfig.stride,
         scaling: Literal["train", "series", "none"] = PreparationConfig.scaling,
-        weighting: Weighting = AggregationConfig.weighting,
+        weighting: str = AggregationConfig.weighting,
         temperature: float | Literal["learned"] = AggregationConfig.temperature,
         smoothing: float = AggregationConfig.smoothing,
         space: Literal["signal", "features"] = RetrievalConfig.space,

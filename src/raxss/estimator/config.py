@@ -32,6 +32,7 @@ from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones.protocol import BackboneConfig
 from raxss.method.retrieval.settings import RetrievalConfig
 from raxss.method.training.settings import TrainingConfig
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import WindowConfig
 from raxss.uncertainty.calibration.settings import CalibrationConfig
 
@@ -90,11 +91,11 @@ class Config:
                 "training.validation_fraction is 0. Set it above 0, give fit a validation part, or set calibration "
                 "= 'none'."
             )
-        retrieval, weighting = self.retrieval, self.aggregation.weighting
-        if retrieval.bank == "batch" and weighting in ("shuffled", "random"):
+        retrieval, weighting = self.retrieval, weighting_named(self.aggregation.weighting)
+        if retrieval.bank == "batch" and weighting.no_batch:
             raise ConfigError(
-                f"retrieval.bank = 'batch' does not go with aggregation.weighting = {weighting!r}, whose weights "
-                "belong to a whole series. Set retrieval.bank = 'series'."
+                f"retrieval.bank = 'batch' does not go with aggregation.weighting = {weighting.name!r}, "
+                f"{weighting.no_batch}. Set retrieval.bank = 'series'."
             )
         if retrieval.bank == "batch" and (retrieval.spread > 0 or retrieval.space == "features"):
             raise ConfigError(
@@ -104,10 +105,10 @@ class Config:
         self._check_refresh()
         self._check_heads()
         if self.aggregation.temperature == "learned":
-            if weighting not in ("support", "inverse", "gated"):
+            if weighting.no_learned_temperature:
                 raise ConfigError(
-                    f"aggregation.temperature = 'learned' does not go with weighting = {weighting!r}, under which "
-                    "there is nothing to learn it from. Set weighting = 'support', or a number."
+                    f"aggregation.temperature = 'learned' does not go with weighting = {weighting.name!r}, "
+                    f"{weighting.no_learned_temperature}. Set weighting = 'support', or a number."
                 )
             if without_validation and self.fits_temperature_on_validation:
                 raise ConfigError(
@@ -131,10 +132,12 @@ class Config:
                 f"{retrieval.spread} and bank = {retrieval.bank!r}. Set both so for fitting; prediction may change "
                 "them."
             )
-        if retrieval.refresh == "batch" and self.aggregation.weighting in ("shuffled", "random"):
+        weighting = weighting_named(self.aggregation.weighting)
+        reason = weighting.no_batch or weighting.no_batch_gradient
+        if retrieval.refresh == "batch" and weighting.needs_retrieval and reason:
             raise ConfigError(
-                f"retrieval.refresh = 'batch' does not go with aggregation.weighting = "
-                f"{self.aggregation.weighting!r}, whose weights belong to a whole series. Set refresh = 'epoch'."
+                f"retrieval.refresh = 'batch' does not go with aggregation.weighting = {weighting.name!r}, "
+                f"{reason}. Set refresh = 'epoch'."
             )
         if retrieval.refresh == "batch" and self.training.series_loss_weight == 0:
             raise ConfigError(
@@ -144,34 +147,34 @@ class Config:
 
     def _check_heads(self) -> None:
         """Refuse a gate or a projection that nothing would teach."""
-        retrieval, weighting = self.retrieval, self.aggregation.weighting
-        if weighting in ("gated-inverse", "gated-shuffled"):
+        retrieval, weighting = self.retrieval, weighting_named(self.aggregation.weighting)
+        if weighting.needs_gate and weighting.is_control:
             raise ConfigError(
-                f"aggregation.weighting = {weighting!r} is a control, for prediction with a model that was fitted "
-                "with weighting = 'gated'. Fit with that, then set_params(weighting=...)."
+                f"aggregation.weighting = {weighting.name!r} is a control, for prediction with a model that was "
+                f"fitted with weighting = {weighting.family!r}. Fit with that, then set_params(weighting=...)."
             )
-        if weighting == "gated" and self.training.series_loss_weight == 0:
+        if weighting.needs_gate and self.training.series_loss_weight == 0:
             raise ConfigError(
-                "aggregation.weighting = 'gated' is learned by the series loss, but training.series_loss_weight is "
-                "0. Set it above 0, or weighting = 'support'."
+                f"aggregation.weighting = {weighting.name!r} is learned by the series loss, but "
+                "training.series_loss_weight is 0. Set it above 0, or weighting = 'support'."
             )
-        if weighting == "gated" and retrieval.space == "features" and retrieval.refresh == "never":
+        if weighting.needs_gate and retrieval.space == "features" and retrieval.refresh == "never":
             raise ConfigError(
-                "aggregation.weighting = 'gated' in space = 'features' needs the support that it is added to in "
-                "training as well, but retrieval.refresh is 'never'. Set refresh = 'epoch' or 'batch'."
+                f"aggregation.weighting = {weighting.name!r} in space = 'features' needs the support that it is "
+                "added to in training as well, but retrieval.refresh is 'never'. Set refresh = 'epoch' or 'batch'."
             )
-        if retrieval.projection > 0 and (retrieval.refresh != "batch" or weighting == "uniform"):
+        if retrieval.projection > 0 and (retrieval.refresh != "batch" or not weighting.needs_retrieval):
             raise ConfigError(
                 f"retrieval.projection = {retrieval.projection} is learned through the support within a batch; it "
                 f"needs space = 'features', refresh = 'batch' and weights that depend on it, got refresh = "
-                f"{retrieval.refresh!r} and weighting = {weighting!r}. Set these, or projection = 0."
+                f"{retrieval.refresh!r} and weighting = {weighting.name!r}. Set these, or projection = 0."
             )
 
     @property
     def learns_from_features(self) -> bool:
         """Whether a step looks at features: for a gate, or for support within the batch."""
-        weighting = self.aggregation.weighting
-        return weighting == "gated" or (self.retrieval.refresh == "batch" and weighting != "uniform")
+        weighting = weighting_named(self.aggregation.weighting)
+        return weighting.needs_gate or (self.retrieval.refresh == "batch" and weighting.needs_retrieval)
 
     @property
     def learns_temperature_by_gradient(self) -> bool:

@@ -28,7 +28,7 @@ from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
 from raxss.estimator.config import Config
-from raxss.method.aggregation import Weighting, influence, smooth_posteriors
+from raxss.method.aggregation import smooth_posteriors
 from raxss.method.backbones.protocol import build_backbone, features_of, n_outputs_for, n_parameters
 from raxss.method.backbones.sizes import check_network, check_window
 from raxss.method.feature_heads import FeatureHeads
@@ -41,6 +41,7 @@ from raxss.method.training.loop import fit_temperature, pool_posteriors
 from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import BatchSupport, Learner, steps_an_epoch
 from raxss.method.training.window_pool import Batch, WindowPool
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import window_starts
 from raxss.uncertainty.calibration import calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
@@ -120,7 +121,7 @@ def _fresh_heads(
     backbone.eval()
     with torch.no_grad():
         width = features_of(backbone, torch.zeros(2, n_variates, window_length)).shape[1]
-    gated = config.aggregation.weighting == "gated"
+    gated = weighting_named(config.aggregation.weighting).needs_gate
     return FeatureHeads(width, projection=config.retrieval.projection, gated=gated)
 
 
@@ -253,33 +254,30 @@ def window_pool(
     """
     shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
     cutting = shape | {"device": device}
-    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     if retrieval.refresh != "never":  # all alike until the network has features to compare
         without = [windows_without_shape(one.samples, **shape) for one in scaled]
         equal = [np.where(nonfinite, np.nan, 0.0) for _, nonfinite in without]
         return WindowPool(scaled, targets, equal, [flat for flat, _ in without], **cutting)
-    if weighting == "uniform" or retrieval.space == "features":
+    if not weighting.needs_retrieval or retrieval.space == "features":
         return WindowPool.of_equals(scaled, targets, **cutting)
     with bar(scaled) as on_progress:
         settings = retrieval_settings(config.retrieval, **cutting)
         found = cached_retrieve_many([one.samples for one in scaled], **settings, on_progress=on_progress)
-    # A gate adds its part where weights are made; until then its windows have their support.
-    by_support: Weighting = "support" if weighting == "gated" else weighting
-    influences = [influence(one.support, by_support, seed=seed + i) for i, one in enumerate(found)]
+    influences = [weighting.pool_influence(one.support, seed=seed + i) for i, one in enumerate(found)]
     return WindowPool(scaled, targets, influences, [one.flat for one in found], **cutting)
 
 
 def support_in_batch(config: Config, window_length: int, *, n_series: int) -> BatchSupport | None:
     """Retrieval among the windows of a batch, of the signal or of features, where that is what training has."""
-    retrieval, weighting = config.retrieval, config.aggregation.weighting
+    retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     in_features = retrieval.refresh == "batch"
-    if weighting == "uniform" or not (in_features or retrieval.bank == "batch"):
+    if not weighting.needs_retrieval or not (in_features or retrieval.bank == "batch"):
         return None
-    sign = -1 if weighting == "inverse" else 1
 
     def support(batch: Batch, compared: Tensor | None) -> Tensor:
         vectors = batch.windows if compared is None or not in_features else compared[:, None]
-        return sign * batch_support(
+        found = batch_support(
             vectors,
             batch.series,
             batch.starts,
@@ -289,20 +287,21 @@ def support_in_batch(config: Config, window_length: int, *, n_series: int) -> Ba
             exclusion=retrieval.samples_of("exclusion", window_length),
             n_series=n_series,
         )
+        return weighting.batch_influence(found, batch.series, n_series)
 
     return support
 
 
 def epoch_refresh(config: Config, window_length: int, *, seed: int) -> Refresh | None:
     """What is computed from all features after every epoch, where training needs any of it."""
-    retrieval, weighting = config.retrieval, config.aggregation.weighting
-    in_features = retrieval.refresh != "never" and weighting != "uniform"
+    retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
+    in_features = retrieval.refresh != "never" and weighting.needs_retrieval
     if not in_features and not config.learns_from_features:
         return None
     return EpochRefresh(
         n_neighbors=retrieval.n_neighbors,
         exclusion=retrieval.samples_of("exclusion", window_length),
-        weighting=weighting,
+        weighting=weighting.name,
         of_training=retrieval.refresh == "epoch" and config.training.series_loss_weight > 0,
         of_validation=in_features,
         seed=seed,
@@ -400,11 +399,11 @@ def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], conf
     Support of the signal is that of all series. In feature space it is that of the validation part: the network
     knows the windows that it has learned from.
     """
-    retrieval, weighting = config.retrieval, config.aggregation.weighting
-    if retrieval.space == "signal" and weighting in ("support", "inverse", "gated"):
-        sign = -1.0 if weighting == "inverse" else 1.0
-        return [sign * one for pool in pools for one in _means_by_series(pool)]
-    if retrieval.space == "signal" or (weighting == "uniform" and config.aggregation.smoothing == 0):
+    weighting = weighting_named(config.aggregation.weighting)
+    if config.retrieval.space == "signal":
+        found = [weighting.mean_support(one) for pool in pools for one in _means_by_series(pool)]
+        return [one for one in found if one is not None]
+    if not weighting.needs_retrieval and config.aggregation.smoothing == 0:
         return []
     return [float(np.nanmean(one.aggregation.support)) for one in tried]
 

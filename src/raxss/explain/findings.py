@@ -21,7 +21,9 @@ from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
 from raxss.errors import ConfigError, nearest
 from raxss.explain.evidence import Evidence
-from raxss.method.aggregation import GATED, aggregate
+from raxss.method.aggregation import aggregate
+from raxss.method.weighting.protocol import weighting_named
+from raxss.method.weighting.support import UNIFORM
 from raxss.uncertainty.bootstrap import Interval
 
 N_WINDOWS = 10  # of a channel, that do not overlap
@@ -98,7 +100,8 @@ def weighted_probabilities(evidence: Evidence) -> NDArray[np.float64]:
 def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     """What the same windows would have said under uniform and under inverted weights: ``(C,)`` each.
 
-    If inverted weights say the same, the weights explain nothing.
+    If inverted weights say the same, the weights explain nothing. Inverted is the weighting that the model's own is
+    a control of, or its own: under uniform weights, those by support.
 
     Examples
     --------
@@ -114,15 +117,16 @@ def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
     >>> under_other_weights(evidence)["uniform"]
     array([0.6, 0.4])
     """
-    gated = evidence.settings["weighting"] in GATED
+    inverse = weighting_named(weighting_named(evidence.settings["weighting"]).family).inverse
+    assert inverse is not None, "a weighting that others are controls of has an inverse"
     temperature, table = float(evidence.settings["temperature"]), evidence.columns
     said = {}
-    for name, weighting in (("uniform", "uniform"), ("inverse", "gated-inverse" if gated else "inverse")):
+    for name, weighting in (("uniform", UNIFORM), ("inverse", inverse)):
         found = aggregate(
             weighted_probabilities(evidence),
             table["support"],
             temperature=temperature,
-            weighting=weighting,  # type: ignore[arg-type]
+            weighting=weighting,
             gate=table.get("gate"),
         )
         said[name] = found.series_probability

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from raxss.method.aggregation import Aggregation
 from raxss.method.retrieval.result import Retrieval
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import Windows
 
 Columns = dict[str, NDArray[Any]]  # of equal length
@@ -157,37 +158,6 @@ def weight_without(
     array([[0.5  , 0.881],
            [0.047, 0.731]])
     """
-    asked = similarity[rows]
-    listed = ~np.isnan(asked)
-    usable = ~np.isnan(support)
-    if weighting == "uniform":
-        return np.where(listed, 1.0 / usable.sum(), np.nan)
-    if weighting not in ("support", "inverse", "gated", "gated-inverse"):
-        return np.full(asked.shape, np.nan)
-    sharpness = (1.0 if weighting in ("support", "gated") else -1.0) / temperature
-    offset = (np.zeros(len(support)) if gate is None else gate) * sharpness
-    own, n_listed = support[rows, np.newaxis], listed.sum(axis=1, keepdims=True)
-    only = n_listed == 1
-    has_list = ~np.isnan(similarity).all(axis=1)
-    borrows = usable & ~has_list & ~flat
-    n_lists = int(has_list.sum())
-    # Logarithms throughout: at a small temperature one window outweighs the rest by more than 1e300, and
-    # what is left when it steps back could not be had by subtraction.
-    scores = np.where(usable & ~borrows, support * sharpness + offset, -np.inf)
-    before = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores)[:-1]])
-    after = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores[::-1])[:-1]])[::-1]
-    others = np.logaddexp(before[rows], after[rows])[:, np.newaxis]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        others_sum = support[has_list].sum() - own
-        others_mean = others_sum / (n_lists - 1)
-        shorter = (n_listed * own - asked) / (n_listed - 1)
-        without = np.where(only, np.where(flat[rows, np.newaxis], 0.0, others_mean), shorter)
-        borrowed = np.where(only, others_mean, (others_sum + without) / n_lists)
-        borrowers = borrowed * sharpness + np.logaddexp.reduce(offset[borrows], initial=-np.inf)
-        score = without * sharpness + offset[rows, np.newaxis]
-        total = functools.reduce(np.logaddexp, (others, score, borrowers))  # of logarithms
-        weights = np.exp(score - total)
-    if n_lists == 1:
-        alone = np.exp(offset[rows, np.newaxis] - np.logaddexp.reduce(offset[usable]))
-        weights = np.where(only, alone, weights)
-    return np.where(listed, weights, np.nan)
+    return weighting_named(weighting).leave_one_out(
+        similarity, support, flat, temperature=temperature, gate=gate, rows=rows
+    )

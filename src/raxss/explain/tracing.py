@@ -21,8 +21,9 @@ from raxss.errors import ConfigError
 from raxss.explain.evidence import percent
 from raxss.explain.neighbour_lists import NeighborLists
 from raxss.explain.series_evidence import SeriesEvidence
-from raxss.method.aggregation import CONTROLS, GATED, Aggregation
+from raxss.method.aggregation import Aggregation
 from raxss.method.retrieval.result import Retrieval
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import Windows
 from raxss.uncertainty.bootstrap import Interval
 
@@ -186,7 +187,7 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
     windows, settings = evidence.columns, evidence.settings
     n, m = len(windows["window"]), settings["n_neighbors"]
     n_usable = n - int(windows["nonfinite"].sum())
-    gated = settings["weighting"] in GATED
+    weighting = weighting_named(settings["weighting"])
     said = []
     if windows["padded"].any():
         short = windows["end_s"][0] - windows["start_s"][0]
@@ -207,21 +208,9 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
             f"{_duration(settings['bank_seconds'])}), not among all {n:,} ({_duration(evidence.seconds)}): "
             "supports can be lower than over the whole series."
         )
-    if settings["weighting"] in CONTROLS:
-        unexplained = (
-            "" if settings["weighting"].endswith("inverse") else ", and the lists do not explain the weights"
-        )
-        said.append(
-            f"weighting {settings['weighting']!r} is a control, there to do worse if "
-            f"{'the gate' if gated else 'support'} means anything{unexplained}; this is not a prediction to use."
-        )
-    if settings["weighting"] == "uniform":
-        said.append("weights are uniform by setting (the SSS mean): the neighbours do not enter them.")
-    if settings["weighting"] == "gated":
-        said.append(
-            "weights are support plus a gate that was learned from labels: a window may count for what it looks "
-            "like, not only for how far the recording agrees with it."
-        )
+    note = weighting.note()
+    if note is not None:
+        said.append(note)
     if "smoothing" in settings:
         said.append(
             f"posteriors are smoothed: {percent(settings['smoothing'])} of what a window with neighbours says is "
@@ -230,9 +219,9 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
     if n_usable == 1:
         return [*said, "there is one usable window, and it decides alone."]
     if not len(lists):
-        alone = "the gate alone makes the weights" if gated else "the weights are uniform"
+        alone = "the gate alone makes the weights" if weighting.needs_gate else "the weights are uniform"
         return [*said, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
-    if settings["weighting"] != "uniform":
+    if weighting.needs_retrieval:
         share = (
             f"{evidence.effective_windows:.4g} of {n_usable} windows ({percent(evidence.effective_share)})"
         )

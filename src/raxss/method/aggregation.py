@@ -14,7 +14,7 @@ Next: evidence/ takes a prediction apart again; stepping.py puts these into the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,14 +24,8 @@ from torch import Tensor
 
 from raxss._core.settings import is_number
 from raxss.errors import ConfigError, SignalError, one_of
-
-BySupport = Literal["support", "uniform", "inverse", "shuffled", "random"]
-ByGate = Literal["gated", "gated-inverse", "gated-shuffled"]
-Weighting = BySupport | ByGate
-WEIGHTINGS: tuple[str, ...] = get_args(BySupport)
-GATED: tuple[str, ...] = get_args(ByGate)  # for models that were fitted with a gate
-#: Weightings that must do worse if support, or the gate, means anything.
-CONTROLS = ("inverse", "shuffled", "random", "gated-inverse", "gated-shuffled")
+from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named
+from raxss.method.weighting.softmax import window_weights
 
 #: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
 CLAMP = 1e-6
@@ -63,60 +57,6 @@ def posteriors_of(logits: Tensor) -> Tensor:
     tensor([[0.3333, 0.3333, 0.3333]])
     """
     return log_posteriors(logits).exp()
-
-
-def window_weights(
-    support: Tensor,  # (n_windows,)
-    *,
-    temperature: float | Tensor,
-    series: Tensor | None = None,  # (n_windows,) index of each window's series
-    n_series: int = 1,
-) -> Tensor:  # (n_windows,)
-    r"""Turn each window's support into its share of the series decision.
-
-    Eq. (2):  alpha_k = exp(s_k / tau) / sum_t exp(s_t / tau), the sum over the windows of the same series
-
-    Parameters
-    ----------
-    support
-        Mean similarity to the top neighbors (s-bar_k), in [-1, 1]. NaN marks a window that cannot be
-        used; it gets weight 0.
-    temperature
-        tau > 0. Small: a few windows decide. Large: approaches the SSS mean.
-    series, n_series
-        For a batch: the series of each window, 0 to n_series - 1. Without it all windows are of one.
-
-    Returns
-    -------
-    Nonnegative weights that sum to 1 within each series.
-
-    Notes
-    -----
-    Alg. 2 exponentiates directly, which overflows in float32 below tau = 0.0113. The largest support of
-    each series is subtracted first, which is equal on paper. A series with no usable window gets zeros.
-    Sums run in float64: in float32 the weights of 10,000 windows would miss 1 by 1e-5.
-
-    Examples
-    --------
-    >>> window_weights(torch.tensor([0.9, 0.9, 0.7]), temperature=0.1)
-    tensor([0.4683, 0.4683, 0.0634])
-    >>> two_series = torch.tensor([0, 1, 1])
-    >>> window_weights(torch.tensor([0.9, 0.9, 0.7]), temperature=0.1, series=two_series, n_series=2)
-    tensor([1.0000, 0.8808, 0.1192])
-    """
-    if series is None:
-        series = torch.zeros(len(support), dtype=torch.long, device=support.device)
-    usable = ~torch.isnan(support)
-    lowest = torch.full((n_series,), -torch.inf, dtype=support.dtype, device=support.device)
-    masked = support.detach().masked_fill(~usable, -torch.inf)
-    largest = lowest.scatter_reduce(0, series, masked, "amax")
-    # The difference is at most 0 for usable windows; elsewhere -inf - -inf must not become NaN. It is taken
-    # before the division, because small differences of large quotients lose digits.
-    differences = torch.where(usable, support, 0.0) - torch.nan_to_num(largest, neginf=0.0)[series]
-    powers = torch.exp(torch.where(usable, differences / temperature, -torch.inf))
-    exact = torch.zeros(n_series, dtype=torch.float64, device=powers.device)
-    totals = exact.index_add(0, series, powers.double()).to(powers.dtype)
-    return powers / totals.clamp_min(torch.finfo(powers.dtype).tiny)[series]
 
 
 def series_probability(
@@ -169,55 +109,6 @@ def effective_windows(weights: ArrayLike) -> float:
     """
     squared = float(np.square(np.asarray(weights, dtype=np.float64)).sum())
     return 1.0 / squared if squared > 0 else 0.0
-
-
-def influence(
-    support: ArrayLike,
-    weighting: Weighting = "support",
-    *,
-    seed: int = 0,
-    gate: ArrayLike | None = None,
-) -> NDArray[np.float64]:
-    """What goes into the softmax in place of the support: the support itself, or a control.
-
-    ``uniform`` puts every window on a par (SSS). The controls answer whether support matters: ``inverse``
-    turns it round, ``shuffled`` permutes it within the series, ``random`` draws normal values of the same
-    mean and variance. ``gated`` adds what a learned gate says about each window, and ``gated-inverse`` and
-    ``gated-shuffled`` are the controls of that sum. Windows that cannot be used (NaN) stay so under each.
-
-    Examples
-    --------
-    >>> influence([0.9, 0.5, np.nan], "uniform")
-    array([ 0.,  0., nan])
-    >>> influence([0.9, 0.5, np.nan], "inverse")
-    array([-0.9, -0.5,  nan])
-    >>> influence([0.9, 0.5, np.nan], "gated", gate=[-0.3, 0.2, 0.0])
-    array([0.6, 0.7, nan])
-    """
-    values = np.array(support, dtype=np.float64)
-    if weighting in GATED:
-        if gate is None:
-            raise ConfigError(
-                f"weighting is {weighting!r}, which needs what a gate says of each window; pass gate."
-            )
-        values += np.asarray(gate, dtype=np.float64)
-    if weighting in ("support", "gated"):
-        return values
-    usable = ~np.isnan(values)
-    generator = np.random.default_rng(seed)
-    if weighting == "uniform":
-        values[usable] = 0.0
-    elif weighting in ("inverse", "gated-inverse"):
-        values = -values
-    elif weighting in ("shuffled", "gated-shuffled"):
-        values[usable] = generator.permutation(values[usable])
-    elif weighting == "random":
-        mean, deviation = (values[usable].mean(), values[usable].std()) if usable.any() else (0.0, 0.0)
-        values[usable] = generator.normal(mean, deviation, size=int(usable.sum()))
-    else:
-        known = ", ".join((*WEIGHTINGS, *GATED))
-        raise ConfigError(f"weighting must be one of {known}, got {weighting!r}.")
-    return values
 
 
 def smooth_posteriors(
@@ -288,7 +179,7 @@ class Aggregation:
     weights: NDArray[np.float64]
     contributions: NDArray[np.float64]
     series_probability: NDArray[np.float64]
-    weighting: Weighting
+    weighting: str
     temperature: float
     smoothing: float = 0.0
     smoothed: NDArray[np.float64] | None = None
@@ -305,7 +196,7 @@ def aggregate(
     support: Tensor | ArrayLike,  # (n_windows,)
     *,
     temperature: float = 0.1,
-    weighting: Weighting = "support",
+    weighting: str = "support",
     seed: int = 0,
     gate: ArrayLike | None = None,  # (n_windows,)
     smoothing: float = 0.0,
@@ -338,7 +229,7 @@ def aggregate(
             f"posteriors of shape {posteriors_.shape} and support of shape {support_.shape} do not go "
             "together; needed are (n_windows, n_classes) and (n_windows,)."
         )
-    gate_ = _float64(gate) if gate is not None and weighting in GATED else None
+    gate_ = _float64(gate) if gate is not None and weighting_named(weighting).needs_gate else None
     influence_ = influence(support_, weighting, seed=seed, gate=gate_)
     unusable = np.isnan(influence_)
     if unusable.all():
@@ -401,12 +292,12 @@ def _float64(values: Tensor | ArrayLike) -> NDArray[np.float64]:
 class AggregationConfig:
     """How windows share the series decision (Eqs. 2-3)."""
 
-    weighting: Weighting = "support"  # "uniform" is plain SSS
+    weighting: str = "support"  # a registered weighting; "uniform" is plain SSS
     temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
     smoothing: float = 0.0  # how much of a window's posterior is that of its neighbours; 0 to 1
 
     def __post_init__(self) -> None:
-        one_of("aggregation.weighting", self.weighting, (*WEIGHTINGS, *GATED))
+        one_of("aggregation.weighting", self.weighting, tuple(WEIGHTINGS))
         if not (is_number(self.smoothing) and 0 <= self.smoothing <= 1):
             raise ConfigError(
                 f"aggregation.smoothing must be a number from 0 (a window speaks for itself) to 1 (its neighbours "

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from raxss.errors import ConfigError
+from raxss.method.weighting.protocol import weighting_named
 
 GATE_WIDTH = 64  # hidden units of the gate
 LEAST_VARIANCE = 1e-8  # of a feature within a batch, as a share of the mean over features
@@ -128,9 +129,10 @@ def heads_in_use(fitted: FeatureHeads | None, *, projection: int, weighting: str
             f"projection is {projection}, but the model was fitted with projection = {known}. Fit again with "
             f"projection={projection}, or set_params(projection={known})."
         )
-    if weighting.startswith("gated") and (fitted is None or fitted.gate is None):
+    chosen = weighting_named(weighting)
+    if chosen.needs_gate and (fitted is None or fitted.gate is None):
         raise ConfigError(
             f"weighting is {weighting!r}, but the model was fitted without a gate. Fit again with "
-            "weighting='gated', or set_params(weighting='support')."
+            f"weighting={chosen.family!r}, or set_params(weighting='support')."
         )
     return fitted

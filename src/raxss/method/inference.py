@@ -21,11 +21,13 @@ from torch import Tensor, nn
 
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
-from raxss.method.aggregation import GATED, Aggregation, Weighting, aggregate, posteriors_of
+from raxss.method.aggregation import Aggregation, aggregate, posteriors_of
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.retrieval.cache import cached_retrieve, cached_retrieve_many
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.weighting.protocol import weighting_named
+from raxss.method.weighting.support import UNIFORM
 from raxss.method.window_scorer import Scorer, Scores
 from raxss.method.windows import Windows, window_starts, windows_of
 
@@ -133,7 +135,7 @@ class Predictor:
     window_length: int
     stride: int
     retrieval: RetrievalConfig
-    weighting: Weighting
+    weighting: str
     temperature: float
     smoothing: float
     calibration: ProbabilityMap | None
@@ -183,13 +185,18 @@ class Predictor:
     @property
     def retrieves(self) -> bool:
         """Whether weights, or what windows say, come from neighbours."""
-        return self.weighting != "uniform" or self.smoothing > 0
+        return weighting_named(self.weighting).needs_retrieval or self.smoothing > 0
+
+    @property
+    def gated(self) -> bool:
+        """Whether a gate is part of the weights."""
+        return weighting_named(self.weighting).needs_gate
 
     def window_probabilities(
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
     ) -> Iterator[NDArray[np.float64]]:
         """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
-        alone = replace(self, weighting="uniform", smoothing=0.0)
+        alone = replace(self, weighting=UNIFORM, smoothing=0.0)
         for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
             yield one.usable_posteriors
 
@@ -239,7 +246,7 @@ class Predictor:
         self, group: list[Series], scorer: Scorer, progress: _ShareDone, retrieves: bool
     ) -> Iterator[_Work]:
         """Retrieval for all of them, then the network for one after the other."""
-        in_features, gated = retrieves and self.retrieval.space == "features", self.weighting in GATED
+        in_features, gated = retrieves and self.retrieval.space == "features", self.gated
         settings = retrieval_settings(
             self.retrieval, window_length=self.window_length, stride=self.stride, device=self.device
         )

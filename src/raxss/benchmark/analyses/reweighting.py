@@ -24,22 +24,32 @@ from raxss._core.atomic import json_ready
 from raxss.benchmark.analyses.probe import Answer, Asked
 from raxss.errors import ConfigError, SignalError, nearest, one_of
 from raxss.estimator.classifier import RAxSSClassifier
-from raxss.method.aggregation import GATED, Weighting, aggregate, influence, smooth_posteriors
+from raxss.method.aggregation import aggregate, smooth_posteriors
 from raxss.method.feature_heads import heads_in_use
 from raxss.method.inference import Predictor, WindowScores, retrieval_settings
 from raxss.method.retrieval.many import retrieve_many
 from raxss.method.retrieval.result import Retrieval
+from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named
+from raxss.method.weighting.support import UNIFORM
 from raxss.method.windows import windows_of
 
-#: Each weighting with its inverted and its shuffled twin.
-TWINS: dict[str, tuple[Weighting, ...]] = {
-    "support": ("support", "inverse", "shuffled"),
-    "gated": ("gated", "gated-inverse", "gated-shuffled"),
-}
 SUREST = 1e-12  # probabilities are kept this far from 0 inside a logarithm
 TENTH = 0.1  # share of the windows that decide alone under the pooling "top tenth"
 
 Space = Literal["signal", "features"]
+
+
+def twins() -> dict[str, tuple[str, str, str]]:
+    """Each registered weighting that has both controls, with its inverted and its shuffled twin.
+
+    >>> twins()["support"]
+    ('support', 'inverse', 'shuffled')
+    """
+    return {
+        name: (name, one.inverse, one.shuffled)
+        for name, one in WEIGHTINGS.items()
+        if one.inverse is not None and one.shuffled is not None
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +59,7 @@ class Cross:
     Attributes
     ----------
     weightings
-        Keys of `TWINS`; their twins come with them. ``"gated"`` is for models that were fitted with a gate.
+        Keys of `twins`; their twins come with them. ``"gated"`` is for models that were fitted with a gate.
     exclusions
         In samples (int) or window lengths (float), as in the estimator.
     smoothings
@@ -64,7 +74,7 @@ class Cross:
 
     def __post_init__(self) -> None:
         for name in self.weightings:
-            one_of("weightings", name, tuple(TWINS))
+            one_of("weightings", name, tuple(twins()))
         for name in ("weightings", "spaces", "exclusions", "temperatures", "smoothings"):
             if not len(getattr(self, name)):
                 raise ConfigError(f"{name} of the cross is empty; give at least one value, or leave it out.")
@@ -87,12 +97,10 @@ class Cross:
             weights = [
                 (twin, temperature)
                 for name in self.weightings
-                for twin, temperature in itertools.product(TWINS[name], self.temperatures)
+                for twin, temperature in itertools.product(twins()[name], self.temperatures)
             ]
-            ways = [
-                (*one, pooling) for one in [*weights, ("uniform", np.nan)] for pooling in ("mean", "logit")
-            ]
-            ways.append(("uniform", np.nan, "top tenth"))
+            ways = [(*one, pooling) for one in [*weights, (UNIFORM, np.nan)] for pooling in ("mean", "logit")]
+            ways.append((UNIFORM, np.nan, "top tenth"))
             for (weighting, temperature, pooling), smoothing in itertools.product(ways, self.smoothings):
                 told.append((space, exclusion, weighting, temperature, pooling, smoothing))
         columns = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
@@ -161,8 +169,7 @@ def reweighted(
     ((9, 3, 2), 9)
     """
     predictor = model.predictor()
-    gated = "gated" in cross.weightings
-    heads_in_use(model.heads_, projection=0, weighting="gated" if gated else "support")  # or an error
+    gated = needs_gate(model, cross.weightings)
     classes = model.classes_.tolist()
     positive = classes[-1] if positive is None else positive
     if positive not in classes:
@@ -180,7 +187,7 @@ def reweighted(
 
 
 def weighed(
-    model: RAxSSClassifier, X: Any, weightings: Sequence[Weighting]
+    model: RAxSSClassifier, X: Any, weightings: Sequence[str]
 ) -> NDArray[np.float64]:  # (n_weightings, n_series, C)
     """Series probabilities under several weightings, all else as the model stands, from one pass of the network.
 
@@ -194,13 +201,12 @@ def weighed(
     True
     """
     predictor = model.predictor()
-    gated = [one for one in weightings if one in GATED]
-    heads_in_use(model.heads_, projection=0, weighting=gated[0] if gated else "uniform")  # or an error
+    gated = needs_gate(model, weightings)
     space, exclusion = predictor.retrieval.space, predictor.retrieval.exclusion
-    retrieves = predictor.smoothing > 0 or any(one != "uniform" for one in weightings)
+    retrieves = predictor.smoothing > 0 or any(weighting_named(one).needs_retrieval for one in weightings)
     in_features = retrieves and space == "features"
     series = model.known_series(X)
-    scores = list(predictor.window_scores(series, with_features=in_features or bool(gated)))
+    scores = list(predictor.window_scores(series, with_features=in_features or gated))
     found: Sequence[Retrieval | None] = [None] * len(scores)
     if retrieves:
         found = _retrieved(predictor, scores, space, exclusion)
@@ -211,8 +217,15 @@ def weighed(
     return np.stack(told, axis=1)
 
 
+def needs_gate(model: RAxSSClassifier, weightings: Sequence[str]) -> bool:
+    """Whether any of these weightings needs a gate; an error where one does and the model has none."""
+    for name in weightings:
+        heads_in_use(model.heads_, projection=0, weighting=name)
+    return any(weighting_named(name).needs_gate for name in weightings)
+
+
 def _added_up(
-    predictor: Predictor, scores: WindowScores, retrieval: Retrieval | None, weighting: Weighting
+    predictor: Predictor, scores: WindowScores, retrieval: Retrieval | None, weighting: str
 ) -> NDArray[np.float64]:
     """The probability of one series under one weighting; without neighbours, equal weights of usable windows."""
     if retrieval is None:
@@ -290,7 +303,7 @@ def _weights(
 ) -> Iterator[NDArray[np.float64]]:  # (n_temperatures, n_windows)
     """The weights of each twin at each temperature, then equal ones."""
     sharpness = 1.0 / np.array(cross.temperatures)[:, None]
-    for twin in itertools.chain.from_iterable(TWINS[name] for name in cross.weightings):
+    for twin in itertools.chain.from_iterable(twins()[name] for name in cross.weightings):
         seed = predictor.seed_of(scores.series)
         values = influence(retrieval.support, twin, seed=seed, gate=scores.gate)
         powers = np.exp(np.nan_to_num((values - np.nanmax(values)) * sharpness, nan=-np.inf))
@@ -322,7 +335,7 @@ def _top_tenth(said: NDArray[np.float64], positive: int) -> NDArray[np.float64]:
 class Reweighting:
     """The probe of `raxss reweigh`: every setting of a cross, on the test part and on the validation part.
 
-    A model that was fitted with a gate is asked about gated weights too.
+    A model that was fitted with another weighting, such as one with a gate, is asked about that too.
     """
 
     cross: Cross = field(default_factory=Cross)
@@ -334,8 +347,9 @@ class Reweighting:
     def ask(self, asked: Asked) -> list[Answer]:
         """One answer a setting, in the order of ``cross.rows()``."""
         cross = self.cross
-        if asked.model.weighting in GATED and "gated" not in cross.weightings:
-            cross = replace(cross, weightings=(*cross.weightings, "gated"))
+        own = weighting_named(asked.model.weighting).family
+        if own not in cross.weightings:
+            cross = replace(cross, weightings=(*cross.weightings, own))
         questions = [
             {name: None if value != value else value for name, value in one.items()}  # JSON has no NaN
             for one in cross.rows().to_dict("records")

@@ -43,6 +43,7 @@ from raxss.benchmark.prediction_tables import (
     write_all,
 )
 from raxss.benchmark.statistics import FAINT, INK, N_RESAMPLES, STEP
+from raxss.method.weighting.protocol import weighting_named
 
 SPOKEN = 0.1  # the temperature that the page speaks of, or the nearest to it; the paper's is not known
 PLACES = {"signal": "the signal", "features": "the network's features"}
@@ -143,9 +144,9 @@ def sentences(compared: Frame, metric: str) -> list[str]:
     for (weighting, space, exclusion), rows in _blocks(compared):
         distances = (np.log(rows["temperature"]) - np.log(SPOKEN)).abs()
         row = rows.loc[distances.idxmin()].to_dict()
-        gated = " with the gate" if weighting == "gated" else ""
+        kind = weighting_named(weighting).phrase
         said.append(
-            f"Weights from {PLACES.get(space, space)}{gated}, {_exclusion(exclusion)}, at temperature "
+            f"Weights from {PLACES.get(space, space)}{kind}, {_exclusion(exclusion)}, at temperature "
             f"{row['temperature']:g} differ from uniform ones by {difference(row, metric)}, inverted by "
             f"{_part(row, 'inverted_', metric)}, shuffled by {_part(row, 'shuffled_', metric)}: {verdict(row)}."
         )
@@ -267,7 +268,7 @@ def _without_table(without: Frame, metric: str) -> Markdown:
 def _chosen_table(chosen: Frame, metric: str) -> Markdown:
     rows = []
     for one in chosen.to_dict("records"):
-        weighted = one["weighting"] != "uniform"
+        weighted = weighting_named(one["weighting"]).needs_retrieval
         near = (one["space"], one["exclusion"]) if weighted or one["smoothing"] > 0 else ("–", "–")
         sharp = f"{one['temperature']:g}" if weighted else "–"
         how = [one["weighting"], *near, sharp, one["pooling"], f"{one['smoothing']:g}"]

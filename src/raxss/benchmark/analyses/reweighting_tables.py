@@ -20,9 +20,11 @@ import numpy as np
 import pandas as pd
 
 from raxss.benchmark.analyses.probe import Answer, Probed
-from raxss.benchmark.analyses.reweighting import TWINS
+from raxss.benchmark.analyses.reweighting import twins
 from raxss.benchmark.prediction_tables import answers_table, by_dataset, by_system, headline, told
 from raxss.benchmark.statistics import N_RESAMPLES, Resampled, difference, holm, resampled
+from raxss.method.weighting.protocol import weighting_named
+from raxss.method.weighting.support import UNIFORM
 
 SETTING = ("space", "exclusion", "weighting", "temperature", "pooling", "smoothing")
 AS_FITTED, CHOSEN = "as fitted", "chosen on validation"
@@ -64,13 +66,13 @@ def pick(probed: Probed, metric: str) -> int:
     def rank(place: int) -> tuple[float, float, bool, int]:
         answer = probed.answers[place]
         figures = answer.validation
-        plain = answer.question["weighting"] == "uniform"
+        plain = _is_uniform(answer.question)
         return figures.get(metric, -np.inf), -figures.get("brier", np.inf), plain, -place
 
     open_to = [
         place
         for place, one in enumerate(probed.answers)
-        if one.question["weighting"] == "uniform" or one.question["weighting"] in TWINS
+        if _is_uniform(one.question) or one.question["weighting"] in twins()
     ]
     return max(open_to, key=rank)
 
@@ -101,13 +103,13 @@ def _weighted_rows(
     """Each weighting against equal weights in the same block, beside what its twins do there."""
     rows = []
     for one in questions:
-        if one["weighting"] not in TWINS:
+        if one["weighting"] not in twins():
             continue
         _, inverse, shuffled = (
-            draws[name_of({**one, "weighting": twin})] for twin in TWINS[one["weighting"]]
+            draws[name_of({**one, "weighting": twin})] for twin in twins()[one["weighting"]]
         )
         own = draws[name_of(one)]
-        uniform = draws[name_of({**one, "weighting": "uniform", "temperature": None})]
+        uniform = draws[name_of({**one, "weighting": UNIFORM, "temperature": None})]
         compared = {
             "": difference(own, uniform, metric),
             "inverted_": difference(inverse, uniform, metric),
@@ -130,7 +132,7 @@ def _unweighted_rows(
     questions: Sequence[Question], draws: Mapping[str, Resampled], metric: str
 ) -> list[dict[str, Any]]:
     """What does without weights, what was fitted and what was chosen, against the plain mean."""
-    alone = [one for one in questions if one["weighting"] == "uniform"]
+    alone = [one for one in questions if _is_uniform(one)]
     plain = _plain(questions)
     others = [one for one in alone if one["smoothing"] > 0 or one["pooling"] != "mean"]
     # A window that speaks for itself has no neighbours: the same in every space and with every exclusion.
@@ -149,6 +151,10 @@ def _unweighted_rows(
     rows = [row | {"p_holm": float(p)} for row, p in zip(rows, corrected, strict=True)]
     reference = {"what": "uniform weights", **told(plain)}
     return [reference | {"value": _value(draws[name_of(plain)], metric)}, *rows]
+
+
+def _is_uniform(question: Question) -> bool:
+    return not weighting_named(question["weighting"]).needs_retrieval
 
 
 def _home(question: Question) -> tuple[Any, Any]:
@@ -171,9 +177,7 @@ def _chosen_row(probed: Probed, place: int, draws: Mapping[str, Resampled], metr
 def _plain(questions: Sequence[Question]) -> Question:
     """Equal weights of windows that speak for themselves, added up as probabilities: SSS's mean."""
     return next(
-        one
-        for one in questions
-        if one["weighting"] == "uniform" and one["pooling"] == "mean" and one["smoothing"] == 0
+        one for one in questions if _is_uniform(one) and one["pooling"] == "mean" and one["smoothing"] == 0
     )
 
 

@@ -23,6 +23,7 @@ from raxss.data.prepare.folder import read_prepared
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import groups_by, hold_out
 from raxss.errors import ConfigError, one_of
+from raxss.method.weighting.protocol import weighting_named
 
 CLEAN, NOISE, SHORT, TRAINING = "clean", "noise", "shortened", "training"
 SPOILED = (*ARTEFACTS, MIXED)
@@ -83,13 +84,13 @@ class Robustness:
     def ask(self, asked: Asked) -> list[Answer]:
         """One answer a condition and weighting; a model whose weights are equal gives one a condition."""
         own = asked.model.weighting
-        names = [OWN] if own == "uniform" else [OWN, UNIFORM]
+        names = [OWN, UNIFORM] if weighting_named(own).needs_retrieval else [OWN]
         answers = []
         for kind, level in self.conditions:
             series = SeriesCollection(
                 changed(one, kind, level, window_length=asked.window_length) for one in asked.test
             )
-            found = weighed(asked.model, series, [own, "uniform"][: len(names)])
+            found = weighed(asked.model, series, [own, UNIFORM][: len(names)])
             answers += [
                 Answer(question={"kind": kind, "level": level, "weights": name}, probabilities=one)
                 for name, one in zip(names, found, strict=True)

@@ -33,6 +33,7 @@ from raxss.explain.figures import (
     time_label,
 )
 from raxss.explain.findings import strongest_apart, under_other_weights, without_name
+from raxss.method.weighting.protocol import weighting_named
 
 WIDTH, HEIGHT = 8.27, 11.69  # A4 in inches
 LEFT, RIGHT = 0.65, WIDTH - 0.65
@@ -278,7 +279,7 @@ def _draw_other_weights(page: Figure, top: float, evidence: Evidence, name: Any)
 
 
 def _what_follows(evidence: Evidence, bars: dict[str, float]) -> str:
-    if evidence.settings["weighting"] == "uniform":
+    if not weighting_named(evidence.settings["weighting"]).needs_retrieval:
         return "The weights of this model are uniform: the neighbours do not enter them."
     if abs(bars["as weighted"] - bars["inverted"]) < SAME:
         return "Inverted weights say the same, so here the weights explain little: the windows agree by themselves."

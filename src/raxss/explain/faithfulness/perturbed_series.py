@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from raxss.data.series import Series
 from raxss.explain.faithfulness.distinct_windows import WINDOWS_AT_ONCE, Distinct, distinct_windows, portions
-from raxss.method.aggregation import GATED
 from raxss.method.backbones.protocol import logits_and_features
 from raxss.method.inference import Predictor, retrieval_settings
 from raxss.method.retrieval.many import retrieve_many
@@ -83,7 +82,7 @@ def one_by_one(predictor: Predictor, copies: list[Series]) -> Floats:
 
 def _needs_features(predictor: Predictor) -> bool:
     in_features = predictor.retrieves and predictor.retrieval.space == "features"
-    return predictor.weighting in GATED or in_features
+    return predictor.gated or in_features
 
 
 def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
@@ -95,7 +94,7 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     lists: Sequence[Retrieval | None] = [None] * len(copies)
     if predictor.retrieves:
         lists = _retrieved(predictor, scaled, distinct.places, features)
-    if predictor.weighting not in GATED:
+    if not predictor.gated:
         gate = None
     told = [
         predictor.added_up(one, windows, posteriors[rows], found, None if gate is None else gate[rows])

@@ -24,19 +24,22 @@ from raxss.explain.faithfulness.model_adapter import WindowSubject
 from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
 from raxss.method.aggregation import Aggregation, aggregate
 from raxss.method.inference import Prediction, Predictor
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import windows_of
 
 Floats = NDArray[np.float64]
 SHUFFLED, OTHERS, INVERTED = CONTROLS = ("shuffled", "other series", "inverted")
 WINDOWS_OF_A_SERIES = 200  # in the bank of other series, at most
 WINDOWS_AT_ONCE = 1024
-INVERSE: dict[Any, Any] = {"support": "inverse", "gated": "gated-inverse", "inverse": "support"}
 
 
 def randomised_retrieval(
     subject: WindowSubject, series: Sequence[Series], *, seed: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     """For each series a row for each control: what moved, and how far.
+
+    There are no other series where one is asked about alone, and nothing is inverted where the weighting has no
+    inverse, because it draws random numbers.
 
     Rows: ``control``; ``moved``, the distance of the probability of the class that was predicted;
     ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and
@@ -53,14 +56,16 @@ def randomised_retrieval(
     ['shuffled', 'other series', 'inverted']
     """
     predictor = subject.predictor
+    inverse = weighting_named(predictor.weighting).inverse
     generator = np.random.default_rng(seed)
     predictions = list(predictor.predictions(list(series)))
     vectors = [compared_by(predictor, one) for one in predictions]
     for place, one in enumerate(predictions):
         changed = {
             SHUFFLED: _shuffled(predictor, one, generator),
-            INVERTED: _added_up(predictor, one, weighting=INVERSE.get(predictor.weighting)),
         }
+        if inverse is not None:
+            changed[INVERTED] = _added_up(predictor, one, weighting=inverse)
         if len(predictions) > 1:
             others = [k for k in range(len(predictions)) if k != place]
             changed[OTHERS] = _of_others(predictor, predictions, vectors, place, others, generator)
@@ -91,7 +96,7 @@ def _added_up(
     support: Floats | None = None,
     said: Floats | None = None,
     neighbors: NDArray[np.int64] | None = None,
-    weighting: Any = None,
+    weighting: str | None = None,
 ) -> Aggregation:
     """The score again, with another support, other posteriors or other neighbours."""
     own, retrieval = prediction.aggregation, prediction.retrieval

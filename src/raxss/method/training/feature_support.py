@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from raxss._core.memory import available_bytes, gigabytes
 from raxss.errors import TrainingError
-from raxss.method.aggregation import Weighting, influence
 from raxss.method.backbones.protocol import features_of
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.retrieval.batch import feature_support
 from raxss.method.training.step import Learner, mixed_precision
 from raxss.method.training.window_pool import WindowPool
+from raxss.method.weighting.protocol import weighting_named
 from raxss.method.window_scorer import exact_arithmetic
 
 MOST_FOR_MOMENTS = 2**17  # windows whose features are averaged; more would not change the third digit
@@ -53,7 +53,7 @@ class EpochRefresh:
 
     n_neighbors: int
     exclusion: int
-    weighting: Weighting
+    weighting: str
     of_training: bool
     of_validation: bool
     seed: int
@@ -96,9 +96,12 @@ class EpochRefresh:
                 exclusion=self.exclusion,
                 device=pool.device,
             )
-        weighting: Weighting = "support" if self.weighting == "gated" else self.weighting
+        weighting = weighting_named(self.weighting)
         of_each = np.split(support.cpu().numpy(), np.cumsum(pool.n_windows)[:-1])
-        values = [influence(one, weighting, seed=self.seed + i) for i, one in enumerate(of_each)]
+        values = [
+            weighting.pool_influence(one.astype(np.float64), seed=self.seed + i)
+            for i, one in enumerate(of_each)
+        ]
         pool.influence.copy_(torch.from_numpy(np.concatenate(values)))
 
 

@@ -30,7 +30,6 @@ from raxss.method.aggregation import (
     negative_log_likelihood,
     posteriors_of,
     series_probability,
-    window_weights,
 )
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.sampling import epoch_orders
@@ -57,6 +56,7 @@ from raxss.method.training.step_memory import (
     memory_that_ends_is_told,
 )
 from raxss.method.training.window_pool import WindowPool
+from raxss.method.weighting.softmax import window_weights
 from raxss.method.window_scorer import exact_arithmetic
 
 logger = logging.getLogger("raxss")

@@ -25,7 +25,6 @@ from raxss.method.aggregation import (
     negative_log_likelihood,
     posteriors_of,
     series_probability,
-    window_weights,
 )
 from raxss.method.augmentation import AugmentationConfig, augment
 from raxss.method.backbones.protocol import logits_and_features
@@ -33,6 +32,7 @@ from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import share_alone
 from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.window_pool import Batch, WindowPool
+from raxss.method.weighting.softmax import window_weights
 
 #: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
 BatchSupport = Callable[[Batch, Tensor | None], Tensor]

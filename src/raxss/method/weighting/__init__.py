@@ -1,0 +1,34 @@
+"""Weightings: what share each window has in the decision about its series (Eq. 2).
+
+    support (n_windows,) -> influence (n_windows,) -> weights (n_windows,)
+
+One file per weighting. Every module of this package is imported here, so a new file that calls
+`register_weighting` is known by its name everywhere; code outside the package calls it as well. See `protocol` for
+what a weighting answers. Next: aggregation.py adds up what windows say with these weights.
+"""
+
+import importlib
+import pkgutil
+
+from raxss.method.weighting.protocol import (
+    WEIGHTINGS,
+    Weighting,
+    influence,
+    register_weighting,
+    weighting_named,
+)
+from raxss.method.weighting.softmax import window_weights
+from raxss.method.weighting.support import UNIFORM
+
+__all__ = [
+    "UNIFORM",
+    "WEIGHTINGS",
+    "Weighting",
+    "influence",
+    "register_weighting",
+    "weighting_named",
+    "window_weights",
+]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,387 @@
+"""Weighting strategies: base class, registry, and the two controls that every strategy has.
+
+    support (n_windows,), gate (n_windows,) or None -> influence (n_windows,), the logits of Eq. (2)
+    influence, temperature                          -> weights (n_windows,)    softmax.py
+
+A weighting decides what the softmax sees in place of the support. Everything that depends on which one is in use
+(training within a minibatch, the inverted control, the weight without one neighbour, a learned temperature, the
+note in the evidence) is answered by the object; no other module looks at its name.
+Next: support.py and gated.py have the weightings of the paper and of this package, rank.py is a short example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from raxss.errors import ConfigError
+from raxss.method.weighting.softmax import window_weights
+
+Floats = NDArray[np.float64]
+
+
+class Weighting:
+    """A strategy that turns the support of the windows of one series into the logits of the softmax (Eq. 2).
+
+    Subclass it, write `influence`, and register the class under a name with `register_weighting`; see there for an
+    example. The other methods and attributes have defaults that are right, slow, or refuse with a reason.
+
+    Attributes
+    ----------
+    name
+        As in the setting ``weighting``.
+    family
+        The weighting that this one is a control of, or is compared with; its own name where it is neither.
+    inverse
+        Name of the weighting that ranks windows the other way round; None where there is none.
+    shuffled
+        Name of the control that permutes the influence within the series; None where there is none.
+    is_control
+        Whether it is there to do worse if the support, or the gate, means anything.
+    needs_retrieval
+        False: support does not enter, and all usable windows weigh the same.
+    needs_gate
+        Whether a gate, learned from the features of the network, is part of the influence. The model must have been
+        fitted with one.
+    needs_generator
+        Whether it draws random numbers. Lists of neighbours do not explain such weights.
+    no_batch
+        Why it is not defined among the windows of a minibatch (``bank="batch"``); empty where it is. A relative
+        clause about the weighting, for an error message.
+    no_batch_gradient
+        Why no gradient passes from `batch_influence` to the support, which ``refresh="batch"`` is for; empty where
+        one does. A relative clause likewise.
+    no_learned_temperature
+        Why ``temperature="learned"`` is refused; empty where it can be learned. A relative clause likewise.
+    phrase
+        What a sentence about "weights" adds to tell these from weights by support, such as " by rank"; the name in
+        parentheses without it.
+    """
+
+    is_control: bool = False
+    needs_retrieval: bool = True
+    needs_gate: bool = False
+    needs_generator: bool = False
+    no_batch: str = "which is not defined among the windows of a minibatch"
+    no_batch_gradient: str = ""
+    no_learned_temperature: str = ""
+    phrase: str | None = None
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        family: str | None = None,
+        inverse: str | None = None,
+        shuffled: str | None = None,
+    ) -> None:
+        self.name, self.family = name, family or name
+        if self.phrase is None:
+            self.phrase = f" ({name})"
+        self.inverse, self.shuffled = inverse, shuffled
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def origin(self) -> str:
+        """Module and name of the class; the same again when a notebook cell runs twice."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
+    def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
+        """Logits of the softmax, before the temperature, for the windows of one series.
+
+        Parameters
+        ----------
+        support
+            ``(n_windows,)``; NaN marks a window that cannot be used, and must stay NaN. It is not to be changed.
+        gate
+            ``(n_windows,)`` what the gate adds, where ``needs_gate``; else None.
+        seed
+            For weightings that draw random numbers.
+        """
+        raise NotImplementedError
+
+    def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
+        """The part of the influence that is known before the network is: what the window pool of training holds.
+
+        The gate, where there is one, is added in every step.
+        """
+        return self.influence(support, seed=seed)
+
+    def batch_influence(
+        self,
+        support: Tensor,  # (batch,)
+        series: Tensor,  # (batch,)
+        n_series: int,
+    ) -> Tensor:  # (batch,)
+        """`pool_influence` among the windows of a minibatch, in torch, for all its series at once.
+
+        Nothing in it may wait for the device: a step is recorded as a CUDA graph.
+        """
+        raise ConfigError(f"weighting {self.name!r}, {self.no_batch}, cannot be computed in a minibatch.")
+
+    def mean_support(self, mean_influence: float) -> float | None:
+        """Mean support of a series from the mean of its `pool_influence`; None where that cannot be told."""
+        return None
+
+    def leave_one_out(
+        self,
+        similarity: Floats,  # (n_windows, m), NaN where there is none
+        support: Floats,  # (n_windows,)
+        flat: NDArray[np.bool_],  # (n_windows,)
+        *,
+        temperature: float,
+        gate: Floats | None = None,  # (n_windows,)
+        rows: NDArray[np.int64] | slice = slice(None),
+        sign: int = 1,
+    ) -> Floats:  # (n_rows, m)
+        """Weight of each window if one of its neighbours were left out: see `raxss.explain.neighbour_lists`.
+
+        By default all weights of the series are computed again for every neighbour, which takes time with the
+        square of the number of windows. NaN where a weighting draws random numbers.
+
+        Parameters
+        ----------
+        rows
+            The windows to answer for; by default all.
+        sign
+            -1: for the inverted weighting.
+        """
+        asked = similarity[rows]
+        weights = np.full(asked.shape, np.nan)
+        if self.needs_generator:
+            return weights
+        for row, k in enumerate(np.arange(len(support))[rows]):
+            for j in np.flatnonzero(~np.isnan(asked[row])):
+                changed = support_without(similarity, support, flat, k, j)
+                values = torch.from_numpy(sign * self.influence(changed, gate=gate))
+                weights[row, j] = window_weights(values, temperature=temperature)[k]
+        return weights
+
+    def note(self) -> str | None:
+        """What a reader of the evidence should know about these weights; None where nothing is special."""
+        return None
+
+
+class Inverted(Weighting):
+    """The inverted control of a weighting: what it ranks first comes last."""
+
+    is_control = True
+
+    def __init__(self, of: Weighting) -> None:
+        assert of.inverse is not None, "a weighting with an inverse names it"
+        super().__init__(of.inverse, family=of.family, inverse=of.name)
+        self._of = of
+        self.needs_gate, self.needs_generator = of.needs_gate, of.needs_generator
+        self.no_batch, self.no_batch_gradient = of.no_batch, of.no_batch_gradient
+        self.no_learned_temperature = of.no_learned_temperature
+
+    @property
+    def origin(self) -> str:
+        """Whose inverse it is."""
+        return f"the inverse of {self._of.origin}"
+
+    def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
+        """Minus the influence of the weighting that is inverted."""
+        return -self._of.influence(support, gate=gate, seed=seed)
+
+    def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
+        """Likewise, before a gate."""
+        return -self._of.pool_influence(support, seed=seed)
+
+    def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
+        """Likewise, in a minibatch."""
+        return -self._of.batch_influence(support, series, n_series)
+
+    def mean_support(self, mean_influence: float) -> float | None:
+        """As the weighting that is inverted tells it."""
+        return self._of.mean_support(-mean_influence)
+
+    def leave_one_out(
+        self,
+        similarity: Floats,
+        support: Floats,
+        flat: NDArray[np.bool_],
+        *,
+        temperature: float,
+        gate: Floats | None = None,
+        rows: NDArray[np.int64] | slice = slice(None),
+        sign: int = 1,
+    ) -> Floats:
+        """As the weighting that is inverted computes it."""
+        return self._of.leave_one_out(
+            similarity, support, flat, temperature=temperature, gate=gate, rows=rows, sign=-sign
+        )
+
+    def note(self) -> str:
+        """That it is a control."""
+        return control_note(self)
+
+
+class Shuffled(Weighting):
+    """The shuffled control of a weighting: its influence, permuted within the series."""
+
+    is_control = True
+    needs_generator = True
+    no_batch = "whose weights belong to a whole series"
+    no_learned_temperature = "under which there is nothing to learn it from"
+
+    def __init__(self, of: Weighting) -> None:
+        assert of.shuffled is not None, "a weighting with a shuffled control names it"
+        super().__init__(of.shuffled, family=of.family)
+        self._of = of
+        self.needs_gate = of.needs_gate
+
+    @property
+    def origin(self) -> str:
+        """Whose permutation it is."""
+        return f"the shuffled control of {self._of.origin}"
+
+    def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
+        """A permutation of the influence of the usable windows."""
+        values = self._of.influence(support, gate=gate, seed=seed)
+        usable = ~np.isnan(values)
+        values[usable] = np.random.default_rng(seed).permutation(values[usable])
+        return values
+
+    def note(self) -> str:
+        """That it is a control."""
+        return control_note(self)
+
+
+def control_note(weighting: Weighting) -> str:
+    """What the evidence says of a control.
+
+    >>> control_note(weighting_named("inverse"))
+    "weighting 'inverse' is a control, there to do worse if support means anything; this is not ..."
+    """
+    what = "the gate" if weighting.needs_gate else "support"
+    unexplained = ", and the lists do not explain the weights" if weighting.needs_generator else ""
+    return (
+        f"weighting {weighting.name!r} is a control, there to do worse if {what} means anything{unexplained}; this "
+        "is not a prediction to use."
+    )
+
+
+WEIGHTINGS: dict[str, Weighting] = {}
+"""Name -> weighting."""
+
+Kind = TypeVar("Kind", bound=type[Weighting])
+
+
+def register_weighting(
+    name: str, *, inverse: str | None = None, shuffled: str | None = None
+) -> Callable[[Kind], Kind]:
+    """Make a weighting of your own known by name, with its inverted and its shuffled control.
+
+    Parameters
+    ----------
+    name
+        For the setting ``weighting``, in Python code and in settings files that Python code reads.
+    inverse, shuffled
+        Names of the controls; ``"<name>-inverse"`` and ``"<name>-shuffled"`` without them.
+
+    Examples
+    --------
+    >>> @register_weighting("squared")
+    ... class Squared(Weighting):
+    ...     no_batch = ""
+    ...     def influence(self, support, *, gate=None, seed=0):
+    ...         return np.sign(support) * support**2
+    ...     def batch_influence(self, support, series, n_series):
+    ...         return support.sign() * support**2
+    >>> influence([0.5, -1.0], "squared"), influence([0.5, -1.0], "squared-inverse")
+    (array([ 0.25, -1.  ]), array([-0.25,  1.  ]))
+    >>> for one in ("squared", "squared-inverse", "squared-shuffled"):
+    ...     del WEIGHTINGS[one]
+    """
+
+    def register(kind: Kind) -> Kind:
+        own = kind(name, inverse=inverse or f"{name}-inverse", shuffled=shuffled or f"{name}-shuffled")
+        add_weightings(own, Inverted(own), Shuffled(own))
+        return kind
+
+    return register
+
+
+def add_weightings(*weightings: Weighting) -> None:
+    """Put these into the registry as they are; `register_weighting` also makes controls. All are added, or none."""
+    for one in weightings:
+        taken = WEIGHTINGS.get(one.name)
+        if taken is not None and taken.origin != one.origin:
+            raise ConfigError(
+                f"the weighting name {one.name!r} belongs to {taken.origin} already and cannot also mean "
+                f"{one.origin}. Register it under another name."
+            )
+    WEIGHTINGS.update({one.name: one for one in weightings})
+
+
+def weighting_named(name: str) -> Weighting:
+    """The registered weighting of this name.
+
+    >>> weighting_named("uniform").needs_retrieval
+    False
+    """
+    if name not in WEIGHTINGS:
+        raise ConfigError(f"weighting must be one of {', '.join(WEIGHTINGS)}, got {name!r}.")
+    return WEIGHTINGS[name]
+
+
+def influence(
+    support: ArrayLike, weighting: str = "support", *, seed: int = 0, gate: ArrayLike | None = None
+) -> Floats:
+    """Logits of the softmax (before the temperature) under a weighting, from the support of one series.
+
+    ``support`` is the paper's; ``uniform`` makes all windows equal (SSS). The controls answer whether support
+    matters: ``inverse`` turns it round, ``shuffled`` permutes it within the series, ``random`` draws normal values
+    of the same mean and variance. ``gated`` adds what a learned gate says about each window. ``rank`` looks at the
+    order of support alone. Windows that cannot be used (NaN) stay so under each.
+
+    Examples
+    --------
+    >>> influence([0.9, 0.5, np.nan], "uniform")
+    array([ 0.,  0., nan])
+    >>> influence([0.9, 0.5, np.nan], "inverse")
+    array([-0.9, -0.5,  nan])
+    >>> influence([0.9, 0.5, np.nan], "gated", gate=[-0.3, 0.2, 0.0])
+    array([0.6, 0.7, nan])
+    """
+    chosen = weighting_named(weighting)
+    values = np.array(support, dtype=np.float64)
+    if not chosen.needs_gate:
+        return chosen.influence(values, seed=seed)
+    if gate is None:
+        raise ConfigError(
+            f"weighting is {weighting!r}, which needs what a gate says of each window; pass gate."
+        )
+    return chosen.influence(values, gate=np.asarray(gate, dtype=np.float64), seed=seed)
+
+
+def support_without(similarity: Floats, support: Floats, flat: NDArray[np.bool_], k: int, j: int) -> Floats:
+    """Support ``(n_windows,)`` of all windows when the j-th neighbour of window k is left out, with no substitute.
+
+    A window that loses its only neighbour becomes lonely. Lonely windows take the mean support of the windows that
+    have neighbours (0 where none has); a flat one stays at 0.
+
+    >>> similarity = np.array([[0.9, 0.7], [0.9, 0.5], [np.nan, np.nan]])
+    >>> support_without(similarity, np.array([0.8, 0.7, 0.75]), np.zeros(3, bool), 0, 1)
+    array([0.9, 0.7, 0.8])
+    """
+    changed = support.copy()
+    has_list = ~np.isnan(similarity).all(axis=1)
+    borrows: NDArray[np.bool_] = ~np.isnan(support) & ~has_list & ~flat
+    rest = np.delete(similarity[k], j)
+    rest = rest[~np.isnan(rest)]
+    if len(rest):
+        changed[k] = rest.sum() / len(rest)  # as retrieval does: equal lists keep equal supports
+    else:
+        has_list[k] = False
+        changed[k], borrows[k] = 0.0, not flat[k]
+    changed[borrows] = changed[has_list].mean() if has_list.any() else 0.0
+    return changed

@@ -1,0 +1,159 @@
+r"""Weights by the rank of support within the series.
+
+    rank  alpha_k = softmax(r_k / tau),  r_k = (number of windows with less support + half of those with the same)
+                                               / (n - 1), from 0 (least support) to 1 (most)
+
+Only the order of the supports counts: one outlier cannot take all the weight, and the spread of the weights is the
+same for every series of n windows, whatever the measure. "Those with the same" leaves the window itself out, so
+ties share their mean rank. A single usable window has r = 0. Windows that cannot be used are not counted.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from torch import Tensor
+
+from raxss.method.weighting.protocol import Floats, Weighting, register_weighting
+
+ROWS_AT_ONCE = 1024  # windows of a minibatch that are compared with all others together
+
+
+@register_weighting("rank")
+class Rank(Weighting):
+    """The influence of a window is the normalised rank of its support.
+
+    Examples
+    --------
+    >>> Rank("rank").influence(np.array([0.9, 0.5, np.nan, 0.5, -1.0]))
+    array([1. , 0.5, nan, 0.5, 0. ])
+    """
+
+    no_batch = ""
+    phrase = " by rank"
+    no_batch_gradient = (
+        "whose ranks do not change with small changes of support, so that no gradient reaches it"
+    )
+
+    def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
+        """Normalised ranks; ties share their mean rank."""
+        values, usable = support.copy(), ~np.isnan(support)
+        n = int(usable.sum())
+        values[usable] = (rankdata(support[usable]) - 1.0) / max(n - 1, 1)
+        return values
+
+    def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
+        """Normalised ranks among the batch's windows of the same series."""
+        support = support.detach()
+        parts = []
+        for rows in torch.arange(len(support), device=support.device).split(ROWS_AT_ONCE):
+            same = series[rows, None] == series
+            less = (same & (support < support[rows, None])).sum(dim=1)
+            equal = (same & (support == support[rows, None])).sum(dim=1)
+            n = same.sum(dim=1)
+            parts.append((less + 0.5 * (equal - 1)) / (n - 1).clamp_min(1))
+        return torch.cat(parts).to(support.dtype)
+
+    def leave_one_out(
+        self,
+        similarity: Floats,
+        support: Floats,
+        flat: NDArray[np.bool_],
+        *,
+        temperature: float,
+        gate: Floats | None = None,
+        rows: NDArray[np.int64] | slice = slice(None),
+        sign: int = 1,
+    ) -> Floats:
+        """Twin of `Weighting.leave_one_out` by running sums over sorted supports, for all neighbours at once.
+
+        When one window moves from one place of the order to another, the windows below and above both places keep
+        their ranks, and those between them move by one rank. Where lonely windows borrow their support, and so move
+        as well, all is computed again.
+        """
+        has_list = ~np.isnan(similarity).all(axis=1)
+        usable = ~np.isnan(support)
+        if (usable & ~has_list & ~flat).any():
+            return super().leave_one_out(
+                similarity, support, flat, temperature=temperature, rows=rows, sign=sign
+            )
+        asked = similarity[rows]
+        listed = ~np.isnan(asked)
+        n_listed = listed.sum(axis=1, keepdims=True)
+        own = np.broadcast_to(support[rows, np.newaxis], asked.shape)
+        rest = np.nansum(asked, axis=1, keepdims=True) - asked  # exact: similarities are multiples of 2^-32
+        without = rest / np.maximum(n_listed - 1, 1)
+        which = np.arange(len(support))[rows]
+        for row in np.flatnonzero(n_listed == 1):  # who loses the only neighbour takes the mean of the others
+            others = has_list & (np.arange(len(support)) != which[row])
+            lonely = others.any() and not flat[which[row]]
+            without[row] = support[others].mean() if lonely else 0.0
+        weights = np.full(asked.shape, np.nan)
+        # The inverse of an order is the order of the negatives.
+        weights[listed] = _weights_after_moves(
+            sign * support[usable], sign * own[listed], sign * without[listed], temperature
+        )
+        return weights
+
+    def note(self) -> str:
+        """That sizes do not count."""
+        return (
+            "weights follow the rank of support within the series, not its size: the window with the most support "
+            "weighs most however small its lead."
+        )
+
+
+def _weights_after_moves(values: Floats, old: Floats, new: Floats, temperature: float) -> Floats:
+    """Weight of a window whose value moves from ``old`` to ``new`` while all others stay; for many such moves.
+
+    Parameters
+    ----------
+    values
+        ``(n,)`` of all windows of the series, before any move.
+    old, new
+        ``(n_moves,)``.
+
+    Examples
+    --------
+    >>> _weights_after_moves(np.array([0.1, 0.2, 0.3]), np.array([0.1]), np.array([0.9]), 1.0).round(3)
+    array([0.506])
+    """
+    n = len(values)
+    if n == 1:
+        return np.ones(len(old))
+    step = 1.0 / ((n - 1) * temperature)  # between the logits of neighbouring ranks
+    groups, counts = np.unique(values, return_counts=True)
+    below = np.append(0, np.cumsum(counts))  # windows before each group, and all
+    logits = step * (below[:-1] + (counts - 1) / 2)
+    terms = np.log(counts) + logits
+    nothing = [-np.inf]
+    up_to = np.concatenate([nothing, np.logaddexp.accumulate(terms)])  # groups before each place
+    down_to = np.concatenate(
+        [np.logaddexp.accumulate(terms[::-1])[::-1], nothing]
+    )  # groups from each place on
+    left = np.searchsorted(groups, old)
+    place = np.searchsorted(groups, new)
+    joins = np.append(groups, np.nan)[place] == new
+    rises = new > old
+    # Those that the window leaves behind, or passes, give way by one rank; a group that it leaves or joins by half.
+    first = np.where(rises, left + 1, place + joins)
+    last = np.where(rises, place, left)
+    shift = np.where(rises, -step, step)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        passed = up_to[last] + np.log1p(-np.exp(up_to[first] - up_to[last])) + shift
+        passed = np.where(last > first, passed, -np.inf)
+        behind = np.log(counts[left] - 1.0) + logits[left] + shift / 2
+        met = np.minimum(place, len(groups) - 1)
+        n_joined = np.where(joins, counts[met], 0)
+        alone = step * (below[place] - rises)
+        logit = np.where(joins, logits[met] + shift / 2, alone)
+        moved = np.log(n_joined + 1.0) + logit
+        lower = up_to[np.where(rises, left, place)]
+        upper = down_to[np.where(rises, place + joins, left + 1)]
+        total = functools.reduce(np.logaddexp, (lower, passed, behind, moved, upper))
+        stays = np.exp(logits[left] - up_to[-1])
+        return np.where(new == old, stays, np.exp(logit - total))
