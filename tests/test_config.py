@@ -132,7 +132,9 @@ def test_the_recommended_preset_is_what_was_decided():
 @pytest.mark.parametrize("signal", SIGNALS)
 def test_a_kind_of_signal_changes_what_it_names_and_nothing_else(signal):
     plain, own = Config.preset("recommended").tables(), Config.preset("recommended", signal=signal).tables()
-    named = tomllib.loads((resources.files("raxss.estimator") / "presets" / f"signal-{signal}.toml").read_text("utf-8"))
+    named = tomllib.loads(
+        (resources.files("raxss.estimator") / "presets" / f"signal-{signal}.toml").read_text("utf-8")
+    )
     changed = {
         (stage, name) for stage in own for name in own[stage] if own[stage][name] != plain[stage].get(name)
     }
