@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import inspect
 import logging
 import weakref
 from dataclasses import replace
@@ -17,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_va
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from raxss import Config, RAxSSClassifier, Series
+from raxss import RAxSSClassifier, Series
 from raxss.data.synthetic import make_motif_series
 from raxss.errors import (
     BackboneError,
@@ -51,14 +50,6 @@ def test_every_check_of_scikit_learn_passes(estimator, check):
 def test_no_check_is_excused():
     assert not RAxSSClassifier().__sklearn_tags__().classifier_tags.poor_score
     assert not hasattr(RAxSSClassifier, "_more_tags")
-
-
-def test_every_setting_is_a_parameter_with_the_same_default():
-    parameters = {name: one.default for name, one in inspect.signature(RAxSSClassifier).parameters.items()}
-    runtime = {"device", "callbacks", "verbose", "random_state"}
-    assert set(parameters) - runtime == set(Config().parameters())
-    defaults = Config().parameters() | {"backbone_options": None, "augmentation": "auto"}
-    assert {name: parameters[name] for name in defaults} == defaults
 
 
 def test_it_learns_to_tell_waves_apart(fitted):

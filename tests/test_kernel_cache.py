@@ -188,7 +188,7 @@ def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
     assert own
     package = Path(raxss.__file__).parent
     for function in own:
-        assert source_folders(function) == [str(package / "backbones"), str(package / "study" / "baselines")]
+        assert source_folders(function) == [str(package / "_core"), str(package / "benchmark" / "baselines")]
 
 
 def test_any_kernel_of_a_folder_may_change_all_of_its_kernels(tmp_path):

@@ -18,7 +18,7 @@ FEATURES = "+sse4.2,+popcnt,+avx,+f16c,+avx2,+fma,+bmi,+bmi2"
 def test_narrow_vectors_give_what_the_plain_layers_give(tmp_path: Path) -> None:
     narrow = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_CACHE_DIR": str(tmp_path)}
     environment = {**os.environ, **narrow}
-    lanes = "from raxss.method.backbones.patchtst_kernels import LANES; print(LANES)"
+    lanes = "from raxss._core.vector_code import LANES; print(LANES)"
     told = subprocess.run(
         [sys.executable, "-c", lanes], env=environment, capture_output=True, text=True, check=True
     )

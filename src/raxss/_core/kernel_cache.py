@@ -258,19 +258,20 @@ def _digest_of(file: str) -> str:
 def source_digest(function: Callable[..., Any]) -> str:
     """Of all files that a kernel may have code or constants from.
 
-    These are its own file and, in the package, all kernels in its folder and in the folders of kernels it can call.
+    These are its own file and, in the package, all kernels in its folder, in the folders of kernels it can call and
+    in the folder of this module, where the code of vectors is.
     """
     parts = [_digest_of(function.__code__.co_filename), *map(_digest_of_kernels, source_folders(function))]
     return " ".join(parts)
 
 
 def source_folders(function: Callable[..., Any]) -> list[str]:
-    """Folders of the package that a kernel, and those it can call, lie in."""
+    """Folders of the package that a kernel, those it can call and the code of vectors lie in."""
     called = (
         getattr(one, "py_func", None) or getattr(one, "_defn", None) for one in function.__globals__.values()
     )
     codes = [getattr(one, "__code__", None) for one in (function, *called)]
-    files = [code.co_filename for code in codes if code is not None]
+    files = [__file__, *(code.co_filename for code in codes if code is not None)]
     package = str(Path(__file__).parents[1])
     return sorted({os.path.dirname(file) for file in files if file.startswith(package + os.sep)})
 

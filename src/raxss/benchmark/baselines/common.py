@@ -8,7 +8,7 @@ The same checks and errors as of RAxSSClassifier. Next: loop.py trains networks;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,19 +42,49 @@ class Given:
     validation_targets: NDArray[np.int64]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the estimators here share: the form of their input, their errors, their seed.
+    """What the estimators here share: their parameters, the form of their input, their errors, their seed.
 
-    A subclass has the parameters ``random_state`` and ``device``, a method ``fit`` that begins with `_receive`
-    and ends with ``is_fitted_ = True``, and `_probabilities`.
+    A subclass is a dataclass whose fields are its parameters in scikit-learn's sense. It has `_learn`,
+    `_probabilities` and, where parameters can be wrong, `_check_parameters`.
+
+    Examples
+    --------
+    >>> @dataclass(eq=False, repr=False)
+    ... class Half(Baseline):
+    ...     share: float = 0.5
+    ...
+    ...     def _learn(self, given):
+    ...         pass
+    ...
+    ...     def _probabilities(self, series):
+    ...         return np.full((len(series), 2), self.share)
+    >>> Half(device="cpu").fit([[1.0, 2.0], [3.0]], ["a", "b"]).predict_proba([[4.0]])
+    array([[0.5, 0.5]])
     """
 
-    classes_: NDArray[Any]
-    seed_: int
-    n_variates_: int
-    preparation_: str
-    is_fitted_: bool  # set last, so that a fit that failed is none
-    random_state: Any
+    device: str = "auto"
+    random_state: Any = None
+
+    def fit(
+        self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
+    ) -> Self:
+        """Learn from labelled series.
+
+        Parameters
+        ----------
+        X, y, groups
+            As of `RAxSSClassifier`.
+        validation
+            Labelled series that the epoch, or another setting, is chosen by, where anything is; else they are
+            checked only. Without them, ``validation_fraction`` of X is set aside.
+        """
+        self._check_parameters()
+        fraction = getattr(self, "validation_fraction", 0.0)
+        self._learn(self._receive(X, y, groups, validation, validation_fraction=fraction))
+        self.is_fitted_ = True  # set last, so that a fit that failed is none
+        return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
@@ -63,6 +93,13 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each series, from ``classes_``."""
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that are out of range, before any series is looked at."""
+
+    def _learn(self, given: Given) -> None:
+        """Fit to series that were checked."""
+        raise NotImplementedError
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
         """``(n_series, C)`` of series that were checked."""
@@ -75,7 +112,7 @@ class Baseline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         groups: ArrayLike | None,
         validation: Any,
         *,
-        validation_fraction: float = 0.0,
+        validation_fraction: float,
     ) -> Given:
         """Check what `fit` is given, and set what is known before anything is learned."""
         forget_fit(self)

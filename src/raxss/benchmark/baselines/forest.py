@@ -11,14 +11,15 @@ may tell centres and amplifiers apart instead of classes. Next: trivial.py, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
-from raxss.benchmark.baselines.common import Baseline
+from raxss.benchmark.baselines.common import Baseline, Given
 from raxss.data.series import Series
 
 Features = dict[str, NDArray[np.float64]]  # name -> (n_variates,)
@@ -35,6 +36,7 @@ SEGMENTS = (8, 32, 128)  # a series is cut into so many, to see how steady it is
 N_SMOOTHED = 512  # frequencies at which the spectrum is averaged before its shape is described
 
 
+@dataclass(eq=False, repr=False)
 class ForestClassifier(Baseline):
     """Features without scale, and a random forest.
 
@@ -59,20 +61,11 @@ class ForestClassifier(Baseline):
     (3, 2)
     """
 
-    def __init__(self, n_trees: int = 500, *, device: str = "auto", random_state: Any = None) -> None:
-        self.n_trees = n_trees
-        self.device = device
-        self.random_state = random_state
+    n_trees: int = 500
 
-    def fit(
-        self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
-    ) -> Self:
-        """Grow the trees. ``validation`` is checked, not used: there is nothing to choose."""
-        given = self._receive(X, y, groups, validation)
+    def _learn(self, given: Given) -> None:
         forest = RandomForestClassifier(self.n_trees, random_state=self.seed_ % 2**32)
         self.forest_ = forest.fit(feature_table(given.series), given.targets)
-        self.is_fitted_ = True
-        return self
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
         return np.asarray(self.forest_.predict_proba(feature_table(series)))

@@ -12,32 +12,25 @@ Next: rocket.py, which learns no features at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor, nn
 
-from raxss.benchmark.baselines.common import Baseline, require_finite
-from raxss.benchmark.baselines.loop import (
-    Indices,
-    figures_of,
-    fresh_network,
-    train_network,
-    training_settings,
-)
-from raxss.data.prepare.preprocessing import Scaling
+from raxss.benchmark.baselines.common import Given
+from raxss.benchmark.baselines.loop import Indices, NetworkBaseline
 from raxss.data.series import Series
 from raxss.errors import SignalError, one_of
 from raxss.estimator.fit import show_windows
 from raxss.method.aggregation import log_posteriors, posteriors_of
 from raxss.method.backbones.protocol import build_backbone, features_of
 from raxss.method.sampling import epoch_batches
-from raxss.method.training.settings import TrainingConfig
+from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import autocast_type, mixed_precision
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic, pick_device
@@ -112,7 +105,8 @@ def _is_conjunctive(estimator: MILClassifier) -> bool:
     return bool(estimator.pooling == "conjunctive")
 
 
-class MILClassifier(Baseline):
+@dataclass(eq=False, repr=False)
+class MILClassifier(NetworkBaseline):
     """Windows pooled by a learned attention.
 
     Parameters
@@ -141,83 +135,30 @@ class MILClassifier(Baseline):
     (True, False)
     """
 
-    backbone_: BagNetwork
+    pooling: Literal["attention", "conjunctive"] = "conjunctive"
+    _: KW_ONLY
+    backbone: Any = "patchtst"
+    window_length: int = 1024
+    stride: int = 128
+    lr: float = 3e-4
+    warmup_steps: int = 100
+    schedule_steps: int = 700
+    weight_decay: float = 1e-6
+    batch_size: int = 8192
+    patience: int = 5
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
 
-    def __init__(
-        self,
-        pooling: Literal["attention", "conjunctive"] = "conjunctive",
-        *,
-        backbone: Any = "patchtst",
-        backbone_options: Mapping[str, Any] | None = None,
-        window_length: int = 1024,
-        stride: int = 128,
-        scaling: Literal["train", "series", "none"] = "series",
-        lr: float = 3e-4,
-        start_lr: float = 0.0,
-        final_lr: float = 1e-6,
-        warmup_steps: int = 100,
-        schedule_steps: int = 700,
-        weight_decay: float = 1e-6,
-        batch_size: int = 8192,
-        max_epochs: int = 50,
-        patience: int = 5,
-        validation_fraction: float = 0.125,
-        precision: Literal["auto", "float32", "bfloat16"] = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.pooling = pooling
-        self.backbone = backbone
-        self.backbone_options = backbone_options
-        self.window_length = window_length
-        self.stride = stride
-        self.scaling = scaling
-        self.lr = lr
-        self.start_lr = start_lr
-        self.final_lr = final_lr
-        self.warmup_steps = warmup_steps
-        self.schedule_steps = schedule_steps
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
-
-    def fit(
-        self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
-    ) -> Self:
-        """Learn from labelled series; ``validation`` picks the epoch."""
+    def _check_parameters(self) -> None:
         one_of("pooling", self.pooling, POOLINGS)
-        settings, device = training_settings(self), pick_device(self.device)
-        windows = WindowConfig(window_length=self.window_length, stride=self.stride)
-        given = self._receive(X, y, groups, validation, validation_fraction=settings.validation_fraction)
-        self.window_length_ = min(windows.window_length, max(one.n_samples for one in given.series))
-        self.scaling_ = Scaling.fit(given.series, self.scaling)
-        pool = self._pool(given.series, given.targets, device)
-        config = settings.for_windows(len(pool))
-        held = self._pool(given.validation, given.validation_targets, device) if given.validation else None
-        self.backbone_ = fresh_network(self._build, len(self.classes_), self.seed_).to(device)
+        super()._check_parameters()
+        WindowConfig(window_length=self.window_length, stride=self.stride)
+
+    def _learn(self, given: Given) -> None:
+        self.window_length_ = min(self.window_length, max(one.n_samples for one in given.series))
+        super()._learn(given)
+
+    def _before_training(self, pool: WindowPool) -> None:
         show_windows(self.backbone_.backbone, pool, seed=self.seed_)
-        trained = train_network(
-            self.backbone_,
-            n_items=len(pool),
-            batches=lambda epoch: list(
-                epoch_batches(
-                    pool.n_windows, pool.n_samples, batch_size=config.batch_size, seed=self.seed_, epoch=epoch
-                )
-            ),
-            loss_of=self._loss_over(pool, config),
-            evaluate=None if held is None else lambda: figures_of(self._logits(held), held.targets),
-            config=config,
-            seed=self.seed_,
-            device=device,
-        )
-        self.history_, self.best_epoch_ = pd.DataFrame(trained.history), trained.best_epoch
-        self.is_fitted_ = True
-        return self
 
     @available_if(_is_conjunctive)  # type: ignore[untyped-decorator]
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
@@ -232,10 +173,6 @@ class MILClassifier(Baseline):
                 )
             yield posteriors_of(values.double()).cpu().numpy()
 
-    def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
-        logits = torch.cat([self._logits(pool) for pool in self._pools_one_by_one(series)])
-        return require_finite(posteriors_of(logits.double()).cpu().numpy(), series)
-
     def _pools_one_by_one(self, series: list[Series]) -> Iterator[WindowPool]:
         """Each series by itself, so that its score does not depend on what else is asked for."""
         device = pick_device(self.device)
@@ -249,7 +186,15 @@ class MILClassifier(Baseline):
                 )
             yield pool
 
-    def _loss_over(self, pool: WindowPool, config: TrainingConfig) -> Callable[[Indices], Tensor]:
+    def _batches(self, pool: WindowPool, config: TrainingPlan, epoch: int) -> list[Indices]:
+        """Windows drawn as Alg. 1 draws them."""
+        return list(
+            epoch_batches(
+                pool.n_windows, pool.n_samples, batch_size=config.batch_size, seed=self.seed_, epoch=epoch
+            )
+        )
+
+    def _loss_over(self, pool: WindowPool, config: TrainingPlan) -> Callable[[Indices], Tensor]:
         """A batch of windows -> mean over the series in it of -log p."""
         autocast = autocast_type(config, pool.device)
 

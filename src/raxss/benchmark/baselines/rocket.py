@@ -13,16 +13,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numba
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from raxss.benchmark.baselines.common import Baseline, first_samples
+from raxss.benchmark.baselines.common import Baseline, Given, first_samples
 from raxss.benchmark.baselines.rocket_features import draw_kernels, kernel_features, normalised
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series
@@ -36,6 +37,7 @@ STRENGTHS = (0.1, 1.0, 1e1, 1e2, 1e3, 1e4, 1e5)  # C, for features divided by th
 LARGEST_SEED = 2**31 - 1  # of aeon
 
 
+@dataclass(eq=False, repr=False)
 class RocketClassifier(Baseline):
     """Random convolution kernels and a linear classifier with probabilities. MiniROCKET needs aeon.
 
@@ -73,36 +75,21 @@ class RocketClassifier(Baseline):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        transform: Literal["rocket", "minirocket"] = "rocket",
-        *,
-        n_kernels: int = 10_000,
-        window_length: int = 10_000,
-        scaling: Literal["train", "series", "none"] = "series",
-        strengths: Sequence[float] = STRENGTHS,
-        validation_fraction: float = 0.125,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.transform = transform
-        self.n_kernels = n_kernels
-        self.window_length = window_length
-        self.scaling = scaling
-        self.strengths = strengths
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.random_state = random_state
+    transform: Literal["rocket", "minirocket"] = "rocket"
+    _: KW_ONLY
+    n_kernels: int = 10_000
+    window_length: int = 10_000
+    scaling: Literal["train", "series", "none"] = "series"
+    strengths: Sequence[float] = STRENGTHS
+    validation_fraction: float = 0.125
 
-    def fit(
-        self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
-    ) -> Self:
-        """Draw kernels and fit the classifier; ``validation`` picks C."""
+    def _check_parameters(self) -> None:
         one_of("transform", self.transform, TRANSFORMS)
-        length = WindowConfig(window_length=self.window_length).window_length
-        given = self._receive(X, y, groups, validation, validation_fraction=self.validation_fraction)
+        WindowConfig(window_length=self.window_length)
+
+    def _learn(self, given: Given) -> None:
         longest = max(one.n_samples for one in given.series)
-        self.window_length_ = max(min(length, longest), SHORTEST)
+        self.window_length_ = max(min(self.window_length, longest), SHORTEST)
         self.scaling_ = Scaling.fit(given.series, self.scaling)
         if self.transform == "rocket":
             self.kernels_ = draw_kernels(
@@ -126,8 +113,6 @@ class RocketClassifier(Baseline):
             ]
             self.strength_ = self.strengths[int(np.argmin(losses))]
         self.classifier_.fit(self.strength_)
-        self.is_fitted_ = True
-        return self
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
         return self.classifier_.predict_proba(self._features(series))

@@ -6,8 +6,7 @@
 nearest cache while every kernel passes over it, and no output is ever stored. The taps of an output are added in
 their order, whatever the processor, so the features are the same on every one that fuses products and sums.
 
-Vectors are those of patchtst_kernels.py. (The compiler's cache does not notice a change there: clear
-``__pycache__`` after one.) Next: rocket_features.py calls this.
+Next: rocket_features.py calls this.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raxss.method.backbones.patchtst_kernels import (
+from raxss._core.vector_code import (
     LANES,
+    Floats,
     compiled,
     every,
     fused,
@@ -32,8 +31,6 @@ from raxss.method.backbones.patchtst_kernels import (
 
 if TYPE_CHECKING:
     from raxss.benchmark.baselines.rocket_features import Kernels
-
-Floats = NDArray[np.float32]
 
 BLOCK = 4 * LANES  # outputs at a time
 

@@ -11,28 +11,21 @@ Next: mil.py, which pools windows instead.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from raxss.benchmark.baselines.common import Baseline, require_finite
-from raxss.benchmark.baselines.loop import (
-    Indices,
-    figures_of,
-    fresh_network,
-    train_network,
-    training_settings,
-)
-from raxss.data.prepare.preprocessing import Scaling
+from raxss.benchmark.baselines.loop import Indices, NetworkBaseline
 from raxss.data.series import Series
 from raxss.errors import BackboneError
-from raxss.method.aggregation import log_posteriors, posteriors_of
+from raxss.method.aggregation import log_posteriors
 from raxss.method.backbones.protocol import build_backbone
+from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic, pick_device
 
@@ -41,7 +34,8 @@ BATCHES_A_BUCKET = 4  # series are shuffled, then sorted by length within so man
 SAMPLES_A_PASS = {"cpu": 2**20, "cuda": 2**23}  # padding counted, where nothing is learned
 
 
-class SequenceClassifier(Baseline):
+@dataclass(eq=False, repr=False)
+class SequenceClassifier(NetworkBaseline):
     """A network over whole series of any length.
 
     Parameters
@@ -73,79 +67,33 @@ class SequenceClassifier(Baseline):
     (3, 2)
     """
 
-    def __init__(
-        self,
-        backbone: Any = "gru",
-        *,
-        backbone_options: Mapping[str, Any] | None = None,
-        scaling: Literal["train", "series", "none"] = "series",
-        lr: float = 1e-3,
-        start_lr: float = 0.0,
-        final_lr: float = 1e-6,
-        warmup_steps: int = 20,
-        schedule_steps: int = 0,
-        weight_decay: float = 1e-4,
-        batch_size: int = 16,
-        max_epochs: int = 50,
-        patience: int = 15,
-        validation_fraction: float = 0.125,
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.backbone = backbone
-        self.backbone_options = backbone_options
-        self.scaling = scaling
-        self.lr = lr
-        self.start_lr = start_lr
-        self.final_lr = final_lr
-        self.warmup_steps = warmup_steps
-        self.schedule_steps = schedule_steps
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.device = device
-        self.random_state = random_state
+    backbone: Any = "gru"
+    _: KW_ONLY
+    lr: float = 1e-3
+    warmup_steps: int = 20
+    schedule_steps: int = 0
+    weight_decay: float = 1e-4
+    batch_size: int = 16
+    patience: int = 15
 
-    def fit(
-        self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
-    ) -> Self:
-        """Learn from labelled series; ``validation`` picks the epoch."""
-        settings, device = training_settings(self), pick_device(self.device)
-        given = self._receive(X, y, groups, validation, validation_fraction=settings.validation_fraction)
-        self.scaling_ = Scaling.fit(given.series, self.scaling)
-        pool = self._pool(given.series, given.targets, device)
-        config = settings.for_windows(len(pool))
-        held = self._pool(given.validation, given.validation_targets, device) if given.validation else None
-        self.backbone_ = fresh_network(self._build, len(self.classes_), self.seed_).to(device)
+    def _pools_one_by_one(self, series: list[Series]) -> Iterator[WindowPool]:
+        device = pick_device(self.device)
+        self.backbone_.to(device)
+        yield self._pool(series, np.zeros(len(series), dtype=np.int64), device)
+
+    def _batches(self, pool: WindowPool, config: TrainingPlan, epoch: int) -> list[Indices]:
+        """Series of similar lengths."""
+        return similar_lengths(pool.n_samples, config.batch_size, seed=self.seed_, epoch=epoch)
+
+    def _loss_over(self, pool: WindowPool, config: TrainingPlan) -> Callable[[Indices], Tensor]:
+        """A batch of series -> mean of -log p."""
 
         def loss_of(batch: Indices) -> Tensor:
             windows, n_samples, targets = padded_batch(pool, batch)
             picked = log_posteriors(self.backbone_(windows, n_samples)).gather(1, targets[:, None])
             return -picked.mean()
 
-        trained = train_network(
-            self.backbone_,
-            n_items=len(pool),
-            batches=lambda epoch: similar_lengths(
-                pool.n_samples, config.batch_size, seed=self.seed_, epoch=epoch
-            ),
-            loss_of=loss_of,
-            evaluate=None if held is None else lambda: figures_of(self._logits(held), held.targets),
-            config=config,
-            seed=self.seed_,
-            device=device,
-        )
-        self.history_, self.best_epoch_ = pd.DataFrame(trained.history), trained.best_epoch
-        self.is_fitted_ = True
-        return self
-
-    def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
-        device = pick_device(self.device)
-        self.backbone_.to(device)
-        logits = self._logits(self._pool(series, np.zeros(len(series), dtype=np.int64), device))
-        return require_finite(posteriors_of(logits.double()).cpu().numpy(), series)
+        return loss_of
 
     def _pool(self, series: list[Series], targets: NDArray[np.int64], device: torch.device) -> WindowPool:
         """The scaled series end to end on the device.

@@ -8,16 +8,18 @@ frequent one.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from raxss.benchmark.baselines.common import Baseline
+from raxss.benchmark.baselines.common import Baseline, Given
 from raxss.data.series import Series
 from raxss.errors import ConfigError, nearest
 
 
+@dataclass(eq=False, repr=False)
 class AllPositiveClassifier(Baseline):
     """Says the same class of every series.
 
@@ -37,16 +39,9 @@ class AllPositiveClassifier(Baseline):
            [1., 0.]])
     """
 
-    def __init__(self, positive: Any = None, *, device: str = "auto", random_state: Any = None) -> None:
-        self.positive = positive
-        self.device = device
-        self.random_state = random_state
+    positive: Any = None
 
-    def fit(
-        self, X: Any, y: ArrayLike | None = None, groups: ArrayLike | None = None, *, validation: Any = None
-    ) -> Self:
-        """Look at the labels. ``validation`` is checked, not used."""
-        given = self._receive(X, y, groups, validation)
+    def _learn(self, given: Given) -> None:
         if len(self.classes_) > 2:
             self.said_ = int(np.bincount(given.targets).argmax())
         elif self.positive is None:
@@ -58,8 +53,6 @@ class AllPositiveClassifier(Baseline):
             raise ConfigError(
                 f"there is no positive class {self.positive!r}{nearest(str(self.positive), known)}"
             )
-        self.is_fitted_ = True
-        return self
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:
         return np.tile(np.eye(len(self.classes_))[self.said_], (len(series), 1))

@@ -2,8 +2,7 @@
 
     of_tokens (n_tokens, 3 * width) -> states (n_tokens, width), and back
 
-`LANES` neighbouring units sit in one register. Vectors are those of patchtst_kernels.py. (The compiler's cache does
-not notice a change there: clear ``__pycache__`` after one.)
+`LANES` neighbouring units sit in one register.
 
 Next: gru_numba.py calls them.
 """
@@ -13,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raxss.method.backbones.patchtst_kernels import (
+from raxss._core.vector_code import (
     LANES,
+    Floats,
     compiled,
     every,
     fused,
@@ -27,8 +26,6 @@ from raxss.method.backbones.patchtst_kernels import (
     splat,
     store,
 )
-
-Floats = NDArray[np.float32]
 
 LOG2_E = np.float32(1.4426950408889634)
 LEAST = np.float32(-80.0)  # below, a sigmoid is 0 to float32

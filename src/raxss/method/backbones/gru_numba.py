@@ -36,7 +36,7 @@ def suits(cells: nn.Module, tokens: Tensor) -> bool:
     """
     if tokens.device.type != "cpu":
         return False
-    from raxss.method.backbones.patchtst_kernels import LANES
+    from raxss._core.vector_code import LANES
 
     return (
         type(cells) is nn.GRU

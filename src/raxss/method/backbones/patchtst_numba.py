@@ -7,7 +7,7 @@ normalisation needs the moments of the whole batch. The backward pass computes s
 masks again instead of keeping them. Sums over windows are taken per chunk and added in the order of the chunks,
 so results do not depend on the number of threads.
 
-Next: patchtst_kernels.py has the loops.
+Next: patchtst_kernels.py and patchtst_back_kernels.py have the loops.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from raxss._core.threads import each_on_threads
 
 if TYPE_CHECKING:
     from raxss.method.backbones.patchtst import EncoderLayer, PatchTST
-    from raxss.method.backbones.patchtst_kernels import Dropout, LayerWeights, Norm
+    from raxss.method.backbones.patchtst_back_kernels import Norm
+    from raxss.method.backbones.patchtst_parts import Dropout, LayerWeights
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -103,7 +104,7 @@ def _hooked(module: nn.Module) -> bool:
 
 
 def _sizes_fit(network: PatchTST, windows: Tensor) -> bool:
-    from raxss.method.backbones.patchtst_kernels import COLUMNS, HEAD
+    from raxss.method.backbones.patchtst_parts import COLUMNS, HEAD
 
     n_tokens, width = network.positions.shape
     n_samples = windows.shape[-1] + network.n_padded
@@ -178,13 +179,13 @@ class _Sizes(NamedTuple):
     @property
     def n_softmax(self) -> int:
         """Numbers that attention keeps about its softmax."""
-        from raxss.method.backbones.patchtst_kernels import HEAD
+        from raxss.method.backbones.patchtst_parts import HEAD
 
         return self.width // HEAD * 2 * self.n_slots
 
 
 def _sizes(network: PatchTST, n_windows: int) -> _Sizes:
-    from raxss.method.backbones.patchtst_kernels import SLOTS
+    from raxss.method.backbones.patchtst_parts import SLOTS
 
     n_tokens, width = network.positions.shape
     n_slots = -(-n_tokens // SLOTS) * SLOTS
@@ -212,7 +213,7 @@ def _flat(array: NDArray[Any]) -> Floats:
 
 
 def _layer_weights(layer: EncoderLayer) -> LayerWeights:
-    from raxss.method.backbones.patchtst_kernels import HEAD, LayerWeights
+    from raxss.method.backbones.patchtst_parts import HEAD, LayerWeights
 
     query, key, value, mix, first, second = (_numpy(linear.weight) for linear in _linears(layer))
     query_bias, key_bias, value_bias, mix_bias, first_bias, second_bias = (
@@ -249,7 +250,7 @@ def _start(network: PatchTST, sizes: _Sizes) -> Floats:
 
 
 def _dropout(probability: float, seed: int, stream: int) -> Dropout:
-    from raxss.method.backbones.patchtst_kernels import Dropout
+    from raxss.method.backbones.patchtst_parts import Dropout
 
     threshold = min(round((1 - probability) * 2**32), 2**32 - 1) if probability else 0
     return Dropout(np.uint64(seed), stream, np.uint32(threshold), np.float32(1 / (1 - probability)))
@@ -271,7 +272,7 @@ def _dropouts(network: PatchTST, seed: int) -> list[tuple[Dropout, Dropout]]:
 
 def _share(n_windows: int, kernel: Callable[..., None], *arguments: Any) -> None:
     """``kernel(first, last, *arguments)`` for every chunk of windows, on as many threads as torch uses."""
-    from raxss.method.backbones.patchtst_kernels import CHUNK
+    from raxss.method.backbones.patchtst_parts import CHUNK
 
     each_on_threads(
         lambda first: kernel(first, min(first + CHUNK, n_windows), *arguments), range(0, n_windows, CHUNK)
@@ -314,7 +315,7 @@ def _scale_and_shift(norm: nn.BatchNorm1d, moments: _Moments) -> tuple[Floats, F
 
 def _norm_back(norm: nn.BatchNorm1d, moments: _Moments, sums: Floats | None = None, count: int = 1) -> Norm:
     """How a gradient passes it, given the sums over the batch; without them, as if its moments were fixed."""
-    from raxss.method.backbones.patchtst_kernels import Norm
+    from raxss.method.backbones.patchtst_back_kernels import Norm
 
     inverse = 1 / np.sqrt(moments.variance + norm.eps)
     by = _numpy(norm.weight) * inverse
@@ -415,7 +416,7 @@ class _Encoder(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from raxss.method.backbones import patchtst_kernels as kernels
+        from raxss.method.backbones import patchtst_back_kernels as kernels
 
         sizes, stages, layers = ctx.sizes, ctx.stages, _layers(ctx.network)
         series, *saved = ctx.saved_tensors
@@ -516,7 +517,7 @@ def _backward(
     sizes: _Sizes,
 ) -> tuple[list[Doubles], Floats]:
     """Gradients of the layer's parameters, and the sums of ``entering``."""
-    from raxss.method.backbones import patchtst_kernels as kernels
+    from raxss.method.backbones import patchtst_back_kernels as kernels
 
     count = sizes.n_windows * sizes.n_tokens
     weights, width = stages.weights, sizes.width
@@ -565,7 +566,7 @@ def _backward_to_samples(
     network: PatchTST, series: Tensor, leaving: Floats, wanted: bool, sizes: _Sizes
 ) -> tuple[list[Doubles], Tensor | None]:
     """Gradients of the projection, its bias and the positions; and of the samples, if wanted."""
-    from raxss.method.backbones import patchtst_kernels as kernels
+    from raxss.method.backbones import patchtst_back_kernels as kernels
 
     n_chunks = -(-sizes.n_windows // kernels.CHUNK)
     weight, start = _zeros(n_chunks, sizes.width * sizes.patch_length), _zeros(n_chunks, sizes.per_window)

@@ -3,82 +3,30 @@
     x, delta (length, width), A (n_states, width), B, C (length, n_states), D (width,)
         -> y (length, width), and the gradients of all
 
-`LANES` neighbouring channels sit in one register. Vectors are those of patchtst_kernels.py. (The compiler's cache
-does not notice a change there: clear ``__pycache__`` after one.)
+`LANES` neighbouring channels sit in one register.
 
 Next: selective_scan_numba.py calls them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numpy.typing import NDArray
 
-from raxss.method.backbones import patchtst_kernels as vectors
-from raxss.method.backbones.patchtst_kernels import (
+from raxss._core.vector_code import (
     LANES,
+    Floats,
     compiled,
     every,
     fused,
     load,
-    primitive,
+    precise_power_of_two,
     splat,
     store,
     total,
 )
 
-Floats = NDArray[np.float32]
-
 CHUNK = 16  # steps from one kept state to the next; those between stay in the nearest caches
 LOG2_E = np.float32(1.4426950408889634)
-POWER_OF_REST = (  # 2^x on [-1/2, 1/2], least relative error (2e-8) of those that are 1 at 0
-    1.0,
-    0.693147182,
-    0.240226477,
-    0.0555033237,
-    0.00961843692,
-    0.00133988739,
-    0.00015353362,
-)
-
-
-@primitive
-def two_to_the(typing: Any, vector: Any) -> Any:
-    """2^x, exactly 1 at 0 and near it as exact as float32 is, relative error 1e-7; nothing below 2^-126.
-
-    A memory of thousands of steps multiplies as many of these: an error that is the same every time would add up.
-    """
-
-    def emit(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        return (_power_wide if vectors.WIDE else _power_anywhere)(builder, values[0])
-
-    return vectors._FLOATS(vectors._FLOATS), emit
-
-
-def _power_wide(builder: Any, x: Any) -> Any:
-    every_lane, as_set = ir.Constant(ir.IntType(16), -1), ir.Constant(ir.IntType(32), 4)
-    to_nearest = ir.Constant(ir.IntType(32), 8)
-    rest = vectors._call(
-        builder, "llvm.x86.avx512.mask.reduce.ps.512", x.type, [x, to_nearest, x, every_lane, as_set]
-    )
-    power = vectors._polynomial(builder, POWER_OF_REST, rest)
-    whole = builder.fsub(x, rest)
-    return vectors._call(
-        builder, "llvm.x86.avx512.mask.scalef.ps.512", x.type, [power, whole, whole, every_lane, as_set]
-    )
-
-
-def _power_anywhere(builder: Any, x: Any) -> Any:
-    constant, bits = vectors._constant, vectors._bits
-    x = builder.select(builder.fcmp_ordered("<", x, constant(-126.0)), constant(-126.0), x)
-    shifted = builder.fadd(x, constant(1.5 * 2.0**23))  # the rounded part is in its last bits
-    rest = builder.fsub(x, builder.fsub(shifted, constant(1.5 * 2.0**23)))
-    exponent = builder.shl(builder.bitcast(shifted, vectors._BITS.vector), bits(23))
-    scale = builder.bitcast(builder.add(exponent, bits(127 << 23)), x.type)
-    return builder.fmul(vectors._polynomial(builder, POWER_OF_REST, rest), scale)
 
 
 @compiled
@@ -110,7 +58,7 @@ def forward_one(
             enters = step * value
             read = load(D, first) * value
             for n in range(n_states):
-                kept = two_to_the(step * load(A, n * width + first))
+                kept = precise_power_of_two(step * load(A, n * width + first))
                 now = fused(kept, load(state, n * LANES), enters * splat(B, t * n_states + n))
                 store(state, n * LANES, now)
                 read = fused(now, splat(C, t * n_states + n), read)
@@ -163,7 +111,7 @@ def backward_one(
                 enters = step * load(x, at)
                 for n in range(n_states):
                     place = i * row + n * four
-                    kept = two_to_the(step * load(log_A, n * width + first))
+                    kept = precise_power_of_two(step * load(log_A, n * width + first))
                     store(walked, place + of_kept, kept)
                     store(
                         walked, place + row, fused(kept, load(walked, place), enters * splat(B, scalar + n))

@@ -52,7 +52,7 @@ def scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -
     >>> scan(x, x.exp(), -torch.ones(3, 4), B, C, torch.zeros(3)).shape
     torch.Size([2, 100, 3])
     """
-    from raxss.method.backbones.patchtst_kernels import LANES
+    from raxss._core.vector_code import LANES
 
     width = x.shape[-1]
     spare = -width % LANES  # channels that fill the last register

@@ -7,8 +7,7 @@
 One rule for every path: similarities are rounded to a grid of 2^-32, so that windows that are equally near
 tie exactly whichever way their similarity was summed, and ties go to the earlier start.
 
-Compiled functions that call each other share this file: the compiler's cache notices changes in a function's
-own file only. vectors.py holds what one block of a tile is made of.
+vectors.py holds what one block of a tile is made of.
 """
 
 from __future__ import annotations

@@ -1,94 +1,47 @@
-"""How a block of the matrix is computed in vector registers.
+"""Blocks of the window-by-window matrix in vector registers: LLVM code that retrieval's kernels call.
 
     a block: ROWS rows by COLUMNS columns of the window-by-window matrix
 
 A compiler that is given plain loops keeps a product in memory between two rows and fetches every factor for each
-row anew. Written out as vector operations, a block's sums stay in registers: a factor that was fetched serves
-ROWS rows or COLUMNS columns, and nearly all that is left to do is multiply and add. Each function below emits
-such operations into the kernel that calls it; the compiler breaks them down to what the processor has.
-
-After a change here, save kernels.py too: the compiler's cache notices changes in a kernel's own file only.
+row anew. Written out as vector operations (raxss._core.vector_code), a block's sums stay in registers: a factor
+that was fetched serves ROWS rows or COLUMNS columns, and nearly all that is left to do is multiply and add.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-_FEATURES = llvm.get_host_cpu_features()
-_WIDE = bool(_FEATURES.get("avx512f"))
-LANES = 8 if _WIDE else 4 if _FEATURES.get("avx") else 2  # float64 values in one register
+from raxss._core.vector_code import VectorEmitter, processor_features
+
+_FEATURES = processor_features()
+_WIDE = "avx512f" in _FEATURES
+LANES = 8 if _WIDE else 4 if "avx" in _FEATURES else 2  # float64 values in one register
 ROWS = 6
 COLUMNS = LANES * (4 if _WIDE else 2)  # with 32 registers, or with 16
 SUMS = 8 * LANES  # that a correlation adds up at once
 
-_FLOAT, _INT, _PLACE = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
+_INT = ir.IntType(64)
 _STARTS = range(0, COLUMNS, LANES)  # of a block's vectors
 
 
-class _Emitter:
-    """Vector operations on arrays, as few as the kernels need."""
+class _Arguments(VectorEmitter):
+    """Vector operations on the arrays that an intrinsic is called with."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
-        self._context, self.builder = context, builder
-        self._types, self._arguments = signature.args, arguments
+    def __init__(self, context: Any, builder: Any, signature: Any, values: Any) -> None:
+        super().__init__(context, builder, ir.DoubleType(), LANES)
+        self._types, self._values = signature.args, values
 
-    def address(self, argument: int, *places: Any) -> Any:
-        """Where an array argument begins, so many values further on."""
-        array = self._context.make_array(self._types[argument])
-        address = array(self._context, self.builder, self._arguments[argument]).data
-        return self.further(address, *places)
-
-    def further(self, address: Any, *places: Any) -> Any:
-        for place in places:
-            offset = ir.Constant(_INT, place) if isinstance(place, int) else place
-            address = self.builder.gep(address, [offset])
-        return address
-
-    def load(self, address: Any) -> Any:
-        return self.builder.load(self.builder.bitcast(address, _VECTOR.as_pointer()), align=8)
-
-    def store(self, vector: Any, address: Any) -> None:
-        self.builder.store(vector, self.builder.bitcast(address, _VECTOR.as_pointer()), align=8)
-
-    def spread(self, value: Any) -> Any:
-        """One value in all lanes."""
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.builder.insert_element(undefined, value, ir.Constant(_PLACE, 0))
-        lanes = ir.Constant(ir.VectorType(_PLACE, LANES), [0] * LANES)
-        return self.builder.shuffle_vector(first, undefined, lanes)
+    def argument(self, which: int, *offsets: Any) -> Any:
+        """Where the data of an argument begins, ``offsets`` numbers further on."""
+        return self.address(self._types[which], self._values[which], *offsets)
 
     def pushed(self, before: Any, vector: Any) -> Any:
         """All lanes one further on; what leaves the vector before comes in."""
-        lanes = ir.Constant(ir.VectorType(_PLACE, LANES), list(range(LANES - 1, 2 * LANES - 1)))
-        return self.builder.shuffle_vector(before, vector, lanes)
-
-    def multiply_add(self, one: Any, other: Any, total: Any) -> Any:
-        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-        name = f"llvm.fma.v{LANES}f64"
-        return self.builder.call(
-            cgutils.insert_pure_function(self.builder.module, kind, name=name), [one, other, total]
-        )
-
-    def larger(self, one: Any, other: Any) -> Any:
-        return self.builder.select(self.builder.fcmp_ordered(">", one, other), one, other)
-
-    def smaller(self, one: Any, other: Any) -> Any:
-        return self.builder.select(self.builder.fcmp_ordered("<", one, other), one, other)
-
-    def bits(self, lanes: Any) -> Any:
-        """Truth values as the bits of an integer."""
-        packed = self.builder.bitcast(lanes, ir.IntType(LANES))
-        return self.builder.zext(packed, _INT)
-
-    def variable(self) -> Any:
-        """A vector that starts at zero."""
-        return cgutils.alloca_once_value(self.builder, ir.Constant(_VECTOR, [0.0] * LANES))
+        return self.shuffle(before, vector, range(LANES - 1, 2 * LANES - 1))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -117,40 +70,40 @@ def walk_block(
     signature = types.boolean(*arguments, found)
 
     def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        do = _Emitter(context, builder, signature, given)
+        do = _Arguments(context, builder, signature, given)
         n_terms, bar = given[6], do.spread(given[11])
-        columns, rows = do.address(2, given[3]), do.address(4, given[5])
+        columns, rows = do.argument(2, given[3]), do.argument(4, given[5])
         sums = [[do.variable() for _ in _STARTS] for _ in range(ROWS)]
         with cgutils.for_range(builder, n_terms, intp=_INT) as term:
-            factors = do.further(columns, builder.mul(term.index, ir.Constant(_INT, COLUMNS)))
-            vectors = [do.load(do.further(factors, start)) for start in _STARTS]
-            factors = do.further(rows, builder.mul(term.index, ir.Constant(_INT, ROWS)))
+            factors = do.advance(columns, builder.mul(term.index, ir.Constant(_INT, COLUMNS)))
+            vectors = [do.load(do.advance(factors, start)) for start in _STARTS]
+            factors = do.advance(rows, builder.mul(term.index, ir.Constant(_INT, ROWS)))
             for row in range(ROWS):
-                factor = do.spread(builder.load(do.further(factors, row)))
+                factor = do.spread(builder.load(do.advance(factors, row)))
                 for vector, total in zip(vectors, sums[row], strict=True):
-                    builder.store(do.multiply_add(factor, vector, builder.load(total)), total)
-        place = do.address(0, given[1])
-        here = [do.load(do.further(place, start)) for start in _STARTS]
+                    builder.store(do.fused(factor, vector, builder.load(total)), total)
+        place = do.argument(0, given[1])
+        here = [do.load(do.advance(place, start)) for start in _STARTS]
         largest: list[Any] = []
         for row in range(ROWS):
-            scale = do.spread(builder.load(do.address(8, row)))
-            before = do.load(do.address(7, row * LANES))
+            scale = do.spread(builder.load(do.argument(8, row)))
+            before = do.load(do.argument(7, row * LANES))
             below = []
             for which, start in enumerate(_STARTS):
-                do.store(here[which], do.address(12, row * COLUMNS + start))
+                do.store(here[which], do.argument(12, row * COLUMNS + start))
                 scaled = builder.fmul(here[which], scale)
                 largest = [*largest, scaled] if row == 0 else largest
                 largest[which] = do.larger(largest[which], scaled)
                 stepped = builder.fadd(here[which], builder.load(sums[row][which]))
                 below.append(do.pushed(before, stepped))
                 before = stepped
-            do.store(before, do.address(7, row * LANES))
+            do.store(before, do.argument(7, row * LANES))
             here = below
         reached = None
         for which, start in enumerate(_STARTS):
-            do.store(here[which], do.further(place, start))
-            needed = do.smaller(do.load(do.address(10, given[1], start)), bar)
-            needed = builder.fmul(needed, do.load(do.address(9, given[1], start)))
+            do.store(here[which], do.advance(place, start))
+            needed = do.smaller(do.load(do.argument(10, given[1], start)), bar)
+            needed = builder.fmul(needed, do.load(do.argument(9, given[1], start)))
             lanes = builder.fcmp_ordered(">=", largest[which], needed)
             reached = lanes if reached is None else builder.or_(reached, lanes)
         return builder.icmp_unsigned("!=", do.bits(reached), ir.Constant(_INT, 0))
@@ -173,14 +126,14 @@ def reaching(
     signature = types.int64(products, at, inverse, bars, column, scale, bar)
 
     def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        do = _Emitter(context, builder, signature, given)
+        do = _Arguments(context, builder, signature, given)
         scale, bar = do.spread(given[5]), do.spread(given[6])
         every = ir.Constant(_INT, 0)
         for start in _STARTS:
             value = builder.fmul(
-                do.load(do.address(0, given[1], start)), do.load(do.address(2, given[4], start))
+                do.load(do.argument(0, given[1], start)), do.load(do.argument(2, given[4], start))
             )
-            needed = do.smaller(do.load(do.address(3, given[4], start)), bar)
+            needed = do.smaller(do.load(do.argument(3, given[4], start)), bar)
             bits = do.bits(builder.fcmp_ordered(">=", builder.fmul(value, scale), needed))
             every = builder.or_(every, builder.shl(bits, ir.Constant(_INT, start)))
         return every
@@ -213,17 +166,17 @@ def add_correlation(
     signature = types.void(samples, at, taps, taps_at, n_taps, sums, sums_at)
 
     def emit(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        do = _Emitter(context, builder, signature, given)
+        do = _Arguments(context, builder, signature, given)
         starts = range(0, SUMS, LANES)
-        first, factors, out = do.address(0, given[1]), do.address(2, given[3]), do.address(5, given[6])
-        totals = [cgutils.alloca_once_value(builder, do.load(do.further(out, start))) for start in starts]
+        first, factors, out = do.argument(0, given[1]), do.argument(2, given[3]), do.argument(5, given[6])
+        totals = [cgutils.alloca_once_value(builder, do.load(do.advance(out, start))) for start in starts]
         with cgutils.for_range(builder, given[4], intp=_INT) as tap:
-            factor = do.spread(builder.load(do.further(factors, tap.index)))
+            factor = do.spread(builder.load(do.advance(factors, tap.index)))
             for start, total in zip(starts, totals, strict=True):
-                vector = do.load(do.further(first, tap.index, start))
-                builder.store(do.multiply_add(factor, vector, builder.load(total)), total)
+                vector = do.load(do.advance(first, tap.index, start))
+                builder.store(do.fused(factor, vector, builder.load(total)), total)
         for start, total in zip(starts, totals, strict=True):
-            do.store(builder.load(total), do.further(out, start))
+            do.store(builder.load(total), do.advance(out, start))
         return context.get_dummy_value()
 
     return signature, emit

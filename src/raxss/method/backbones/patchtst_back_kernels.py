@@ -1,0 +1,497 @@
+"""The loops of PatchTST on a CPU, backward, for one window after the other.
+
+    gradient of a window's features (n_tokens, width) -> of its tokens, of all parameters, of its samples
+
+Gradients of parameters are summed over chunks of windows. Next: patchtst_numba.py strings the loops together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raxss._core.vector_code import (
+    LANES,
+    Bits,
+    Floats,
+    apart,
+    compiled,
+    every,
+    fused,
+    inlined,
+    inner,
+    load,
+    power_of_two,
+    splat,
+    store,
+    total,
+    where_positive,
+)
+from raxss.method.backbones.patchtst_parts import (
+    CHUNK,
+    GROUP,
+    HEAD,
+    HIDDEN,
+    Dropout,
+    LayerWeights,
+    add_8,
+    add_bias_gradient,
+    add_product,
+    add_weight_gradient,
+    bell_of,
+    clear,
+    dot_8,
+    fill_bits,
+    fill_patches,
+    fill_rows,
+    kept,
+    load_8,
+    normal_below,
+    repeated,
+    scale_rows,
+    scratch,
+    store_8,
+    token_rows,
+    zeros_4,
+)
+
+
+class Norm(NamedTuple):
+    """How a gradient passes a normalisation of x: by * leaving + along * (x - mean) + constant."""
+
+    mean: Floats  # (width,)
+    inverse: Floats  # 1 / deviation
+    by: Floats
+    along: Floats
+    constant: Floats
+
+
+class LayerGradients(NamedTuple):
+    """Sums of each chunk of windows: (n_chunks, size of the parameter)."""
+
+    projections: Floats  # (3 width, width)
+    projections_bias: Floats
+    mix: Floats
+    mix_bias: Floats
+    first: Floats
+    first_bias: Floats
+    second: Floats
+    second_bias: Floats
+
+
+@inner
+def pass_norm(gradient: Floats, tokens: Floats, norm: Norm, real: Floats) -> None:
+    """From behind a normalisation of tokens to before it, in place."""
+    apart()
+    n_slots = len(real)
+    for row in range(len(norm.mean)):
+        mean = splat(norm.mean, row)
+        by = splat(norm.by, row)
+        along = splat(norm.along, row)
+        constant = splat(norm.constant, row)
+        for slot in range(0, n_slots, LANES):
+            place = row * n_slots + slot
+            value = fused(load(gradient, place), by, fused(load(tokens, place) - mean, along, constant))
+            store(gradient, place, value * load(real, slot))
+
+
+@inner
+def norm_sums(out: Floats, gradient: Floats, tokens: Floats, norm: Norm, n_slots: int) -> None:
+    """The gradient, and its product with what was normalised, summed over tokens: (2 * width,)."""
+    apart()
+    width = len(norm.mean)
+    for row in range(width):
+        mean = splat(norm.mean, row)
+        plain = every(np.float32(0.0))
+        product = plain
+        for slot in range(0, n_slots, LANES):
+            value = load(gradient, row * n_slots + slot)
+            plain = plain + value
+            product = fused(value, load(tokens, row * n_slots + slot) - mean, product)
+        out[row] = total(plain)
+        out[width + row] = total(product) * norm.inverse[row]
+
+
+@compiled
+def read_feature_gradients(
+    first: int,
+    last: int,
+    features: Floats,  # (n_windows, n_tokens * width) gradient
+    tokens: Floats,  # (n_windows, width * n_slots) what the last normalisation saw
+    norm: Norm,
+    n_tokens: int,
+    n_slots: int,
+    leaving: Floats,  # (n_windows, width * n_slots) out: the gradient with tokens in lanes
+    sums: Floats,  # (n_windows, 2 * width) out
+) -> None:
+    """What comes back from the head."""
+    width = len(norm.mean)
+    for window in range(first, last):
+        gradient = features[window]
+        out = leaving[window]
+        for row in range(width):
+            for token in range(n_tokens):
+                out[row * n_slots + token] = gradient[token * width + row]
+            for token in range(n_tokens, n_slots):
+                out[row * n_slots + token] = 0
+        norm_sums(sums[window], out, tokens[window], norm, n_slots)
+
+
+@compiled
+def transform_back(
+    first: int,
+    last: int,
+    leaving: Floats,  # (n_windows, width * n_slots) in: behind the layer; out: of transformed + mixed heads
+    out: Floats,  # (n_windows, width * n_slots) what the second normalisation saw
+    second_norm: Norm,
+    summed: Floats,  # (n_windows, width * n_slots) what the first one saw
+    scale: Floats,
+    shift: Floats,
+    first_norm: Norm,
+    weights: LayerWeights,
+    dropout: Dropout,
+    real: Floats,
+    entering: Floats,  # (n_windows, width * n_slots) out: of what enters the feed-forward layer
+    sums: Floats,  # (n_windows, 2 * width) out
+    gradients: LayerGradients,
+) -> None:
+    """The feed-forward layer and the normalisation behind it."""
+    chunk = first // CHUNK
+    n_slots = len(real)
+    width = len(scale)
+    size = width * n_slots
+    n_hidden = len(weights.first_bias)
+    normal = scratch(GROUP * size).reshape((GROUP, size))
+    hidden = scratch(GROUP * HIDDEN * n_slots).reshape((GROUP, HIDDEN * n_slots))
+    change = scratch(GROUP * HIDDEN * n_slots).reshape((GROUP, HIDDEN * n_slots))
+    bits = np.empty((GROUP, n_slots + 2 * n_hidden), np.uint32)
+    first_bias = gradients.first_bias[chunk]
+    for start in range(first, last, GROUP):
+        stop = min(start + GROUP, last)
+        for window in range(start, stop):
+            gradient = leaving[window]
+            pass_norm(gradient, out[window], second_norm, real)
+            add_bias_gradient(gradients.second_bias[chunk], gradient, width, n_slots)
+            scale_rows(normal[window - start], summed[window], scale, shift, n_slots)
+            clear(entering[window], size)
+            if dropout.threshold:
+                fill_bits(bits[window - start], dropout, 0, window)
+        for block in range(0, n_hidden, HIDDEN):
+            rows = min(HIDDEN, n_hidden - block)
+            for window in range(start, stop):
+                x = hidden[window - start]
+                g = change[window - start]
+                fill_rows(x, weights.first_bias[block:], rows, n_slots)
+                add_product(
+                    x, rows, weights.first[block * width :], width, normal[window - start], width, n_slots
+                )
+                clear(g, rows * n_slots)
+                add_product(
+                    g, rows, weights.second_back[block * width :], width, leaving[window], width, n_slots
+                )
+                activate_back(x, g, rows, bits[window - start], block, n_hidden, dropout, n_slots)
+                add_product(entering[window], width, weights.first_back[block:], n_hidden, g, rows, n_slots)
+                add_bias_gradient(first_bias[block:], g, rows, n_slots)
+            n_windows = stop - start
+            first_weight = gradients.first[chunk, block * width :]
+            add_weight_gradient(
+                first_weight, width, change[:n_windows], rows, normal[:n_windows], width, n_slots
+            )
+            second_weight = gradients.second[chunk, block:]
+            add_weight_gradient(
+                second_weight, n_hidden, leaving[start:stop], width, hidden[:n_windows], rows, n_slots
+            )
+        for window in range(start, stop):
+            norm_sums(sums[window], entering[window], summed[window], first_norm, n_slots)
+
+
+@inner
+def activate_back(
+    hidden: Floats,
+    change: Floats,
+    n_rows: int,
+    bits: Bits,
+    block: int,
+    n_hidden: int,
+    dropout: Dropout,
+    n_slots: int,
+) -> None:
+    """hidden -> activated and dropped, change: from behind that to before it; both in place."""
+    apart()
+    scale = every(dropout.factor)
+    density = every(np.float32(1 / np.sqrt(2 * np.pi)))
+    for row in range(n_rows):
+        column = n_slots + block + row
+        for slot in range(0, n_slots, LANES):
+            place = row * n_slots + slot
+            x = load(hidden, place)
+            bell = bell_of(x)
+            below = normal_below(x, bell)
+            y = x * below
+            g = load(change, place) * fused(x * density, bell, below)
+            if dropout.threshold:
+                rows, factor, term = load(bits, slot), splat(bits, column), splat(bits, column + n_hidden)
+                y = kept(rows, factor, term, dropout.threshold, y * scale)
+                g = kept(rows, factor, term, dropout.threshold, g * scale)
+            store(hidden, place, y)
+            store(change, place, g)
+
+
+@compiled
+def attend_back(
+    first: int,
+    last: int,
+    gradient: Floats,  # (n_windows, width * n_slots) in: behind the first normalisation; out: of tokens
+    summed: Floats,  # (n_windows, width * n_slots) what that normalisation saw
+    first_norm: Norm,
+    leaving: Floats,  # (n_windows, width * n_slots) gradient of transformed + mixed heads
+    entering: Floats,  # (n_windows, width * n_slots)
+    scale: Floats,
+    shift: Floats,  # tokens = scale * entering + shift
+    heads: Floats,  # (n_windows, width * n_slots)
+    softmax: Floats,  # (n_windows, n_heads * 2 * n_slots)
+    weights: LayerWeights,
+    dropout: Dropout,
+    n_tokens: int,
+    real: Floats,
+    before: Norm,  # the normalisation that saw entering
+    sums: Floats,  # (n_windows, 2 * width) out, for it
+    gradients: LayerGradients,
+) -> None:
+    """The first normalisation, and attention before it."""
+    chunk = first // CHUNK
+    n_slots = len(real)
+    width = len(scale)
+    size = width * n_slots
+    part = HEAD * n_slots
+    tokens = scratch(GROUP * size).reshape((GROUP, size))
+    mixing = scratch(GROUP * size).reshape((GROUP, size))
+    changes = scratch(GROUP * 3 * size).reshape((GROUP, 3 * size))  # of queries, keys and values
+    key_value = scratch(2 * size)
+    query = scratch(size)
+    said = scratch(size)
+    said_rows = scratch(part)
+    offsets = scratch(2 * n_slots)
+    keys = scratch(part)
+    space = scratch(3 * n_slots * LANES)
+    bits = np.empty(3 * n_slots, np.uint32)
+    clear(keys, part)
+    for member in range(GROUP):
+        clear(changes[member], 3 * size)
+    for start in range(first, last, GROUP):
+        stop = min(start + GROUP, last)
+        for window in range(start, stop):
+            x = tokens[window - start]
+            g = gradient[window]
+            mixed_gradient = mixing[window - start]
+            change = changes[window - start]
+            scale_rows(x, entering[window], scale, shift, n_slots)
+            pass_norm(g, summed[window], first_norm, real)
+            for place in range(0, size, LANES):
+                store(mixed_gradient, place, load(g, place) + load(leaving[window], place))
+            add_bias_gradient(gradients.mix_bias[chunk], mixed_gradient, width, n_slots)
+            clear(said, size)
+            add_product(said, width, weights.mix_back, width, mixed_gradient, width, n_slots)
+            token_rows(query, width, weights.query_rows, weights.query_bias, x, width, n_slots)
+            fill_rows(key_value, weights.key_value_bias, 2 * width, n_slots)
+            add_product(key_value, 2 * width, weights.key_value, width, x, width, n_slots)
+            for head in range(width // HEAD):
+                if dropout.threshold:
+                    fill_bits(bits, dropout, head, window)
+                said_gradient(
+                    said_rows,
+                    offsets,
+                    said[head * part :],
+                    heads[window, head * part :],
+                    softmax[window, 2 * head * n_slots :],
+                    dropout.factor,
+                    n_slots,
+                )
+                transpose(keys, key_value[head * part :], n_tokens, n_slots)
+                attend_head_back(
+                    change[head * part :],
+                    query[head * HEAD :],
+                    key_value[head * part :],
+                    keys,
+                    said_rows,
+                    offsets,
+                    bits,
+                    dropout,
+                    width,
+                    n_tokens,
+                    real,
+                    space,
+                )
+            add_product(g, width, weights.projections_back, 3 * width, change, 3 * width, n_slots)
+            add_bias_gradient(gradients.projections_bias[chunk], change, 3 * width, n_slots)
+            norm_sums(sums[window], g, entering[window], before, n_slots)
+        n = stop - start
+        add_weight_gradient(
+            gradients.projections[chunk], width, changes[:n], 3 * width, tokens[:n], width, n_slots
+        )
+        add_weight_gradient(gradients.mix[chunk], width, mixing[:n], width, heads[start:stop], width, n_slots)
+
+
+@inner
+def transpose(rows: Floats, tokens: Floats, n_tokens: int, n_slots: int) -> None:
+    """(HEAD, n_slots) -> (n_slots, HEAD)"""
+    apart()
+    for token in range(n_tokens):
+        for number in range(HEAD):
+            rows[token * HEAD + number] = tokens[number * n_slots + token]
+
+
+@inner
+def said_gradient(
+    rows: Floats,  # (n_slots, HEAD) out: gradient of what a head says, over the sum of powers
+    offsets: Floats,  # (2, n_slots) out: what is added to scores, what is taken off their gradients
+    said: Floats,  # (HEAD, n_slots) gradient, overwritten
+    heads: Floats,  # (HEAD, n_slots) what it said
+    softmax: Floats,  # (2, n_slots)
+    factor: Any,
+    n_slots: int,
+) -> None:
+    """What all keys of a query share."""
+    apart()
+    for slot in range(0, n_slots, LANES):
+        inverse = load(softmax, n_slots + slot)
+        mean = every(np.float32(0.0))
+        for place in range(slot, HEAD * n_slots, n_slots):
+            value = load(said, place)
+            mean = fused(value, load(heads, place), mean)
+            store(said, place, value * inverse * every(factor))
+        store(offsets, slot, load(softmax, slot))
+        store(offsets, n_slots + slot, mean * inverse)
+    transpose(rows, said, n_slots, n_slots)
+
+
+@inner
+def attend_head_back(
+    changes: Floats,  # (3, width, n_slots) out: HEAD rows each of query, key and value
+    query: Floats,  # (n_slots, width)
+    key_value: Floats,  # (2, width, n_slots)
+    keys: Floats,  # (n_slots, HEAD)
+    said: Floats,  # (n_slots, HEAD) gradient of what the head says, over the sum of powers
+    offsets: Floats,  # (2, n_slots)
+    bits: Bits,
+    dropout: Dropout,
+    width: int,
+    n_tokens: int,
+    real: Floats,
+    space: Floats,  # (3 * n_slots * LANES,)
+) -> None:
+    """LANES keys against one query after the other, in three loops that each fit into the registers."""
+    apart()
+    n_slots = len(real)
+    size = width * n_slots
+    zero = every(np.float32(0.0))
+    powers = space
+    shifts = space[n_slots * LANES :]
+    query_change = space[2 * n_slots * LANES :]
+    clear(query_change, n_slots * LANES)
+    for slot in range(0, n_tokens, LANES):
+        inside = load(real, slot)  # a key that is padding may have any score
+        k = load_8(key_value, slot, n_slots)
+        for token in range(n_tokens):
+            power = power_of_two(dot_8(k, query, token * width, splat(offsets, token)))
+            store(powers, token * LANES, where_positive(inside, power, zero))
+        v = load_8(key_value, size + slot, n_slots)
+        key_sums = zeros_4() + zeros_4()
+        value_sums = zeros_4() + zeros_4()
+        factors = load(bits, n_slots + slot)
+        terms = load(bits, 2 * n_slots + slot)
+        for token in range(n_tokens):
+            power = load(powers, token * LANES)
+            weight = power
+            back = dot_8(v, said, token * HEAD, zero)
+            if dropout.threshold:
+                row = splat(bits, token)
+                weight = kept(row, factors, terms, dropout.threshold, power)
+                back = kept(row, factors, terms, dropout.threshold, back)
+            shift = power * (back - splat(offsets, n_slots + token))
+            value_sums = add_8(value_sums, weight, said, token * HEAD)
+            key_sums = add_8(key_sums, shift, query, token * width)
+            store(shifts, token * LANES, shift)
+        store_8(changes, size + slot, n_slots, every(np.float32(np.log(2))), key_sums)
+        store_8(changes, 2 * size + slot, n_slots, every(np.float32(1.0)), value_sums)
+        some_keys = load_8(keys, slot * HEAD, LANES)
+        for token in range(n_tokens):
+            add_query_change(query_change, token * LANES, load(shifts, token * LANES), some_keys)
+    for token in range(n_tokens):
+        for number in range(HEAD):
+            change = np.float32(0.0)
+            for part in range(0, LANES, HEAD):
+                change += query_change[token * LANES + part + number]
+            changes[number * n_slots + token] = change * np.float32(1 / np.sqrt(HEAD))
+
+
+@inlined
+def add_query_change(query_change: Floats, at: int, shift: Any, keys: Any) -> None:
+    """Scores' gradients times keys: the HEAD numbers of LANES / HEAD keys side by side."""
+    a = fused(repeated(shift, 0), keys[0], load(query_change, at))
+    b = repeated(shift, 1) * keys[1]
+    a = fused(repeated(shift, 2), keys[2], a)
+    b = fused(repeated(shift, 3), keys[3], b)
+    a = fused(repeated(shift, 4), keys[4], a)
+    b = fused(repeated(shift, 5), keys[5], b)
+    a = fused(repeated(shift, 6), keys[6], a)
+    b = fused(repeated(shift, 7), keys[7], b)
+    store(query_change, at, a + b)
+
+
+@compiled
+def embed_back(
+    first: int,
+    last: int,
+    gradient: Floats,  # (n_windows, width * n_slots)
+    series: Floats,  # (n_windows, length)
+    weight_back: Floats,  # (patch_length, width), flat
+    patch_length: int,
+    patch_stride: int,
+    n_tokens: int,
+    n_slots: int,
+    weight: Floats,  # (n_chunks, width * patch_length) out
+    start: Floats,  # (n_chunks, width * n_slots) out
+    series_gradient: Floats,  # (n_windows, length) out, or empty where nobody asks
+) -> None:
+    """Tokens to patches, and to samples."""
+    chunk = first // CHUNK
+    size = start.shape[1]
+    width = size // n_slots
+    part = patch_length * n_slots
+    patches = scratch(GROUP * part).reshape((GROUP, part))
+    back = scratch(part)
+    for member in range(GROUP):
+        clear(patches[member], part)
+    of_start = start[chunk]
+    for begin in range(first, last, GROUP):
+        stop = min(begin + GROUP, last)
+        for window in range(begin, stop):
+            g = gradient[window]
+            fill_patches(
+                patches[window - begin], series[window], patch_length, patch_stride, n_tokens, n_slots
+            )
+            for place in range(0, size, LANES):
+                store(of_start, place, load(of_start, place) + load(g, place))
+            if len(series_gradient):
+                clear(back, part)
+                add_product(back, patch_length, weight_back, width, g, width, n_slots)
+                add_samples(series_gradient[window], back, patch_length, patch_stride, n_tokens, n_slots)
+        members = patches[: stop - begin]
+        add_weight_gradient(
+            weight[chunk], patch_length, gradient[begin:stop], width, members, patch_length, n_slots
+        )
+
+
+@inner
+def add_samples(
+    samples: Floats, patches: Floats, patch_length: int, patch_stride: int, n_tokens: int, n_slots: int
+) -> None:
+    """The reverse of `fill_patches`: what patches share adds up."""
+    for place in range(len(samples)):
+        samples[place] = 0
+    for token in range(n_tokens):
+        for offset in range(patch_length):
+            place = min(token * patch_stride + offset, len(samples) - 1)
+            samples[place] += patches[offset * n_slots + token]

@@ -1,0 +1,76 @@
+"""Parameters of the estimators: signature, docstring and settings say the same."""
+
+import dataclasses
+import inspect
+import re
+from typing import get_type_hints
+
+import pytest
+from sklearn.base import clone
+
+from raxss import Config, RAxSSClassifier
+from raxss.benchmark.baselines.forest import ForestClassifier
+from raxss.benchmark.baselines.mil import MILClassifier
+from raxss.benchmark.baselines.rocket import RocketClassifier
+from raxss.benchmark.baselines.sequences import SequenceClassifier
+from raxss.benchmark.baselines.trivial import AllPositiveClassifier
+from raxss.estimator import classifier
+
+ESTIMATORS = [
+    RAxSSClassifier,
+    AllPositiveClassifier,
+    ForestClassifier,
+    MILClassifier,
+    RocketClassifier,
+    SequenceClassifier,
+]
+NOT_SETTINGS = {"device", "callbacks", "verbose", "random_state"}  # they change how, not what is computed
+OWN_FORM = {  # a setting that a parameter writes in another form: its default in the signature
+    "augmentation": "auto",
+    "backbone_options": None,
+}
+
+
+def defaults_of(estimator):
+    return {name: one.default for name, one in inspect.signature(estimator).parameters.items()}
+
+
+def documented(estimator):
+    """Names before each description of the section Parameters, in their order."""
+    section = re.search(r"Parameters\n-+\n(.*?)\n\n\w+\n-+\n", inspect.getdoc(estimator), re.S)[1]
+    heads = [line for line in section.splitlines() if line and not line.startswith(" ")]
+    return [name for line in heads for name in line.split(", ")]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_parameter_is_documented_once_and_nothing_else_is(estimator):
+    assert sorted(documented(estimator)) == sorted(defaults_of(estimator))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_parameters_are_kept_as_given(estimator):
+    given = {name: object() for name in defaults_of(estimator)}
+    made = estimator(**given)
+    assert {name: getattr(made, name) for name in given} == given
+    assert made.get_params(deep=False) == given
+    unset = estimator()
+    assert {name: getattr(unset, name) for name in given} == defaults_of(estimator)
+    assert clone(unset).get_params() == unset.get_params()
+
+
+def test_defaults_of_the_signature_are_those_of_the_settings():
+    found = {name: value for name, value in defaults_of(RAxSSClassifier).items() if name not in NOT_SETTINGS}
+    assert {name: found[name] for name in OWN_FORM} == OWN_FORM
+    settings = Config().parameters()
+    assert {name: repr(value) for name, value in found.items() if name not in OWN_FORM} == {
+        name: repr(value) for name, value in settings.items() if name not in OWN_FORM
+    }
+
+
+def test_types_of_the_signature_are_those_of_the_settings():
+    hints = get_type_hints(RAxSSClassifier.__init__, vars(classifier))
+    for stage in dataclasses.fields(Config):
+        home = type(getattr(Config(), stage.name))
+        fields = get_type_hints(home, vars(inspect.getmodule(home)))
+        for name in {one.name for one in dataclasses.fields(home)} & set(hints) - set(OWN_FORM):
+            assert hints[name] == fields[name], name
