@@ -2,7 +2,6 @@
 
 import csv
 import json
-import pickle
 import re
 import stat
 import zipfile
@@ -154,21 +153,6 @@ def test_what_is_on_disk_is_told(shared_data, name, told):
     assert str(on_disk(DATASETS[name], shared_data / name)) == told  # the folder itself does as well
     assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
     assert str(on_disk(DATASETS[name])) == "unknown"
-
-
-@pytest.mark.parametrize("name", ["sample", "bern-barcelona", "bonn", "cinc2017", "watch"])
-def test_a_plan_can_be_sent_to_another_process(shared_data, name):
-    if name == "cinc2017":
-        pytest.importorskip("wfdb")
-    plan = plan_dataset(name, root=shared_data)
-    first = plan.recordings[0]
-    sent = pickle.loads(pickle.dumps(first))
-    with first.open_recording() as here, sent.open_recording() as there:
-        channels = first.series[0].channels
-        assert_array_equal(here.read(channels), there.read(channels))
-    assert len({one.name for one in plan.recordings}) == len(plan.recordings)
-    for file in first.files:
-        assert file.is_file()
 
 
 # --- where a dataset lies
