@@ -24,7 +24,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raxss.cli import app
-from raxss.cli.datasets import _variates
+from raxss.data.datasets import dataset as dataset_module
 from raxss.data.datasets import download as download_module
 from raxss.data.datasets import listing
 from raxss.data.datasets.download import RECORD, _Refused, _SafeRedirects, download
@@ -880,9 +880,9 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(server, tmp_path, monk
     server.tricks |= {name: [silent] for name in "bcdefgh"} | {"a": [drop_after(60_000), silent]}
     script = (
         "import json, sys\n"
-        "from raxss.data.datasets import listing\n"
-        "wanted = tuple(listing.ListedFile(*one) for one in json.loads(sys.argv[1]))\n"
-        "listing.listed_files = lambda name: wanted\n"
+        "from raxss.data.datasets import dataset\n"
+        "wanted = tuple(dataset.ListedFile(*one) for one in json.loads(sys.argv[1]))\n"
+        "dataset.listed_files = lambda tables: wanted\n"
         "from raxss.cli import main\n"
         "command = ['raxss', 'datasets', 'download', 'ds003029', '--jobs', '8']\n"
         "sys.argv = [*command, '--root', sys.argv[2], '--base', sys.argv[3]]\n"
@@ -904,7 +904,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(server, tmp_path, monk
     assert "What was received is kept; the same command goes on." in said
     assert "Traceback" not in said
     assert files_in(tmp_path) == {"ds003029/.a.partial": server.content["a"][:60_000]}
-    monkeypatch.setattr(listing, "listed_files", lambda name: tuple(wanted))
+    monkeypatch.setattr(dataset_module, "listed_files", lambda tables: tuple(wanted))
     assert "8 files are there and right: 8 fetched" in command(tmp_path, server.base).output
     assert files_in(tmp_path / "ds003029") == server.content
     assert ranges(server, "a")[-1] == "bytes=60000-"
@@ -937,16 +937,9 @@ def test_a_download_without_a_place_says_how_to_give_one():
         CliRunner().invoke(app, ["datasets", "download", "ds003029"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize(
-    ("variates", "told"), [([1], "1 variate"), ([6], "6 variates"), ([1, 2], "1, 2 variates")]
-)
-def test_variates_are_counted_in_plain_words(variates, told):
-    assert _variates(variates) == told
-
-
 def test_the_address_comes_from_the_variable_too(server, tmp_path, monkeypatch):
     wanted = offer(server, **{"participants.tsv": 100, "sub-a/x.eeg": 1000, "sub-b/x.eeg": 1000})
-    monkeypatch.setattr(listing, "listed_files", lambda name: tuple(wanted))
+    monkeypatch.setattr(dataset_module, "listed_files", lambda tables: tuple(wanted))
     monkeypatch.setenv("RAXSS_DATA_URL", server.base)
     monkeypatch.setenv("RAXSS_DATA", str(tmp_path))
     told = CliRunner().invoke(

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import pickle
 import re
 import stat
 import zipfile
@@ -19,9 +18,10 @@ from raxss.cli import app
 from raxss.data.datasets import DATASETS, load_dataset, load_sample, on_disk, plan_dataset
 from raxss.data.datasets import archives as archives_module
 from raxss.data.datasets.archives import TextFile, find_texts, read_numbers
+from raxss.data.datasets.collections.ds003029 import PAPER, summarise_centres
 from raxss.data.datasets.folders import folder_of
-from raxss.data.datasets.listing import choose, listed_files, read_listing, safe_path
-from raxss.data.datasets.summary import PAPER, summarise_centres, summarise_ds003029, summarise_plan
+from raxss.data.datasets.listing import choose, read_listing, safe_path
+from raxss.data.datasets.summary import count_variates, summarise_plan
 from raxss.data.plan import read_plan
 from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError
 
@@ -153,21 +153,6 @@ def test_what_is_on_disk_is_told(shared_data, name, told):
     assert str(on_disk(DATASETS[name], shared_data / name)) == told  # the folder itself does as well
     assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
     assert str(on_disk(DATASETS[name])) == "unknown"
-
-
-@pytest.mark.parametrize("name", ["sample", "bern-barcelona", "bonn", "cinc2017", "watch"])
-def test_a_plan_can_be_sent_to_another_process(shared_data, name):
-    if name == "cinc2017":
-        pytest.importorskip("wfdb")
-    plan = plan_dataset(name, root=shared_data)
-    first = plan.recordings[0]
-    sent = pickle.loads(pickle.dumps(first))
-    with first.open_recording() as here, sent.open_recording() as there:
-        channels = first.series[0].channels
-        assert_array_equal(here.read(channels), there.read(channels))
-    assert len({one.name for one in plan.recordings}) == len(plan.recordings)
-    for file in first.files:
-        assert file.is_file()
 
 
 # --- where a dataset lies
@@ -438,7 +423,7 @@ def test_reading_a_zip_writes_nothing(tmp_path):
 
 
 def test_the_table_of_signals_is_the_published_one_and_sidecars_have_their_sums(shared_data):
-    listed = {one.path: one for one in listed_files("ds003029")}
+    listed = {one.path: one for one in DATASETS["ds003029"].listed()}
     assert sum(one.size for one in listed.values()) == DATASETS["ds003029"].size
     with open(shared_data / "ds003029" / "annex_manifest.tsv", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
@@ -474,7 +459,7 @@ def test_a_damaged_list_of_files_is_refused():
 
 
 def test_subjects_and_patterns_choose_files_with_what_concerns_all():
-    listed = listed_files("ds003029")
+    listed = DATASETS["ds003029"].listed()
     shared = {one.path for one in listed if "/" not in one.path} | {"sourcedata/clinical_data_summary.xlsx"}
     for spelling in ("sub-umf001", "umf001", "sub-umf001/"):
         assert {one.path for one in choose(listed, [spelling])} == shared | {
@@ -524,7 +509,7 @@ def test_without_soz_labels_their_columns_are_empty_and_a_note_says_why():
 
 def test_the_centres_of_the_real_sidecars_are_counted_right(shared_data):
     pytest.importorskip("mne_bids")
-    table = summarise_ds003029(shared_data).table.set_index("centre")
+    table = DATASETS["ds003029"].summary(shared_data / "ds003029").table.set_index("centre")
     assert table.index.tolist() == list(PAPER)
     assert table["patients"].to_dict() == {centre: numbers[0] for centre, numbers in PAPER.items()}
     assert table["runs"].sum() == 106
@@ -559,6 +544,13 @@ def test_a_plan_is_summed_up(shared_data):
         "groups": 10,
         "absent": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("variates", "told"), [([1], "1 variate"), ([6], "6 variates"), ([1, 2], "1, 2 variates")]
+)
+def test_variates_are_counted_in_plain_words(variates, told):
+    assert count_variates(variates) == told
 
 
 # --- on the command line

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from raxss.data.datasets.registry import Dataset
-    from raxss.data.datasets.summary import CentreSummary
+    from raxss.data.datasets.dataset import Dataset
 
 app = typer.Typer(help="Named datasets: which there are, what is in them, how to get them.")
 
@@ -61,28 +60,12 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
 @app.command("summary")
 def summary(name: Name = "ds003029", root: Root = None, as_json: AsJson = False) -> None:
     """Print what is in a dataset; of ds003029 the paper's table, one row a centre."""
-    from raxss.data.datasets.plans import plan_dataset
-    from raxss.data.datasets.summary import summarise_ds003029, summarise_plan
+    from raxss.data.datasets.folders import folder_of
+    from raxss.data.datasets.registry import find_dataset
 
-    if name == "ds003029":
-        centres = summarise_ds003029(root)
-        return print(_centres_as_json(centres) if as_json else _centres_as_text(centres))
-    plan = plan_dataset(name, root=root)
-    if not len(plan):
-        from raxss.errors import DataError
-
-        raise DataError(f"nothing of dataset {name!r} is there. {plan.where_to_get}")
-    facts = summarise_plan(plan)
-    if as_json:
-        return print(json.dumps({"name": name} | facts, indent=2, ensure_ascii=False))
-    classes = ", ".join(f"{label} {n}" for label, n in facts["classes"].items())
-    print(f"{name}: {facts['series']} series of {_variates(facts['variates'])}")
-    print(f"classes  {classes}")
-    print(f"rate     {', '.join(f'{rate:g}' for rate in facts['rates'])} Hz")
-    print(f"length   {facts['shortest']} to {facts['longest']} samples, median {facts['median']:g}")
-    print(f"groups   {facts['groups']}, by {facts['group_by']}")
-    if plan.absent:
-        print(f"absent   {len(plan.absent)} files, the first is {plan.absent[0]}. {plan.where_to_get}")
+    dataset = find_dataset(name)
+    found = dataset.summary(folder_of(dataset, root))
+    print(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if as_json else found.to_text())
 
 
 @app.command("download")
@@ -102,15 +85,16 @@ def download(
     from raxss.data.datasets.download import BASE_VARIABLE
     from raxss.data.datasets.download import download as fetch
     from raxss.data.datasets.folders import ROOT_VARIABLE, data_root, folder_of
-    from raxss.data.datasets.listing import choose, listed_files
-    from raxss.data.datasets.registry import find_dataset
+    from raxss.data.datasets.listing import choose
+    from raxss.data.datasets.registry import DATASETS, find_dataset
     from raxss.errors import ConfigError, DataError
 
     dataset = find_dataset(name)
     if not dataset.base:
+        others = ", ".join(one.name for one in DATASETS.values() if one.base)
         raise DataError(
             f"dataset {name!r} cannot be fetched by raxss; its source is {dataset.source} (licence: "
-            f"{dataset.licence}). Only ds003029 can."
+            f"{dataset.licence}). Only {others} can."
         )
     if data_root(root) is None:
         raise ConfigError(
@@ -118,7 +102,7 @@ def download(
             f"{ROOT_VARIABLE}. The files are put into {dataset.folder!r} in it."
         )
     folder = folder_of(dataset, root)
-    files = choose(listed_files(name), only or [])
+    files = choose(dataset.listed(), only or [])
     n_bytes = sum(one.size for one in files)
     address = base or os.environ.get(BASE_VARIABLE) or dataset.base
     print(
@@ -171,31 +155,5 @@ def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
     return facts | {"state": found.state, "on_disk": told} | counts
 
 
-def _variates(numbers: list[int]) -> str:
-    return f"{', '.join(map(str, numbers))} {'variate' if numbers == [1] else 'variates'}"
-
-
 def _megabytes(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
-
-
-def _centres_as_text(centres: CentreSummary) -> str:
-    shown = centres.table.rename(
-        columns={
-            "soz_patients": "with SOZ",
-            "soz_share": "SOZ share",
-            "rate": "rate (Hz)",
-            "paper": "paper: patients / with SOZ / series / share",
-        }
-    )
-    shown["with SOZ"] = ["n/a" if n is None or n != n else f"{n:.0f}" for n in shown["with SOZ"]]
-    shown["SOZ share"] = ["n/a" if share != share else f"{share:.2%}" for share in shown["SOZ share"]]
-    table = shown.to_string(index=False, line_width=None)
-    return "\n".join([table, "", *centres.notes])
-
-
-def _centres_as_json(centres: CentreSummary) -> str:
-    from raxss._core.atomic import json_ready
-
-    rows = [json_ready(row) for row in centres.table.to_dict("records")]
-    return json.dumps({"centres": rows, "notes": centres.notes}, indent=2, ensure_ascii=False)

@@ -110,7 +110,7 @@ def plan_source(
     """The plan of whatever a source is."""
     from raxss.data.bids import plan_bids
     from raxss.data.datasets.plans import plan_dataset
-    from raxss.data.datasets.registry import DATASETS
+    from raxss.data.datasets.registry import DATASETS, find_dataset
     from raxss.data.manifests import plan_labelled, plan_manifest
     from raxss.errors import ConfigError, RecordingError, nearest
 
@@ -123,8 +123,8 @@ def plan_source(
     if is_dataset(name) and (labels is None or not path.exists()):
         asked = {"crop": seconds, "labels": labels, "only_labelled": False if unlabelled else None}
         options = {option: value for option, value in asked.items() if value is not None}
-        if name != "ds003029":
-            options.pop("only_labelled", None)  # nothing in the others lacks a label
+        if "only_labelled" not in find_dataset(name).options:
+            options.pop("only_labelled", None)  # every series of the dataset has a label
         return plan_dataset(name, root=path if path.is_dir() else root, classes=wanted, **options)
     if seconds is not None:
         raise ConfigError(
@@ -156,14 +156,9 @@ def is_bids(folder: Path) -> bool:
 
 def is_dataset(name: str) -> bool:
     """Whether a dataset has that name."""
-    from raxss.data.datasets.registry import find_dataset
-    from raxss.errors import DataError
+    from raxss.data.datasets.registry import DATASETS
 
-    try:
-        find_dataset(name)
-    except DataError:
-        return False
-    return True
+    return name in DATASETS
 
 
 def seconds_from(crop: str | None) -> tuple[float, float] | None:

@@ -85,7 +85,6 @@ __all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bi
 
 READ = (".vhdr", ".edf", ".bdf")
 CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
-DS003029 = "ds003029"
 N_LISTED = (
     2000  # names that one sentence lists: all, unless a file is hostile; how many more there are is said
 )
@@ -283,7 +282,7 @@ def plan_bids(
     planned = [planner.plan(run) for run in runs]
     absent = [name for run in runs for name in run.absent]
     identity = _openneuro_id(tree)
-    sheet_is_due = identity == DS003029 or os.path.lexists(tree.root / CLINICAL_SHEET)
+    sheet_is_due = _has_clinical_sheet(identity) or os.path.lexists(tree.root / CLINICAL_SHEET)
     if labels is None and not found.are_there and sheet_is_due:
         absent.append(CLINICAL_SHEET.as_posix())
     return CollectionPlan(
@@ -615,9 +614,18 @@ def _openneuro_id(tree: Tree) -> str:
     return found.group(1).lower() if found else ""
 
 
+def _has_clinical_sheet(identity: str) -> bool:
+    """Whether the labels of a named dataset come from the sheet, so that a copy without it is incomplete."""
+    from raxss.data.datasets.registry import DATASETS  # which itself plans BIDS trees
+
+    return identity in DATASETS and DATASETS[identity].label_file == CLINICAL_SHEET.as_posix()
+
+
 def _where_to_get(identity: str) -> str:
-    if identity == DS003029:
-        return "raxss datasets download ds003029 --root FOLDER"
+    from raxss.data.datasets.registry import DATASETS
+
+    if identity in DATASETS and DATASETS[identity].base:
+        return f"raxss datasets download {identity} --root FOLDER"
     if identity:
         return f"download {identity} from OpenNeuro, or run 'git annex get .' in a clone of it"
     return "copy the files from where the dataset came from; in a git-annex or DataLad clone, run 'git annex get .'"

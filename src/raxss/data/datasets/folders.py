@@ -1,4 +1,4 @@
-"""Where does a dataset lie, and how much of it is there?
+"""Folder of a dataset on this disk, and how much of it is there.
 
     name, root -> its folder -> complete, partly (n of m files) or absent
 
@@ -10,21 +10,16 @@ Next: plans.py says which series are in the folder.
 
 from __future__ import annotations
 
-import csv
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from raxss.data.datasets.listing import ListedFile, listed_files, local_path
-from raxss.data.datasets.registry import Dataset
-from raxss.data.inspection.confinement import open_confined
-from raxss.errors import DataError, RecordingError, shown
+from raxss.data.datasets.dataset import Dataset
+from raxss.errors import DataError
 
 ROOT_VARIABLE = "RAXSS_DATA"
-MAX_REFERENCE_BYTES = 2**24
-CINC_LETTERS = {"N": "normal", "A": "AF", "O": "other", "~": "noisy"}
+PACKAGE = Path(__file__).parent  # the folder of datasets that need no root
 
 State = Literal["complete", "partly", "absent", "inside", "unknown"]
 
@@ -59,14 +54,16 @@ def data_root(root: Path | str | None = None) -> Path | None:
 
 
 def folder_of(dataset: Dataset, root: Path | str | None = None) -> Path:
-    """Where a dataset lies, or would lie, below the root.
+    """Where a dataset lies, or would lie, below the root; one that needs no root lies in the package.
 
     Examples
     --------
-    >>> from raxss.data.datasets.registry import DATASETS
+    >>> from raxss.data.datasets import DATASETS
     >>> folder_of(DATASETS["bonn"], "data").as_posix()
     'data/bonn'
     """
+    if dataset.where != "disk":
+        return PACKAGE
     found = data_root(root)
     if found is None:
         raise DataError(
@@ -75,7 +72,7 @@ def folder_of(dataset: Dataset, root: Path | str | None = None) -> Path:
             f"{dataset.folder!r}. It comes from {dataset.source}."
         )
     below = found / dataset.folder
-    return found if not below.is_dir() and _lies_in(dataset, found) else below
+    return found if not below.is_dir() and dataset.lies_in(found) else below
 
 
 def on_disk(dataset: Dataset, root: Path | str | None = None) -> OnDisk:
@@ -83,7 +80,7 @@ def on_disk(dataset: Dataset, root: Path | str | None = None) -> OnDisk:
 
     Examples
     --------
-    >>> from raxss.data.datasets.registry import DATASETS
+    >>> from raxss.data.datasets import DATASETS
     >>> print(on_disk(DATASETS["sample"]), on_disk(DATASETS["bonn"], "/nowhere"))
     inside absent
     """
@@ -96,88 +93,7 @@ def on_disk(dataset: Dataset, root: Path | str | None = None) -> OnDisk:
 
 def in_folder(dataset: Dataset, folder: Path) -> OnDisk:
     """How much of a dataset is in its folder."""
-    wanted, absent = _files(dataset, folder)
+    wanted, absent = dataset.needed(folder)
     n_present = wanted - len(absent)
     state: State = "complete" if not absent else "partly" if n_present else "absent"
     return OnDisk(state, n_present, wanted, tuple(absent))
-
-
-def read_reference(folder: Path) -> tuple[Path, dict[str, str]]:
-    """CinC 2017's ``REFERENCE.csv``: its path, and the label of each record by name."""
-    path = next(
-        (
-            one
-            for one in (folder / "training2017" / "REFERENCE.csv", folder / "REFERENCE.csv")
-            if one.is_file()
-        ),
-        folder / "training2017" / "REFERENCE.csv",
-    )
-    try:
-        with open_confined(path, folder) as file:
-            text = file.read(MAX_REFERENCE_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecordingError(
-            f"the labels {shown(path)} of cinc2017 cannot be read ({_reason(error)}). Copy the file again."
-        ) from error
-    labels: dict[str, str] = {}
-    for number, row in enumerate(csv.reader(text.splitlines()), start=1):
-        cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
-        if len(cells) != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", cells[0]) or cells[1] not in CINC_LETTERS:
-            raise RecordingError(
-                f"the labels {shown(path)} of cinc2017 have {','.join(cells)[:40]!r} in line {number}; a record's "
-                f"name and one of {', '.join(CINC_LETTERS)} are needed. Copy the file again."
-            )
-        if labels.setdefault(cells[0], CINC_LETTERS[cells[1]]) != CINC_LETTERS[cells[1]]:
-            raise RecordingError(
-                f"the labels {shown(path)} of cinc2017 name record {cells[0]!r} twice, with different labels; "
-                f"line {number} is the second. Copy the file again."
-            )
-    return path, labels
-
-
-def record_folder(reference: Path, folder: Path) -> Path:
-    """Where CinC 2017's records lie: beside the table, or in ``training2017`` below it."""
-    inner = folder / "training2017"
-    return inner if inner.is_dir() else reference.parent
-
-
-def _files(dataset: Dataset, folder: Path) -> tuple[int, list[str]]:
-    """How many files are wanted, and the names of those that are not there."""
-    if listed := listed_files(dataset.name):
-        return len(listed), [one.path for one in listed if not _is_whole(folder, one)]
-    absent = [names[0] for names in dataset.files if not _any_of(folder, names)]
-    n_wanted = len(dataset.files)
-    if dataset.name == "cinc2017" and not absent:
-        reference, labels = read_reference(folder)
-        home = record_folder(reference, folder)
-        there = {one.name for one in os.scandir(home)}
-        records = [f"{name}{suffix}" for name in labels for suffix in (".hea", ".mat")]
-        prefix = home.relative_to(folder).as_posix()
-        absent = [name if prefix == "." else f"{prefix}/{name}" for name in records if name not in there]
-        n_wanted += len(records)
-    return n_wanted, absent
-
-
-def _is_whole(folder: Path, listed: ListedFile) -> bool:
-    try:
-        return local_path(folder, listed).stat().st_size == listed.size
-    except OSError:
-        return False
-
-
-def _any_of(folder: Path, names: tuple[str, ...]) -> bool:
-    return any(True for name in names for _ in folder.glob(name))
-
-
-def _lies_in(dataset: Dataset, folder: Path) -> bool:
-    """Whether files that only this dataset has are right in that folder."""
-    listed = [one for one in listed_files(dataset.name) if one.path.startswith("sub-")]
-    if listed:
-        return any(local_path(folder, one).exists() for one in listed)
-    return any(_any_of(folder, names) for names in dataset.files)
-
-
-def _reason(error: Exception) -> str:
-    return str(error.strerror or error) if isinstance(error, OSError) else str(error)

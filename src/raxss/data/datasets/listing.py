@@ -1,6 +1,6 @@
-"""Which files belong to a dataset, how long are they, and what are their checksums?
+"""List of a dataset's files, with sizes and checksums.
 
-    tables/ds003029_signals.tsv, tables/ds003029_sidecars.tsv -> one ListedFile a line
+    tables/*.tsv -> one ListedFile a line
 
 The tables come with the package, so that what was fetched from anywhere can be checked: signals by MD5, as
 the archive publishes it, sidecars by SHA-256.
@@ -15,12 +15,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
 from raxss.errors import DataError, RecordingError, nearest, shown
 
-TABLES = {"ds003029": ("ds003029_sidecars.tsv", "ds003029_signals.tsv")}
 DIGEST_LETTERS = {"md5": 32, "sha256": 64}
 ALWAYS = ("sourcedata",)  # comes along with every choice of subjects: the labels are there
 
@@ -36,22 +34,18 @@ class ListedFile:
 
 
 @cache
-def listed_files(name: str) -> tuple[ListedFile, ...]:
-    """All files of a dataset that has a table, in order of their paths.
+def listed_files(tables: tuple[Path, ...]) -> tuple[ListedFile, ...]:
+    """All files that some tables list, in order of their paths.
 
     Examples
     --------
-    >>> everything = listed_files("ds003029")
+    >>> from raxss.data.datasets import DATASETS
+    >>> everything = listed_files(DATASETS["ds003029"].tables)
     >>> len(everything), sum(one.size for one in everything)
     (681, 11083782694)
     """
-    folder = files("raxss.data.datasets").joinpath("tables")
-    rows = [
-        row
-        for table in TABLES.get(name, ())
-        for row in read_listing(folder.joinpath(table).read_text("utf-8"), table)
-    ]
-    return tuple(sorted(rows, key=lambda one: one.path))
+    rows = [row for table in tables for row in read_listing(table.read_text("utf-8"), table.name)]
+    return tuple(sorted(rows, key=lambda row: row.path))
 
 
 def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]:
@@ -109,7 +103,8 @@ def choose(listed: Sequence[ListedFile], only: Iterable[str]) -> tuple[ListedFil
 
     Examples
     --------
-    >>> chosen = choose(listed_files("ds003029"), ["umf001"])
+    >>> from raxss.data.datasets import DATASETS
+    >>> chosen = choose(DATASETS["ds003029"].listed(), ["umf001"])
     >>> len(chosen), chosen[-1].path
     (14, 'sub-umf001/ses-presurgery/sub-umf001_ses-presurgery_scans.tsv')
     """
@@ -137,3 +132,11 @@ def _is_shared(path: str) -> bool:
 def local_path(folder: Path, listed: ListedFile) -> Path:
     """Where a listed file lies on this disk."""
     return folder.joinpath(*PurePosixPath(listed.path).parts)
+
+
+def is_whole(folder: Path, listed: ListedFile) -> bool:
+    """Whether a listed file is there with its listed length."""
+    try:
+        return local_path(folder, listed).stat().st_size == listed.size
+    except OSError:
+        return False

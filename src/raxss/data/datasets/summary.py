@@ -1,83 +1,69 @@
-"""What is in a dataset, in a few numbers?
+"""Summary of a dataset: series, classes, rates, lengths and groups of a plan.
 
-    one row a channel and run of a BIDS tree -> the paper's table: one row a centre
-    a plan                                   -> series, classes, rates, lengths, groups
+    CollectionPlan -> PlanSummary -> text or JSON
 
-From headers and tables; no samples are kept. Next: plans.py makes the series that are counted here.
+From headers and tables; no samples are kept. Next: dataset.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import pandas as pd
 
-from raxss.data.bids import CLINICAL_SHEET, bids_table
-from raxss.data.datasets.folders import folder_of
-from raxss.data.datasets.plans import where_to_get
-from raxss.data.datasets.registry import DS003029
 from raxss.data.plan import CollectionPlan, sample_range
-from raxss.errors import DataError
 
-# Appendix of the paper: patients, patients with SOZ, series, share of SOZ series. Its UMH is UMF in the files.
-PAPER = {
-    "JHH": (7, 3, 1458, 0.0748),
-    "NIH": (14, 11, 3057, 0.1223),
-    "UMMC": (9, 9, 2967, 0.0556),
-    "UMH (umf)": (5, 1, 129, 0.2558),
-}
-CENTRES = {"JHH": "JHH", "NIH": "NIH", "UMMC": "UMMC", "UMF": "UMH (umf)"}
-INTRACRANIAL = {"ECOG": "ECoG", "SEEG": "sEEG"}
-SOZ = "soz"
+
+class Summary(Protocol):
+    """What ``raxss datasets summary`` prints."""
+
+    def to_text(self) -> str:
+        """For a terminal."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it."""
 
 
 @dataclass(frozen=True)
-class CentreSummary:
-    """The paper's table, and why a column of it may be empty.
+class PlanSummary:
+    """Numbers of a plan (`summarise_plan`), and the files that are absent."""
 
-    Attributes
-    ----------
-    table
-        One row a centre: ``centre, patients, soz_patients, runs, channels, series, soz_share, type, rate,
-        outcomes, paper``. ``channels`` are all that channels.tsv lists; ``series`` are the good intracranial
-        ones. Both are of patients with SOZ labels alone, where it is known who has them.
-    notes
-        Whole sentences.
+    name: str
+    numbers: dict[str, Any]
+    absent: tuple[str, ...] = ()
+    where_to_get: str = ""
+
+    def to_text(self) -> str:
+        """For a terminal."""
+        numbers = self.numbers
+        classes = ", ".join(f"{label} {n}" for label, n in numbers["classes"].items())
+        lines = [
+            f"{self.name}: {numbers['series']} series of {count_variates(numbers['variates'])}",
+            f"classes  {classes}",
+            f"rate     {', '.join(f'{rate:g}' for rate in numbers['rates'])} Hz",
+            f"length   {numbers['shortest']} to {numbers['longest']} samples, median {numbers['median']:g}",
+            f"groups   {numbers['groups']}, by {numbers['group_by']}",
+        ]
+        if self.absent:
+            lines.append(
+                f"absent   {len(self.absent)} files, the first is {self.absent[0]}. {self.where_to_get}"
+            )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"name": self.name} | self.numbers
+
+
+def count_variates(numbers: list[int]) -> str:
+    """Numbers of variates in words.
+
+    >>> count_variates([1]), count_variates([1, 2])
+    ('1 variate', '1, 2 variates')
     """
-
-    table: pd.DataFrame
-    notes: tuple[str, ...]
-
-
-def summarise_centres(channels: pd.DataFrame) -> CentreSummary:
-    """The paper's table from one row a channel and run, as `raxss.data.bids.bids_table` gives it.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame({
-    ...     "patient": ["pt01"] * 3, "centre": "NIH", "recording": "run-01", "type": ["ECOG", "ECOG", "MISC"],
-    ...     "status": "good", "rate": 1000.0, "label": ["soz", "other", None], "outcome": "S"})
-    >>> summarise_centres(rows).table[["centre", "patients", "soz_patients", "channels", "series", "soz_share"]]
-      centre  patients  soz_patients  channels  series  soz_share
-    0    NIH         1             1         3       2        0.5
-    """
-    known = bool((channels["label"] == SOZ).any())
-    rows = [_centre_row(str(name), part, known) for name, part in channels.groupby("centre", sort=False)]
-    order = {name: place for place, name in enumerate(PAPER)}
-    rows.sort(key=lambda row: (order.get(row["centre"], len(order)), row["centre"]))
-    return CentreSummary(pd.DataFrame(rows), _notes(known))
-
-
-def summarise_ds003029(root: Path | str | None = None) -> CentreSummary:
-    """The paper's table from the sidecars and, where it is there, the clinical sheet below a root."""
-    folder = folder_of(DS003029, root)
-    if not any(folder.glob("sub-*")):
-        raise DataError(f"nothing of dataset 'ds003029' is there. {where_to_get(DS003029)}")
-    return summarise_centres(bids_table(folder))  # finds the clinical sheet itself
+    return f"{', '.join(map(str, numbers))} {'variate' if numbers == [1] else 'variates'}"
 
 
 def summarise_plan(plan: CollectionPlan) -> dict[str, Any]:
@@ -91,9 +77,9 @@ def summarise_plan(plan: CollectionPlan) -> dict[str, Any]:
     """
     lengths: list[int] = []
     rates: set[float] = set()
-    for one in plan.recordings:
-        with one.open_recording() as recording:
-            for series in one.series:
+    for planned in plan.recordings:
+        with planned.open_recording() as recording:
+            for series in planned.series:
                 start, stop = sample_range(recording, series)
                 lengths.append(stop - start)
                 rates.add(recording.channels[series.channels[0]].rate)
@@ -111,57 +97,3 @@ def summarise_plan(plan: CollectionPlan) -> dict[str, Any]:
         "groups": len(groups),
         "absent": len(plan.absent),
     }
-
-
-def _centre_row(centre: str, rows: pd.DataFrame, known: bool) -> dict[str, Any]:
-    shown = CENTRES.get(centre.upper(), centre)
-    patients = rows["patient"].nunique()
-    annotated = rows.loc[rows["label"] == SOZ, "patient"].unique()
-    counted = rows[rows["patient"].isin(annotated)] if known else rows
-    kinds = counted["type"].str.upper()
-    series = counted[kinds.isin(INTRACRANIAL) & (counted["status"].str.lower() != "bad")]
-    share = float((series["label"] == SOZ).mean()) if known and len(series) else float("nan")
-    outcomes = rows.drop_duplicates("patient")["outcome"].fillna("n/a").value_counts()
-    intracranial = rows[rows["type"].str.upper().isin(INTRACRANIAL)]
-    return {
-        "centre": shown,
-        "patients": patients,
-        "soz_patients": len(annotated) if known else None,
-        "runs": int(counted[["patient", "recording"]].drop_duplicates().shape[0]),
-        "channels": len(counted),
-        "series": len(series),
-        "soz_share": share,
-        "type": ", ".join(INTRACRANIAL[one] for one in sorted(intracranial["type"].str.upper().unique())),
-        "rate": _span(intracranial["rate"]),
-        "outcomes": ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())),
-        "paper": _paper(shown),
-    }
-
-
-def _span(rates: pd.Series[float]) -> str:
-    """From the lowest to the highest, to a tenth of a Hz."""
-    if rates.notna().sum() == 0:
-        return "n/a"
-    low, high = round(float(rates.min()), 1), round(float(rates.max()), 1)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
-
-
-def _paper(centre: str) -> str:
-    if centre not in PAPER:
-        return "n/a"
-    patients, with_soz, series, share = PAPER[centre]
-    return f"{patients} / {with_soz} / {series} / {share:.2%}"
-
-
-def _notes(known: bool) -> tuple[str, ...]:
-    counted = (
-        "Channels are all that channels.tsv lists, as the paper counts them; series are the good ECoG and sEEG "
-        "channels among them, which is what raxss makes series of."
-    )
-    if known:
-        return (f"{counted} Both are of patients with SOZ labels alone.",)
-    return (
-        f"{counted} Both are of all patients, because who has SOZ labels is not known: they are in "
-        f"{CLINICAL_SHEET.as_posix()}, which is not there. To get it: raxss datasets download ds003029 "
-        "--only 'sourcedata/*'",
-    )

@@ -1,0 +1,22 @@
+"""The datasets that raxss knows by name, one module each.
+
+Every module here is imported and registers its dataset: to add one, add a module. `bonn` is the shortest to imitate
+for files on a disk, `synthetic` for series that a function makes.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from raxss.data.datasets.registry import DATASETS
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+_BY_PLACE = (
+    "package",
+    "made",
+    "disk",
+)  # what is there already comes first, then what must be copied or downloaded
+_ordered = sorted(DATASETS.values(), key=lambda one: (_BY_PLACE.index(one.where), bool(one.base), one.name))
+DATASETS.clear()
+DATASETS.update((one.name, one) for one in _ordered)

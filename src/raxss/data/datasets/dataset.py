@@ -1,0 +1,238 @@
+"""Dataset: what a named collection of series is, and which series its folder holds.
+
+    Dataset: facts (licence, citation, classes, files, ...), plan(folder) -> CollectionPlan
+
+Each dataset is one object in one module of collections/; all that raxss knows of it is there. One of your own is a
+subclass with a method ``plan``, made known by `raxss.data.datasets.register_dataset`.
+Next: registry.py holds the objects; folders.py finds a dataset on the disk; plans.py plans and loads it by name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from raxss.data.datasets.listing import ListedFile, is_whole, listed_files, local_path
+from raxss.data.datasets.summary import PlanSummary, Summary, summarise_plan
+from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
+from raxss.data.recording import ArrayRecording, Recording
+from raxss.data.series import Series, SeriesCollection
+from raxss.errors import DataError
+
+Where = Literal["package", "made", "disk"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(ABC):
+    """A named dataset: facts and plan.
+
+    Attributes
+    ----------
+    about
+        One line: what the series are.
+    size
+        Bytes of the whole, as published or as the parts that raxss needs.
+    source
+        Where to get it.
+    labels
+        The classes, as series carry them.
+    rate
+        Samples per second; None where recordings differ.
+    group_by
+        What must not sit on both sides of a split: a level of `raxss.data.series.ORIGINS`.
+    may_ship
+        Whether its licence lets it be part of a package under the MIT licence.
+    where
+        ``"disk"``: looked for below a root; ``"package"``: comes with raxss; ``"made"``: computed on the spot.
+    folder
+        Its folder below the root; its name where nothing is given.
+    files
+        What must be there: for each part the names that will do, relative to the folder, the published one
+        first; ``*`` stands for anything.
+    tables
+        Tables of all its files with sizes and checksums (`raxss.data.datasets.listing`), instead of ``files``.
+    base
+        Address below which the files of ``tables`` lie one by one, for ``raxss datasets download``.
+    label_file
+        File of the dataset without which its series have no labels, relative to the folder.
+    options
+        What ``plan`` can be asked for besides.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import DATASETS
+    >>> DATASETS["bonn"].licence, DATASETS["bonn"].rate
+    ('CC BY 4.0, research and education only', 173.61)
+    """
+
+    name: str
+    about: str
+    licence: str
+    size: int
+    citation: str
+    doi: str
+    source: str
+    labels: tuple[str, ...]
+    rate: float | None
+    group_by: str
+    may_ship: bool = False
+    where: Where = "disk"
+    folder: str = ""
+    files: tuple[tuple[str, ...], ...] = ()
+    tables: tuple[Path, ...] = ()
+    base: str = ""
+    label_file: str = ""
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.where == "disk" and not self.folder:
+            object.__setattr__(self, "folder", self.name)
+
+    @abstractmethod
+    def plan(self, folder: Path, **options: Any) -> CollectionPlan:
+        """Plan the series in a folder that exists, from names, tables and headers alone; ends with `planned`."""
+
+    def planned(
+        self, folder: Path, recordings: Iterable[RecordingPlan] = (), unmatched: Sequence[str] = ()
+    ) -> CollectionPlan:
+        """The plan of these recordings, with the files that are absent and where to get them."""
+        _, absent = self.needed(folder)
+        return CollectionPlan(
+            self.name,
+            folder,
+            tuple(recordings),
+            tuple(absent),
+            self.where_to_get if absent else "",
+            tuple(unmatched),
+            group_by=self.group_by,
+        )
+
+    def classes(self, **options: Any) -> tuple[str, ...]:
+        """The labels of series that are planned with these options."""
+        return self.labels
+
+    def read(self, plan: CollectionPlan) -> SeriesCollection:
+        """The series of a plan, in memory."""
+        return read_plan(plan)
+
+    def summary(self, folder: Path) -> Summary:
+        """What is in a folder, in a few numbers, as ``raxss datasets summary`` prints it."""
+        plan = self.plan(folder) if folder.is_dir() else self.planned(folder)
+        if not len(plan):
+            raise self.nothing_there()
+        return PlanSummary(self.name, summarise_plan(plan), plan.absent, plan.where_to_get)
+
+    # Files
+
+    def listed(self) -> tuple[ListedFile, ...]:
+        """Every file of the dataset with its checksum; empty where no table of them comes with it."""
+        return listed_files(self.tables)
+
+    def needed(self, folder: Path) -> tuple[int, list[str]]:
+        """How many files are needed, and the names of those that are not in a folder, relative to it."""
+        if listed := self.listed():
+            return len(listed), [one.path for one in listed if not is_whole(folder, one)]
+        absent = [names[0] for names in self.files if not _any_of(folder, names)]
+        return len(self.files), absent
+
+    def needed_for(self, classes: Sequence[str], absent: Sequence[str]) -> tuple[str, ...]:
+        """Those of the absent files that series of some classes would come from."""
+        return tuple(absent)
+
+    def lies_in(self, folder: Path) -> bool:
+        """Whether files that only this dataset has are right in a folder."""
+        subjects = [one for one in self.listed() if one.path.startswith("sub-")]
+        if subjects:
+            return any(local_path(folder, one).exists() for one in subjects)
+        return any(_any_of(folder, names) for names in self.files)
+
+    @property
+    def where_to_get(self) -> str:
+        """What to do about absent files, in one sentence."""
+        if self.base:
+            return (
+                f"Fetch it with: raxss datasets download {self.name} --root ROOT (no more than is missing is "
+                f"fetched), or take it from {self.source.split()[0]}."
+            )
+        return (
+            f"Get it from {self.source} (licence: {self.licence}) and put it into the folder {self.folder!r} "
+            "below the root."
+        )
+
+    @property
+    def defined_in(self) -> str:
+        """Module and name of its class; the same again when a notebook cell runs twice."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
+    def nothing_there(self) -> DataError:
+        """The error where nothing of the dataset can be read."""
+        return DataError(f"nothing of dataset {self.name!r} is there. {self.where_to_get}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesDataset(Dataset):
+    """A dataset whose series a function returns: they come with a package, or are made on the spot.
+
+    Attributes
+    ----------
+    load
+        Returns the series. A function of a module, because other processes call it too.
+    inputs
+        Files that ``load`` reads; their hashes go into what is prepared.
+
+    Examples
+    --------
+    >>> from raxss.data.datasets import DATASETS
+    >>> DATASETS["synthetic"].load()
+    SeriesCollection(40 series of ... samples, labels: motif 20, noise 20)
+    """
+
+    load: Callable[[], SeriesCollection]
+    inputs: tuple[Path, ...] = ()
+    where: Where = "made"
+
+    def plan(self, folder: Path, **options: Any) -> CollectionPlan:
+        """See `Dataset`."""
+        recordings = (
+            RecordingPlan(
+                one.name,
+                self.inputs,
+                partial(_open_loaded, self.load, place),
+                (SeriesPlan(one.name, tuple(range(one.n_variates)), label=one.label, origin=_origin(one)),),
+            )
+            for place, one in enumerate(_loaded(self.load))
+        )
+        return self.planned(folder, recordings)
+
+    def read(self, plan: CollectionPlan) -> SeriesCollection:
+        """See `Dataset`; samples keep the type that ``load`` gives them."""
+        names = {series.name for _, series in plan}
+        return SeriesCollection(replace(one, origin=_origin(one)) for one in self.load() if one.name in names)
+
+    @property
+    def defined_in(self) -> str:
+        """Module and name of ``load``."""
+        return f"{self.load.__module__}.{self.load.__qualname__}"
+
+
+def _origin(series: Series) -> dict[str, str]:
+    return {"recording": series.name}
+
+
+@lru_cache(maxsize=2)
+def _loaded(load: Callable[[], SeriesCollection]) -> SeriesCollection:
+    """Loaded once a process: every series is opened on its own."""
+    return load()
+
+
+def _open_loaded(load: Callable[[], SeriesCollection], place: int) -> Recording:
+    series: Series = _loaded(load)[place]
+    return ArrayRecording(series.name, series.samples, rate=series.rate)
+
+
+def _any_of(folder: Path, names: Sequence[str]) -> bool:
+    return any(True for name in names for _ in folder.glob(name))
