@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from raxss._core import bounded
-from raxss.data.formats.known import SUFFIXES
+from raxss.data.confinement import open_confined, root_of
+from raxss.data.formats.csv_tables import LINE_BYTES
 from raxss.data.formats.opening import is_channelwise, open_recording
-from raxss.data.inspection.arrays import LINE_BYTES
-from raxss.data.inspection.confinement import open_confined, root_of
-from raxss.data.inspection.front import header_of
+from raxss.data.formats.registry import all_suffixes, header_of
 from raxss.data.plan import SeriesPlan, read_planned
 from raxss.data.recording import Recording
 from raxss.data.selection import select_channels
@@ -528,7 +527,7 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _without_suffix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
+    return path.with_suffix("") if path.suffix.lower() in all_suffixes() else path
 
 
 def _series_name(base: str, channel: str | int | None) -> str:

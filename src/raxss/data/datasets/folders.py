@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from raxss.data.confinement import open_confined
 from raxss.data.datasets.listing import ListedFile, listed_files, local_path
 from raxss.data.datasets.registry import Dataset
-from raxss.data.inspection.confinement import open_confined
 from raxss.errors import DataError, RecordingError, shown
 
 ROOT_VARIABLE = "RAXSS_DATA"

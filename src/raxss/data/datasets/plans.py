@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.bids import plan_bids
+from raxss.data.confinement import open_confined
 from raxss.data.datasets.archives import TextFile, find_texts, read_numbers
 from raxss.data.datasets.folders import folder_of, in_folder, read_reference, record_folder
 from raxss.data.datasets.registry import (
@@ -35,9 +36,8 @@ from raxss.data.datasets.registry import (
     find_dataset,
 )
 from raxss.data.datasets.sample import load_sample
-from raxss.data.formats.array_files import load_member
+from raxss.data.formats.numpy_arrays import load_member
 from raxss.data.formats.opening import open_recording
-from raxss.data.inspection.confinement import open_confined
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.recording import ArrayRecording, Recording
 from raxss.data.series import Series, SeriesCollection

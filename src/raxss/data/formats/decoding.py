@@ -1,9 +1,9 @@
-"""How are other people's decoders run, so that only our words leave them?
+"""Running third-party decoders: their warnings are not shown, and their errors become a RecordingError.
 
     quiet()          their warnings and log lines, which quote headers and paths, are not shown
     decoding(name)   whatever they raise becomes a RecordingError that names the recording, not its content
 
-Next: edf_files.py, brainvision_files.py and wfdb_files.py use both.
+Next: reading.py of edf, brainvision and wfdb use both.
 """
 
 from __future__ import annotations
