@@ -8,7 +8,6 @@ Lines are limited before they are decoded, and read some at a time.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from raxss.data.formats.fields import Refused, name_problems, quoted
 from raxss.data.formats.time_columns import axis_candidates, time_axis
 from raxss.data.problems import Problem
 from raxss.data.recording import SMALL_BYTES, refuse_too_long
+from raxss.data.tables import MalformedCsvError, cells_of
 
 LINE_BYTES = 2**17  # of a table; a line of 128 channels has some three thousand
 LINES_AT_ONCE = 256
@@ -112,8 +112,8 @@ def _refuse_counting(cells: list[str], second: str) -> None:
 
 def _cells(line: str) -> list[str]:
     try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
+        return cells_of(line)
+    except MalformedCsvError:
         raise Refused("not-this-format", "the first line is not that of a table. Write it again.") from None
 
 

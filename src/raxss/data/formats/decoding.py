@@ -20,8 +20,8 @@ from raxss.errors import MissingExtraError, RAxSSError, RecordingError
 BLOCK_BYTES = 2**23  # of a file, decoded at a time: what a long stretch takes is little more than its samples
 
 
-def decoder(package: str, name: str) -> ModuleType:
-    """Import a package of the extra that reads recordings, or say how to get it."""
+def decoder(package: str, name: str, extra: str = "bids") -> ModuleType:
+    """Import a package that decodes recordings, or say which extra of raxss installs it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -29,7 +29,7 @@ def decoder(package: str, name: str) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             f"recording {name!r} needs the package {package.partition('.')[0]}, which is not installed. Install it "
-            "with: pip install 'raxss[bids]'"
+            f"with: pip install 'raxss[{extra}]'"
         ) from error
 
 
