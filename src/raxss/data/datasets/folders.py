@@ -10,7 +10,6 @@ Next: plans.py says which series are in the folder.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Literal
 from raxss.data.confinement import open_confined
 from raxss.data.datasets.listing import ListedFile, listed_files, local_path
 from raxss.data.datasets.registry import Dataset
+from raxss.data.tables import MAX_TABLE_ROWS, MalformedCsvError, records
 from raxss.errors import DataError, RecordingError, shown
 
 ROOT_VARIABLE = "RAXSS_DATA"
@@ -115,15 +115,14 @@ def read_reference(folder: Path) -> tuple[Path, dict[str, str]]:
     try:
         with open_confined(path, folder) as file:
             text = file.read(MAX_REFERENCE_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        rows = list(records(text.encode(), f"the labels {shown(path)} of cinc2017", MAX_TABLE_ROWS))
+    except (OSError, UnicodeDecodeError, MalformedCsvError) as error:
         raise RecordingError(
             f"the labels {shown(path)} of cinc2017 cannot be read ({_reason(error)}). Copy the file again."
         ) from error
     labels: dict[str, str] = {}
-    for number, row in enumerate(csv.reader(text.splitlines()), start=1):
+    for number, row in rows:
         cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
         if len(cells) != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", cells[0]) or cells[1] not in CINC_LETTERS:
             raise RecordingError(
                 f"the labels {shown(path)} of cinc2017 have {','.join(cells)[:40]!r} in line {number}; a record's "
