@@ -13,9 +13,10 @@ import pytest
 
 from raxss._core import atomic as storage
 from raxss._core import bounded
+from raxss._core.sealing import bounded_json
 from raxss.data import labels, tables
 from raxss.data.tables import plain_cell, plain_name, read_table
-from raxss.errors import ConfigError, DataError, LabelError, RecordingError
+from raxss.errors import ConfigError, DataError, LabelError, ModelError, RecordingError
 from raxss.explain import SeriesEvidence, reading
 from test_evidence import explain, noise
 
@@ -311,3 +312,46 @@ def test_evidence_without_a_column_that_is_shown_is_refused(tmp_path):
         windows.drop(columns=name).to_parquet(folder / "windows.parquet")
         with pytest.raises(DataError, match=name):
             SeriesEvidence.load(folder)
+
+
+# --- rows of tables, for readers with rules of their own
+
+
+def test_records_are_rows_of_cells_with_the_line_that_each_ends_in():
+    text = b'path,label\r\n\r\n"a,b",ill\r\n"two\nlines",well\r\n'
+    assert list(tables.records(text, "x", 10)) == [
+        (1, ["path", "label"]),
+        (3, ["a,b", "ill"]),
+        (5, ["two\nlines", "well"]),
+    ]
+    assert list(tables.records(b'name\tnote\nG1\t"open\n', "x", 10, tabs=True)) == [
+        (1, ["name", "note"]),
+        (2, ["G1", '"open']),
+    ]
+
+
+def test_what_is_no_csv_raises_one_error_that_each_reader_explains():
+    with pytest.raises(tables.MalformedCsvError, match="expected after"):
+        list(tables.records(b'a,"b"c\n', "x", 10))
+    with pytest.raises(tables.MalformedCsvError, match="larger than field limit"):
+        tables.cells_of("a" * 200_000)
+    assert tables.cells_of('time,"C3, left"') == ["time", "C3, left"]
+    assert tables.cells_of("") == []
+
+
+# --- JSON of a model
+
+
+def test_json_of_a_model_is_read_within_the_same_bounds_and_names_what_to_do():
+    assert bounded_json(b'{"a": [1, NaN]}', "config.json")["a"][0] == 1
+    for content, fault in (
+        (b'{"a": 1, "a": 2}', "ValueError"),  # of two values Python would keep the last
+        (b"[" * 70 + b"]" * 70, "RecursionError"),
+        (b'{"a": }', "at position 6"),
+        (b'"\xff"', "UnicodeDecodeError"),
+    ):
+        told = rf"^config\.json cannot be read: it is not valid JSON \({fault}\)\. Refit\.$"
+        with pytest.raises(ModelError, match=told):
+            bounded_json(content, "config.json", advice="Refit.")
+    with pytest.raises(ModelError, match=r"MB of memory; at most .* Refit\.$"):
+        bounded_json(b'"' + b":" * 20_000_000 + b'"', "config.json", advice="Refit.")

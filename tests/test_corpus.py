@@ -19,10 +19,9 @@ from numpy.testing import assert_allclose
 import raxss
 from corpus import FORMATS, all_cases
 from corpus import edf as edf_corpus
-from raxss.data.formats.opening import open_recording
+from raxss.data.confinement import root_of
+from raxss.data.formats.opening import UNEXPECTED, open_recording
 from raxss.data.inspection import inspect_file, inspect_paths
-from raxss.data.inspection.confinement import root_of
-from raxss.data.inspection.front import UNEXPECTED
 from raxss.errors import RecordingError
 
 CASES = {case.name: case for case in all_cases()}

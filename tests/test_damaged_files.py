@@ -14,9 +14,8 @@ import pytest
 
 from corpus import edf
 from corpus.brainvision import Triplet
-from raxss.data.formats.opening import open_recording
+from raxss.data.formats.opening import UNEXPECTED, open_recording
 from raxss.data.inspection import inspect_file
-from raxss.data.inspection.front import UNEXPECTED
 from raxss.errors import RAxSSError
 from test_agreement import (
     BDF,

@@ -192,6 +192,8 @@ def test_what_cannot_be_sent_is_a_failure_at_once():
             "see https://example.org/a/b and 3/4 of it, or ./x",
         ),
         ("a / b / c", "a / b / c"),
+        ("<b>bold</b> is no path and /data/Ann/a.edf is", "<b>bold</b> is no path and a.edf is"),
+        ("<open file /data/Ann/a.edf>", "<open file a.edf>"),
     ],
 )
 def test_what_a_failure_says_has_no_folders(said, kept):

@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from raxss.data.files import read_inputs, read_manifest, read_recording, read_series
-from raxss.data.formats import known as formats
+from raxss.data.formats import fields
 from raxss.data.formats.opening import open_recording
 from raxss.errors import EmptyDataError, LabelError, MissingExtraError, RecordingError
 
@@ -238,7 +238,7 @@ def test_an_archived_array_that_declares_more_than_it_holds_is_refused(tmp_path)
 def test_an_archive_that_unpacks_to_far_more_than_recordings_do_is_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "flat.npz", samples=np.zeros(1_000_000))
     assert read_series(tmp_path / "flat.npz").n_samples == 1_000_000  # small enough, however well packed
-    monkeypatch.setattr(formats, "ALWAYS_ALLOWED", 1_000_000)
+    monkeypatch.setattr(fields, "ALWAYS_ALLOWED", 1_000_000)
     with pytest.raises(
         RecordingError, match=r"'flat\.npz' .*\[too-large\] the archive takes .* would unpack to 8,000,128"
     ):

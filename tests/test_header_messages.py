@@ -238,7 +238,7 @@ def test_a_short_stretch_of_it_is_read(tmp_path):
 
 def test_a_table_that_outgrows_memory_is_an_error_in_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 10**5)
-    monkeypatch.setattr("raxss.data.formats.array_files.SMALL_BYTES", 10**4)
+    monkeypatch.setattr("raxss.data.formats.csv_tables.SMALL_BYTES", 10**4)
     monkeypatch.setattr("raxss.data.recording.SMALL_BYTES", 10**4)
     np.savetxt(tmp_path / "a.csv", np.random.default_rng(0).normal(size=(20_000, 2)), delimiter=",")
     with pytest.raises(RecordingError, match=r"the table needs .* GB of memory, but .* GB are free"):

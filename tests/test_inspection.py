@@ -14,26 +14,16 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from corpus import edf as corpus
+from raxss.data.confinement import leads_outside, open_confined, problem_of_opening, root_of
+from raxss.data.formats import FORMATS
+from raxss.data.formats.edf import inspect_edf
+from raxss.data.formats.edf.header import EdfHeader, _examine_open, examine, read_header
+from raxss.data.formats.edf.onsets import contiguous_runs, record_onsets
+from raxss.data.formats.edf.signals import named_channels, text_of
+from raxss.data.formats.fields import microvolts_per
+from raxss.data.formats.registry import header_of
 from raxss.data.inspection import CODES, Inspection, Problem, inspect_file, inspect_paths
-from raxss.data.inspection.confinement import (
-    leads_outside,
-    open_confined,
-    problem_of_opening,
-    root_of,
-)
-from raxss.data.inspection.edf import (
-    EdfHeader,
-    _examine_open,
-    contiguous_runs,
-    examine,
-    inspect_edf,
-    microvolts_per,
-    named_channels,
-    read_header,
-    record_onsets,
-    text_of,
-)
-from raxss.data.inspection.front import header_of, iter_paths, with_signals
+from raxss.data.inspection.front import iter_paths, with_signals
 from raxss.data.inspection.signals import inspect_signals, signal_problems
 from raxss.data.problems import refusals
 from raxss.data.recording import ArrayRecording, Segment
@@ -556,7 +546,7 @@ def test_a_fault_of_ours_is_a_refusal_and_not_a_traceback(tmp_path, monkeypatch)
     def broken(path, root):
         raise ZeroDivisionError("of Jane Doe")
 
-    monkeypatch.setattr("raxss.data.inspection.edf.inspect_edf", broken)
+    monkeypatch.setitem(FORMATS, "EDF", replace(FORMATS["EDF"], inspect=broken))
     (problem,) = inspect_file(written(tmp_path, corpus.plain())).problems
     assert problem.code == "header-damaged"
     assert "ZeroDivisionError" in problem.message

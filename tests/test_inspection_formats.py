@@ -18,10 +18,12 @@ from corpus import bids as bids_corpus
 from corpus.brainvision import NEW_SEGMENT, Triplet
 from corpus.edf import PERSON, SECRET
 from corpus.wfdb import Record, Segmented
+from raxss.data.formats import FORMATS, format_of
+from raxss.data.formats.brainvision import header as brainvision
+from raxss.data.formats.fields import follow, microvolts_per
 from raxss.data.formats.opening import open_recording
-from raxss.data.inspection import bids, brainvision, wfdb
-from raxss.data.inspection.arrays import inspect_array
-from raxss.data.inspection.fields import follow, microvolts_per
+from raxss.data.formats.wfdb import checking as wfdb
+from raxss.data.inspection import bids
 from raxss.data.inspection.sidecars import sidecars_of
 from raxss.data.problems import CODES, REFUSED, Problem, refusals
 from raxss.errors import RecordingError
@@ -250,7 +252,7 @@ class TestWfdb:
 
 class TestArrays:
     def codes(self, path):
-        return [one.code for one in inspect_array(path, path.parent)]
+        return [one.code for one in format_of(path).inspect(path, path.parent)]
 
     def saved(self, path, *args, **arrays):
         np.save(path, *args, **arrays) if path.suffix == ".npy" else np.savez(path, **arrays)
@@ -374,14 +376,14 @@ class TestArrays:
     )
     def test_every_line_of_a_table_is_looked_at(self, tmp_path, text, codes):
         (tmp_path / "a.csv").write_text(text, newline="")
-        problems = inspect_array(tmp_path / "a.csv", tmp_path)
+        problems = FORMATS["CSV"].inspect(tmp_path / "a.csv", tmp_path)
         untimed = [] if {*codes} & {*REFUSED} else ["rate-unknown"]
         assert [one.code for one in problems] == [*codes, *untimed]
         assert not any("Jane" in one.message for one in problems)
 
     def test_the_first_wrong_line_is_named(self, tmp_path):
         (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 600 + "3\n")
-        (problem,) = inspect_array(tmp_path / "a.csv", tmp_path)
+        (problem,) = FORMATS["CSV"].inspect(tmp_path / "a.csv", tmp_path)
         assert "line 602 has 1 values" in problem.message
 
     def test_arrays_out_of_the_folder_and_pipes_are_not_opened(self, tmp_path):
@@ -398,7 +400,7 @@ class TestArrays:
             self.saved(tmp_path / "a.npy", np.zeros(50)),
             self.saved(tmp_path / "a.npz", samples=np.zeros(50), rate=1.0),
         ):
-            assert sum(1 for _ in accepted_mutants(path, inspect_array, rng, 300)) > 20
+            assert sum(1 for _ in accepted_mutants(path, format_of(path).inspect, rng, 300)) > 20
 
 
 class TestBids:

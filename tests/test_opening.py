@@ -143,7 +143,7 @@ def test_every_signal_has_its_own_rate_range_and_unit(tmp_path, rng, suffix):
 
 @pytest.mark.parametrize("suffix", ["edf", "bdf"])
 def test_a_long_stretch_is_put_together_from_its_blocks_without_a_seam(tmp_path, rng, suffix, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.edf_files.BLOCK_BYTES", 500)
+    monkeypatch.setattr("raxss.data.formats.edf.reading.BLOCK_BYTES", 500)
     signals = [
         {"label": name, "physical": (-100, 100), "digital": stored(rng, 40, 25, suffix)} for name in "ab"
     ]
@@ -325,7 +325,7 @@ what anybody likes to write
 @pytest.mark.parametrize("orientation", ["MULTIPLEXED", "VECTORIZED"])
 @pytest.mark.parametrize("binary", ["INT_16", "INT_32", "IEEE_FLOAT_32"])
 def test_brainvision_bytes_become_microvolts(tmp_path, rng, orientation, binary, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.brainvision_files.BLOCK_BYTES", 1000)  # several blocks
+    monkeypatch.setattr("raxss.data.formats.brainvision.reading.BLOCK_BYTES", 1000)  # several blocks
     limit = 2**15 if binary == "INT_16" else 2**20
     data = rng.integers(-limit, limit, (8, 300))
     channels = [
@@ -431,7 +431,7 @@ def write_wfdb(folder, name, samples, *, fmt="16", rate=250, units="mV"):
 
 @pytest.mark.parametrize("fmt", ["16", "212", "24", "32", "80"])
 def test_a_wfdb_record_is_read_in_parts_as_in_whole_and_in_its_own_unit(tmp_path, rng, fmt, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.wfdb_files.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("raxss.data.formats.wfdb.reading.BLOCK_BYTES", 1000)
     samples = rng.integers(-100, 100, (2, 700)) / 200
     path = write_wfdb(tmp_path, "rec", samples, fmt=fmt)
     with open_recording(path) as recording:
@@ -470,7 +470,7 @@ def test_segments_with_other_signals_are_refused(tmp_path, rng):
 
 
 def test_several_samples_a_frame_are_read_at_their_own_rate(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("raxss.data.formats.wfdb_files.BLOCK_BYTES", 200)
+    monkeypatch.setattr("raxss.data.formats.wfdb.reading.BLOCK_BYTES", 200)
     slow, fast = rng.integers(-100, 100, 60), rng.integers(-100, 100, (60, 4))
     frames = np.column_stack([slow, fast])
     (tmp_path / "multi.dat").write_bytes(frames.astype("<i2").tobytes())
@@ -715,7 +715,7 @@ def test_one_long_bdf_record_is_read_in_small_parts(tmp_path, rng, monkeypatch):
         }
         for place in range(3)
     ]
-    monkeypatch.setattr("raxss.data.formats.edf_files.BLOCK_BYTES", 2**14)
+    monkeypatch.setattr("raxss.data.formats.edf.reading.BLOCK_BYTES", 2**14)
     path = tmp_path / "one.bdf"
     write_edf(path, signals, seconds=50)
     largest = 0

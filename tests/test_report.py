@@ -431,7 +431,7 @@ def test_failures_are_listed_and_the_rest_goes_on(tmp_path, rng, study):
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        ("cannot open '/home/zoe/run 7/cells/a.json'", "cannot open 'run 7/cells/a.json'"),
+        ("cannot open '/home/zoe/run 7/cells/a.json'", "cannot open 'a.json'"),
         ("no /mnt/disk/a.npz, see https://x.org/a/b", "no a.npz, see https://x.org/a/b"),
         (r"no C:\Users\zoe\a.npz", "no a.npz"),
         ("pool 24/12 and/or ../a/b", "pool 24/12 and/or ../a/b"),

@@ -429,14 +429,16 @@ def _marks() -> Callable[[Path], object]:
 
 
 def _inspected_events() -> Callable[[Path], object]:
-    from raxss.data.inspection.sidecars import RecordingFacts, _events_problems
+    from raxss.data.formats.registry import RecordingFacts
+    from raxss.data.inspection.sidecars import _events_problems
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
     return lambda path: _events_problems(path, path.parent, facts)
 
 
 def _inspected_channels() -> Callable[[Path], object]:
-    from raxss.data.inspection.sidecars import RecordingFacts, _channels_problems
+    from raxss.data.formats.registry import RecordingFacts
+    from raxss.data.inspection.sidecars import _channels_problems
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
     return lambda path: _channels_problems(path, path.parent, facts, Counter())
@@ -771,7 +773,7 @@ def _forked(work: Callable[[], object]) -> object:
 
 
 def _read(read: Callable[[Path], object], path: Path) -> dict[str, object]:
-    from raxss.data.inspection.fields import Refused
+    from raxss.data.formats.fields import Refused
     from raxss.errors import RAxSSError
 
     before, start, message, held = _status("VmRSS"), time.perf_counter(), "", None

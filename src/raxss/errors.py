@@ -135,7 +135,7 @@ def without_folders(text: str) -> str:
     """A message without the folders of any absolute path in it, for what is kept and may be shown to others.
 
     A path in quotes ends with them; one without ends at the last stroke of its line, because names of folders may
-    hold spaces. Web addresses stay.
+    hold spaces. Web addresses and closing tags (``</b>``) stay.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def without_folders(text: str) -> str:
     'cannot open night.edf: damaged'
     """
     quoted = r"""(['"])(?:[A-Za-z]:)?[\\/][^'"\n]*[\\/]([^'"\n\\/]*)\1"""
-    bare = r"""(?<![\w.:/'"])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?:(?!https?://)[^\n'"])*[\\/]"""
+    bare = r"""(?<![\w.:/'"])(?:[A-Za-z]:)?[\\/](?=[^\s\\/])(?!\w+>)(?:(?!https?://)[^\n'"])*[\\/]"""
     return re.sub(bare, "", re.sub(quoted, r"\1\2\1", text))
 
 

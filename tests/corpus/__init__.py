@@ -25,7 +25,8 @@ class Case:
     ``write(folder)`` fills an empty folder and returns what to pass to ``raxss check``. Of a tree, ``verdict`` is
     the worst of its files' and ``codes`` are looked for in all of them; ``codes`` must all be among the problems
     found. What an accepted file must decode to, where that can be said: ``samples``, channel position -> samples
-    of all segments one after the other; ``names`` and ``rates`` of all channels; ``starts``, seconds, of segments.
+    of all segments one after the other; ``names``, ``rates`` and ``units`` of all channels; ``starts``, seconds, of
+    segments.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Case:
     names: tuple[str, ...] | None = None
     rates: tuple[float, ...] | None = None
     starts: tuple[float, ...] | None = None
+    units: tuple[str, ...] | None = None
 
 
 def all_cases() -> list[Case]:

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.atomic import json_ready
+from raxss._core.bounded import json_of
 from raxss._core.memory import gigabytes
 from raxss.errors import ModelError, ModelWarning
 
@@ -56,6 +57,7 @@ MOST_TENSORS = (
 MOST_WEIGHT_BYTES = 2**31 + 2**24  # half of them of the network, as much as the largest committee has
 MOST_HEADER_BYTES = 16 * MIB  # of a safetensors file: 100,000 tensors with names of 100 letters
 MOST_VALUES = 2_000_000  # of a JSON file: Python takes up to 200 bytes for each
+MOST_JSON_MEMORY = 2**30  # more than so many values take in a file of at most 64 MiB
 MOST_BYTES: Mapping[str, int] = {
     FACTS: 64 * MIB,  # digests of 800,000 training series
     WEIGHTS: MOST_WEIGHT_BYTES + 8 + MOST_HEADER_BYTES,
@@ -170,11 +172,14 @@ def bounded_json(content: bytes, label: str, *, advice: str = COPY_AGAIN) -> Any
             f"fill the memory. {advice}"
         )
     try:
-        return json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        return json_of(content, label, most_memory=MOST_JSON_MEMORY, finite=False, error=ModelError)
+    except ModelError as error:
         # Only the place of the fault: the text may hold names.
+        fault = error.__cause__
+        if fault is None:  # refused before it was decoded, for the memory that it would take
+            raise ModelError(f"{error} {advice}") from error
         place = (
-            f"at position {error.pos:,}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
+            f"at position {fault.pos:,}" if isinstance(fault, json.JSONDecodeError) else type(fault).__name__
         )
         raise ModelError(f"{label} cannot be read: it is not valid JSON ({place}). {advice}") from error
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Batch = dict[str, list[Series]]  # recordings whose series are in memory at once
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """What can be written: the report of each recording, the others for each of its series."""
 
     REPORT = "report"
@@ -57,7 +57,7 @@ Out = Annotated[
 ]
 Top = Annotated[int, typer.Option(min=0, help="Keep the neighbour lists of so many windows; 0 keeps all.")]
 Formats = Annotated[
-    list[Format] | None, typer.Option("--format", help="Write only this; may be given more than once.")
+    list[OutputFormat] | None, typer.Option("--format", help="Write only this; may be given more than once.")
 ]
 Positive = Annotated[
     str | None,
@@ -137,7 +137,7 @@ def _explain(
     pages: Path | None,
     device: str,
     top: int,
-    formats: list[Format] | None,
+    formats: list[OutputFormat] | None,
     positive: str | None,
     one_table: bool,
     pdf: bool,
@@ -198,7 +198,7 @@ def _explain(
             f"The evidence for {len(states)} series is in {out}: summary.parquet first, then windows.parquet"
         )
     else:
-        chosen = {one.value for one in formats or Format} | ({"pdf"} if pdf else set())
+        chosen = {one.value for one in formats or OutputFormat} | ({"pdf"} if pdf else set())
         write_recordings(
             evidence,
             recordings,
@@ -218,7 +218,7 @@ def _explain(
 
 def refuse_contradictions(
     out: Path | None,
-    formats: list[Format] | None,
+    formats: list[OutputFormat] | None,
     alone: bool,
     one_table: bool,
     pdf: bool,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raxss.data.bids_tree import (
-    SIGNALS,
+    DATATYPES,
     Run,
     Tree,
     find_runs,
@@ -34,6 +34,7 @@ from raxss.data.bids_tree import (
     sidecars,
 )
 from raxss.data.formats.opening import files_of, open_recording
+from raxss.data.formats.registry import bids_suffixes
 from raxss.data.labels import (
     CENTRE_COLUMNS,
     CONTACT_COLUMNS,
@@ -83,7 +84,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bids", "read_bids"]
 
-READ = (".vhdr", ".edf", ".bdf")
 CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
 N_LISTED = (
     2000  # names that one sentence lists: all, unless a file is hostile; how many more there are is said
@@ -369,7 +369,7 @@ class _Planner:
         """The series of one run; None where there is nothing to read."""
         if run.signal is None or (self.only_labelled and not self.labels.has(run.patient)):
             return None
-        if run.signal.suffix.lower() not in READ:
+        if run.signal.suffix.lower() not in bids_suffixes():
             self.left_out.append(
                 f"recording {run.name} is left out: raxss does not read {run.signal.suffix} files."
             )
@@ -657,7 +657,7 @@ def bids_table(
     import pandas as pd
 
     tree = open_tree(root)
-    runs = runs_of(tree, tuple(SIGNALS))
+    runs = runs_of(tree, DATATYPES)
     found = _find_labels(tree, runs, clinical, label)
     _, participants = _participants(tree)
     rows: list[dict[str, Any]] = []

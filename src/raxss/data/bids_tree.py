@@ -16,17 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from raxss.data.inspection.confinement import leads_outside, problem_of_opening
-from raxss.data.inspection.fields import Refused, not_downloaded
+from raxss.data.confinement import leads_outside, problem_of_opening
+from raxss.data.formats.fields import Refused, not_downloaded
+from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
 from raxss.data.inspection.tables import read_json
 from raxss.data.tables import MAX_KEPT_ROWS, Table, read_table
 from raxss.errors import ConfigError, MissingExtraError, RecordingError, shown
 
-SIGNALS = {  # by datatype: types of file that BIDS allows, of several the one that is opened
-    "ieeg": (".vhdr", ".edf", ".set", ".nwb", ".mefd"),
-    "eeg": (".vhdr", ".edf", ".bdf", ".set"),
-}
-BRAINVISION = (".vhdr", ".eeg", ".vmrk")
+DATATYPES = ("ieeg", "eeg")
 
 
 @dataclass(frozen=True)
@@ -129,8 +126,8 @@ def is_bids_root(path: Path | str) -> bool:
 def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[Run]:
     """The runs of all subjects, in order; what was not read goes into the tree's remarks."""
     for one in datatypes:
-        if one not in SIGNALS:
-            raise ConfigError(f"datatype {one!r} is unknown; {' and '.join(SIGNALS)} can be read.")
+        if one not in DATATYPES:
+            raise ConfigError(f"datatype {one!r} is unknown; {' and '.join(DATATYPES)} can be read.")
     runs: list[Run] = []
     for subject in tree.names(tree.root):
         folder = tree.root / subject
@@ -162,10 +159,11 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
     names = tree.names(folder)
     if not names:
         return []
+    allowed = (*bids_suffixes(datatype), *UNREAD[datatype])
     files: dict[str, str] = {}  # run -> suffix of its signal, "" where nothing says which
     for name in [*names, *_scans(tree, above, datatype)]:
         stem, suffix = os.path.splitext(name)
-        if suffix.lower() in SIGNALS[datatype] and stem.endswith(f"_{datatype}"):
+        if suffix.lower() in allowed and stem.endswith(f"_{datatype}"):
             files.setdefault(stem.removesuffix(f"_{datatype}"), suffix)
     for name in names:  # a sidecar of a run whose signal nothing names; not one that several runs share
         if name.endswith((f"_{datatype}.json", "_channels.tsv")):
@@ -233,14 +231,17 @@ def _signal_of(tree: Tree, folder: Path, stem: str, suffix: str) -> tuple[Path |
     if not suffix:
         return None, (tree.relative(folder / f"{stem}.*"),)
     wanted = [f"{stem}{suffix}"]
-    if suffix.lower() == ".vhdr":
+    known = format_of(Path(wanted[0]))
+    if known is not None and known.companions:
         header_is_there = is_fetched(tree, folder / wanted[0])
-        has_data = any(f"{stem}{one}" in tree.names(folder) for one in (".eeg", ".dat", ".seg"))
+        has_data = any(f"{stem}{one}" in tree.names(folder) for one in known.data_suffixes)
         wanted += [
             f"{stem}{one}"
-            for one in BRAINVISION[1:]
+            for one in known.companions
             # a header may name its files as it likes; what there is by the usual name must have been fetched
-            if not header_is_there or f"{stem}{one}" in tree.names(folder) or (one == ".eeg" and not has_data)
+            if not header_is_there
+            or f"{stem}{one}" in tree.names(folder)
+            or (one in known.data_suffixes and not has_data)
         ]
     absent = [name for name in wanted if not is_fetched(tree, folder / name)]
     return (None if absent else folder / wanted[0]), tuple(tree.relative(folder / name) for name in absent)

@@ -10,7 +10,6 @@ Next: datasets/ has collections by name; preparation.py makes samples ready.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -22,16 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from raxss._core import bounded
-from raxss.data.formats.known import SUFFIXES
+from raxss.data.confinement import open_confined, root_of
+from raxss.data.formats.csv_tables import LINE_BYTES
 from raxss.data.formats.opening import is_channelwise, open_recording
-from raxss.data.inspection.arrays import LINE_BYTES
-from raxss.data.inspection.confinement import open_confined, root_of
-from raxss.data.inspection.front import header_of
+from raxss.data.formats.registry import all_suffixes, header_of
 from raxss.data.plan import SeriesPlan, read_planned
 from raxss.data.recording import Recording
 from raxss.data.selection import select_channels
 from raxss.data.series import Series, SeriesCollection
-from raxss.data.tables import records
+from raxss.data.tables import MalformedCsvError, cells_of, records
 from raxss.errors import EmptyDataError, LabelError, RAxSSWarning, RecordingError, listed, nearest, shown
 
 ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
@@ -444,7 +442,7 @@ def _rows(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:
         raise RecordingError(
             f"{what} cannot be read: {error.strerror or error}. A CSV file with a column 'path' is needed."
         ) from error
-    except (csv.Error, ValueError) as error:
+    except ValueError as error:  # neither UTF-8 nor CSV
         raise RecordingError(
             f"{what} is not a CSV file in UTF-8 ({error}). Write it again as one."
         ) from error
@@ -522,13 +520,13 @@ def _is_manifest(path: Path) -> bool:
         # opened like a recording: no pipe, no device, no link out of its folder
         with open_confined(path, root_of(path)) as binary:
             file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
-            return "path" in [cell.strip() for cell in next(csv.reader([file.readline(LINE_BYTES)]), [])]
-    except (OSError, csv.Error):  # reading it as a recording will say what is wrong
+            return "path" in [cell.strip() for cell in cells_of(file.readline(LINE_BYTES))]
+    except (OSError, MalformedCsvError):  # reading it as a recording will say what is wrong
         return False
 
 
 def _without_suffix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
+    return path.with_suffix("") if path.suffix.lower() in all_suffixes() else path
 
 
 def _series_name(base: str, channel: str | int | None) -> str:

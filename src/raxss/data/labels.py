@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from raxss.data.formats.registry import UNREAD, UNREAD_COMPANIONS, all_suffixes
 from raxss.data.names import (
     LEADING_ZEROS,
     PRIMES,
@@ -666,12 +667,14 @@ def _origins_of(table: Table, what: str) -> dict[str, dict[str, str]]:
 
 def recording_name(text: str) -> str:
     """A recording as a table writes it, without suffix: ``sub-01/ieeg/sub-01_run-1_ieeg.edf`` loses ``.edf``."""
-    return _SUFFIX.sub("", "/".join(part for part in re.split(r"[/\\]", text) if part not in ("", ".")))
+    name = "/".join(part for part in re.split(r"[/\\]", text) if part not in ("", "."))
+    unread = (suffix for some in UNREAD.values() for suffix in some)
+    # known ones only: night.v2 is not night
+    known = (*all_suffixes(), *UNREAD_COMPANIONS, *unread)
+    return next((name[: -len(one)] for one in known if name.lower().endswith(one)), name)
 
 
 _TYPE = re.compile(r"_(?:ieeg|eeg)$")
-# known ones only: night.v2 is not night
-_SUFFIX = re.compile(r"\.(?:edf|bdf|vhdr|vmrk|eeg|hea|dat|mat|npz|npy|csv|set|fdt|nwb|mefd)$", re.IGNORECASE)
 
 
 # --- the seizure's onset

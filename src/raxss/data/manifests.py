@@ -22,15 +22,12 @@ from raxss.data.files import (
     plans_of,
     printable,
 )
-from raxss.data.formats.known import SUFFIXES
 from raxss.data.formats.opening import files_of, open_recording
-from raxss.data.inspection.front import header_of
+from raxss.data.formats.registry import all_suffixes, format_of, header_of
 from raxss.data.labels import LabelTable, electrode_of, read_label_table
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.series import ORIGINS
 from raxss.errors import EmptyDataError, RecordingError, shown
-
-TABLES = (".csv", ".npy")  # beside a label table these are no recordings, but may be anything
 
 
 def plan_manifest(path: Path | str, *, labels_required: bool = True) -> CollectionPlan:
@@ -124,7 +121,7 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
     found = _recordings_below(source, labels) if source.is_dir() else [header_of(source)]
     if not found:
         raise EmptyDataError(
-            f"the folder {shown(source)} has no recordings in it or below; raxss reads {', '.join(SUFFIXES)}."
+            f"the folder {shown(source)} has no recordings in it or below; raxss reads {', '.join(all_suffixes())}."
         )
     recordings = []
     unmatched = [
@@ -157,18 +154,24 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
 
 def _recordings_below(folder: Path, labels: Path) -> list[Path]:
     files = (one for one in sorted(folder.rglob("*")) if one.is_file() and one != labels)
-    kept = (one for one in files if one.suffix.lower() in SUFFIXES and one.suffix.lower() not in TABLES)
-    found = dict.fromkeys(header_of(one) for one in kept)
+    found = dict.fromkeys(header_of(one) for one in files if _states_its_rate(one))
     parts = {one for header in found for one in _segments_of(header)}  # of records of several segments
     return [one for one in found if one.is_file() and one not in parts]
 
 
+def _states_its_rate(path: Path) -> bool:
+    """Whether a file is surely one of a recording: a bare array or table beside a label table may be anything."""
+    known = format_of(path)
+    return path.suffix.lower() in all_suffixes() and known is not None and known.self_describing
+
+
 def _segments_of(header: Path) -> list[Path]:
     """Records that are parts of another; what is damaged has none, and is told of when it is opened."""
-    if header.suffix.lower() != ".hea":
+    known = format_of(header)
+    if known is None:
         return []
     try:
-        return [one for one in files_of(header) if one.suffix.lower() == ".hea" and one != header]
+        return [one for one in files_of(header) if one.suffix.lower() in known.suffixes and one != header]
     except (RecordingError, OSError):
         return []
 

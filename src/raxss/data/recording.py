@@ -1,10 +1,10 @@
-"""What does an opened recording offer, before any of its samples is read?
+"""Recording: an opened file, whose channels and segments are known and whose samples are read when asked for.
 
     a file -> Recording: channels (name, rate, unit), segments (true times) -> read(channels, start, stop)
 
 Samples are read when asked for, a stretch of some channels at a time: a night of 128 channels is opened in
 the memory of its header. A gap ends a segment; signal from both sides of it is never put together.
-Next: opening.py has one kind of recording a file format; plan.py says which series to make of one.
+Next: formats/ has one kind of recording a file format; plan.py says which series to make of one.
 """
 
 from __future__ import annotations
@@ -144,6 +144,10 @@ class Recording(ABC):
                 f"position from 0 to {len(names) - 1} will do as well."
             )
         return place
+
+    def limits(self) -> Sequence[tuple[float, float]] | None:
+        """Smallest and largest value that each channel's converter can give; None where the file does not say."""
+        return None
 
     def disagreements(self) -> list[Problem]:
         """What the header tells about all samples and is not so, such as checksums. Reads all samples."""

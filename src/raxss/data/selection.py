@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raxss.data.inspection.fields import Refused
-from raxss.data.inspection.front import header_of
+from raxss.data.formats.fields import Refused
+from raxss.data.formats.registry import RecordingFacts, header_of
 from raxss.data.inspection.sidecars import (
-    RecordingFacts,
     facts_of,
     inspect_sidecars,
     parsed,

@@ -1,6 +1,7 @@
-"""What is in this table?
+"""CSV and TSV tables, read as text within bounds: the one reader of such tables in raxss.
 
     .tsv, .csv -> Table: cells as text, by line and column
+    content, or one line -> records, cells_of: rows of cells, where a table has rules of its own
 
 Tables come from many hands: byte order marks, Windows line ends, titles above the header, damage. Errors
 name file, line and column, and never a cell, because cells may be about a person. A table stays as compact as its
@@ -31,6 +32,10 @@ MAX_RECORD_BYTES = 2**22  # one row, which may go over several lines inside quot
 
 Row = tuple[int, Mapping[str, str]]  # line, cells by column
 Record = tuple[int, list[str]]  # line, cells
+
+
+class MalformedCsvError(csv.Error, ValueError):
+    """A text is not CSV; readers of a kind of file say which, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -167,18 +172,35 @@ def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
     return Table(path, rows.columns, rows)
 
 
-def records(content: bytes, what: str, most_rows: int) -> Iterator[Record]:
+def records(content: bytes, what: str, most_rows: int, *, tabs: bool = False) -> Iterator[Record]:
     """(number of its last line, cells) of each row of a text in CSV that is not blank, header included.
+
+    ``tabs``: cells are separated by tabs and never quoted. A stray or open quote in CSV raises `MalformedCsvError`.
 
     >>> list(records(b'path,label\\n\\n"a,b",ill\\n', "manifest 'all.csv'", 100))
     [(1, ['path', 'label']), (3, ['a,b', 'ill'])]
     """
-    lines = _Lines(content, b",", most_rows, what)
-    reader = _reader(lines, tabs=False)
-    for cells in reader:
-        lines.record()
-        if any(cell.strip() for cell in cells):
-            yield reader.line_num, cells
+    lines = _Lines(content, b"\t" if tabs else b",", most_rows, what)
+    reader = _reader(lines, tabs=tabs)
+    try:
+        for cells in reader:
+            lines.record()
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise MalformedCsvError(str(error)) from error
+
+
+def cells_of(line: str) -> list[str]:
+    """The cells of one line of CSV, where no more of a file may be read.
+
+    >>> cells_of('time,"C3, left"')
+    ['time', 'C3, left']
+    """
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error as error:
+        raise MalformedCsvError(str(error)) from error
 
 
 def _reader(lines: Iterable[str], *, tabs: bool) -> Any:

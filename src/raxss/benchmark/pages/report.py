@@ -12,7 +12,6 @@ Next: page.py has the words of the page.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -51,8 +50,8 @@ from raxss.benchmark.statistics import (
     resampled,
 )
 from raxss.benchmark.systems import System
-from raxss.data.tables import records
-from raxss.errors import DataError, shown
+from raxss.data.tables import MalformedCsvError, records
+from raxss.errors import DataError, shown, without_folders
 from raxss.metrics import METRICS, weighted_scores
 
 MAX_CSV_BYTES, MAX_CSV_ROWS, MAX_CSV_VALUES = 2**24, 200_000, 2_000_000
@@ -64,8 +63,6 @@ DRAWS_AGAINST_CHANCE = 5  # times as many: 1 % over all systems is a small share
 NUMBERS = re.compile(
     r"(seed|n_.*|seconds|seconds_of_choice|each_once|difference|low|high|p|p_holm|leaky|shuffled)|.*_(mean|sd|low|high)"
 )
-#: The folders of an absolute path, in the message of an error: whoever reads the table has others.
-FOLDERS = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:)?[/\\]+(?:[^\s/\\'\"]+[/\\]+)+")
 
 Frame = pd.DataFrame
 
@@ -243,7 +240,7 @@ def _facts_of(result: CellResult, facts: Mapping[Any, Mapping[str, Any]]) -> Map
 def failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
     """An error as a row of ``results``, its message in one line and without folders."""
     told = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
-    told = FOLDERS.sub("", " ".join(told.split()))
+    told = " ".join(without_folders(told).split())
     return {name: error.get(name) for name in (*CELL, "fold", "config_hash")} | {"error": told[:600]}
 
 
@@ -344,7 +341,7 @@ def csv_of(path: Path) -> str:
                 raise DataError(
                     f"{what} has more than {MAX_CSV_VALUES:,} values up to line {line}; no table of results has."
                 )
-    except csv.Error as error:
+    except MalformedCsvError as error:
         raise DataError(f"{what} is not a CSV file ({error}). Run its study again.") from error
     return text
 

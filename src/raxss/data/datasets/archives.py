@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.inspection.confinement import open_confined
+from raxss.data.confinement import open_confined
 from raxss.errors import RecordingError, shown
 
 MAX_MEMBERS = 10_000  # the largest official zip has 750

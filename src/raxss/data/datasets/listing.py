@@ -9,7 +9,6 @@ Next: folders.py compares a disk with them; download.py fetches what is missing.
 
 from __future__ import annotations
 
-import csv
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from raxss.data.tables import MAX_TABLE_ROWS, records
 from raxss.errors import DataError, RecordingError, nearest, shown
 
 DIGEST_LETTERS = {"md5": 32, "sha256": 64}
@@ -56,22 +56,26 @@ def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]
     >>> read_listing("path\\tsize_bytes\\tmd5\\nsub-1/a.eeg\\t3\\t900150983cd24fb0d6963f7d28e17f72\\n")
     [ListedFile(path='sub-1/a.eeg', size=3, algorithm='md5', digest='900150983cd24fb0d6963f7d28e17f72')]
     """
-    reader = csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
-    algorithm = next((one for one in DIGEST_LETTERS if one in (reader.fieldnames or ())), None)
-    if algorithm is None or not {"path", "size_bytes"} <= set(reader.fieldnames or ()):
+    rows = records(text.encode(), what, MAX_TABLE_ROWS, tabs=True)
+    columns = next(rows, (0, []))[1]
+    algorithm = next((name for name in DIGEST_LETTERS if name in columns), None)
+    if algorithm is None or not {"path", "size_bytes"} <= set(columns):
         raise RecordingError(
-            f"{what} has the columns {', '.join(reader.fieldnames or ()) or 'none'}; needed are path, size_bytes "
+            f"{what} has the columns {', '.join(columns) or 'none'}; needed are path, size_bytes "
             "and md5 or sha256."
         )
     listed = []
-    for row in reader:
-        path, size, digest = row["path"], row["size_bytes"] or "", row[algorithm] or ""
+    for line, cells in rows:
+        row = dict(
+            zip(columns, cells, strict=False)
+        )  # a row that is cut off lacks its digest, which is told below
+        path, size, digest = (row.get(name, "") for name in ("path", "size_bytes", algorithm))
         if not (
             re.fullmatch(r"\d{1,18}", size)
             and re.fullmatch(rf"[0-9a-f]{{{DIGEST_LETTERS[algorithm]}}}", digest)
         ):
             raise RecordingError(
-                f"{what}, line {reader.line_num}, has {shown(size)} as size and {shown(digest)} as {algorithm}; a "
+                f"{what}, line {line}, has {shown(size)} as size and {shown(digest)} as {algorithm}; a "
                 f"whole number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
             )
         listed.append(ListedFile(safe_path(path), int(size), algorithm, digest))

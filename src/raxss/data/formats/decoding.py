@@ -1,9 +1,9 @@
-"""How are other people's decoders run, so that only our words leave them?
+"""Running third-party decoders: their warnings are not shown, and their errors become a RecordingError.
 
     quiet()          their warnings and log lines, which quote headers and paths, are not shown
     decoding(name)   whatever they raise becomes a RecordingError that names the recording, not its content
 
-Next: edf_files.py, brainvision_files.py and wfdb_files.py use both.
+Next: reading.py of edf, brainvision and wfdb use both.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from raxss.errors import MissingExtraError, RAxSSError, RecordingError
 BLOCK_BYTES = 2**23  # of a file, decoded at a time: what a long stretch takes is little more than its samples
 
 
-def decoder(package: str, name: str) -> ModuleType:
-    """Import a package of the extra that reads recordings, or say how to get it."""
+def decoder(package: str, name: str, extra: str = "bids") -> ModuleType:
+    """Import a package that decodes recordings, or say which extra of raxss installs it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -29,7 +29,7 @@ def decoder(package: str, name: str) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             f"recording {name!r} needs the package {package.partition('.')[0]}, which is not installed. Install it "
-            "with: pip install 'raxss[bids]'"
+            f"with: pip install 'raxss[{extra}]'"
         ) from error
 
 

@@ -1,35 +1,31 @@
-"""How is a recording of any format opened?
+"""Opening a recording of any format, after an inspection of its header.
 
-    path -> inspection: refused, or not -> Recording (channels, segments; samples when asked for)
+    path -> its format -> inspection: refused, or not -> Recording (channels, segments; samples when asked for)
 
 Nothing decodes a file before it was inspected, and nothing it points to is followed out of its folder.
-Next: files.py makes series of recordings; bids.py labels their channels.
+Next: inspection/ looks at sidecars and signals too; files.py makes series of recordings.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
-from raxss.data.formats.array_files import open_array
-from raxss.data.formats.brainvision_files import BrainVisionRecording
-from raxss.data.formats.edf_files import EdfRecording
-from raxss.data.formats.known import SUFFIXES
-from raxss.data.formats.wfdb_files import WfdbRecording
-from raxss.data.inspection import brainvision, wfdb
-from raxss.data.inspection.front import header_of, inspect_file
+from raxss.data.confinement import problem_of_opening, root_of
+from raxss.data.formats.registry import FORMATS, all_suffixes, format_of, header_of
 from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
 from raxss.errors import RecordingError, shown
 
-CHANNELWISE = (".edf", ".bdf", ".vhdr")
+UNEXPECTED = (
+    "raxss did not expect this"  # in the message of the safety net; tests see that it is never needed
+)
 
 
 def open_recording(
     path: Path | str, *, root: Path | None = None, inspect: bool = True, rate: float | None = None
 ) -> Recording:
-    """Open a recording: EDF, BDF, BrainVision, WFDB, ``.npz``, ``.npy`` or ``.csv``.
+    """Open a recording: EDF, BDF, BrainVision, WFDB, ``.npz``, ``.npy``, ``.csv`` or any other registered format.
 
     Parameters
     ----------
@@ -60,62 +56,84 @@ def open_recording(
     (Channel(name='C4', rate=100.0, unit=''), array([[5., 6.]]))
     """
     path = Path(path)
-    problems = _inspected(path, root) if inspect else ()
-    recording = _opened(header_of(path), root, rate)
+    problems = _warnings(path, root) if inspect else ()
+    header, known = header_of(path), format_of(path)
+    if known is None:
+        raise RecordingError(_unknown(path).message)
+    recording = known.open(header, root or root_of(header), rate)
     recording.problems = problems
     return recording
 
 
+def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
+    """What is wrong with a recording by its header and sizes; nothing is decoded, and nothing is raised.
+
+    Examples
+    --------
+    >>> [one.code for one in inspect_recording(Path("no-such.edf"))]
+    ['not-found']
+    """
+    try:
+        header, known = header_of(path), format_of(path)
+        root = root or root_of(header)
+        if known is None:
+            return [problem_of_opening(path, root) or _unknown(path)]
+        if problem := problem_of_opening(header, root):
+            return [problem]
+        return known.inspect(header, root)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        return [Problem("not-readable", f"{shown(path)} cannot be read ({reason.lower()}). Check the disk.")]
+    except Exception as error:  # a fault of ours must not stop the look at other files
+        return [unexpected(path, error)]
+
+
+def unexpected(path: Path, error: Exception) -> Problem:
+    """The problem that an inspection itself failed, without what the error quotes."""
+    return Problem(
+        "header-damaged",
+        f"{shown(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED}). Please report it, without the "
+        "file.",
+    )
+
+
 def is_channelwise(path: Path) -> bool:
-    """Whether a file is an EDF, BDF or BrainVision recording, of which every channel is a series of its own.
+    """Whether every channel of a recording is a series of its own, as in EDF, BDF and BrainVision files.
 
     >>> is_channelwise(Path("night.EDF")), is_channelwise(Path("night.npz"))
     (True, False)
     """
-    return header_of(path).suffix.lower() in CHANNELWISE
-
-
-def _opened(file: Path, root: Path | None, rate: float | None) -> Recording:
-    """The recording that this file is, or is the header of."""
-    suffix = file.suffix.lower()
-    if suffix in (".edf", ".bdf"):
-        return EdfRecording(file, root)
-    if suffix == ".vhdr":
-        return BrainVisionRecording(file)
-    return WfdbRecording(file) if suffix == ".hea" else open_array(file, root, rate=rate)
-
-
-def _inspected(path: Path, root: Path | None) -> tuple[Problem, ...]:
-    """The warnings about a file; an error with its coded problems if it is refused."""
-    if os.path.isdir(path):
-        raise RecordingError(
-            f"recording {shown(path)} is a folder; a file of type {', '.join(SUFFIXES)} or the name of a WFDB "
-            "record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
-        )
-    problems = inspect_file(path, root=root).problems
-    if refused := refusals(problems):
-        told = " ".join(f"[{one.code}] {one.message}" for one in refused)
-        raise RecordingError(f"recording {shown(path)} was not opened: {told}")
-    return problems
+    known = format_of(path)
+    return known is not None and known.by_channel
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
     """Every file that a recording consists of: the header and what it points to."""
-    header = header_of(path)
-    pointed: Iterable[Path | None] = ()
-    if header.suffix.lower() == ".vhdr":
-        told = brainvision.read_header(header)
-        pointed = (told.data_file, told.marker_file)
-    elif header.suffix.lower() == ".hea":
-        pointed = _files_of_wfdb(header)
-    return (header, *dict.fromkeys(one for one in pointed if one is not None))
+    header, known = header_of(path), format_of(path)
+    beside = () if known is None or known.files is None else known.files(header)
+    return (header, *dict.fromkeys(beside))
 
 
-def _files_of_wfdb(header: Path) -> list[Path]:
-    told = wfdb.read_header(header)
-    files = [header.parent / one.file for one in told.signals]
-    for segment, _ in told.segments:
-        if segment != "~":
-            inner = header.with_name(f"{segment}.hea")
-            files += [inner, *_files_of_wfdb(inner)]
-    return files
+def _warnings(path: Path, root: Path | None) -> tuple[Problem, ...]:
+    """The warnings about a file; an error with its coded problems if it is refused."""
+    if os.path.isdir(path):
+        raise RecordingError(
+            f"recording {shown(path)} is a folder; a file of type {', '.join(all_suffixes())} or the name of a "
+            f"{_bare()} record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
+        )
+    problems = inspect_recording(path, root=root)
+    if refused := refusals(problems):
+        told = " ".join(f"[{one.code}] {one.message}" for one in refused)
+        raise RecordingError(f"recording {shown(path)} was not opened: {told}")
+    return tuple(problems)
+
+
+def _unknown(path: Path) -> Problem:
+    kind = f"of type {shown(path.suffix)}" if path.suffix else "of unknown type"
+    types = f"recordings are of type {', '.join(all_suffixes())}, or a {_bare()} record's name"
+    return Problem("not-a-recording", f"{shown(path)} is {kind}; {types}.")
+
+
+def _bare() -> str:
+    """The formats whose recordings may be given without a suffix."""
+    return " or ".join(one.name for one in FORMATS.values() if one.bare_names)

@@ -1,11 +1,11 @@
-"""Does this BIDS dataset mean what its names and tables say?
+"""Inspection of a BIDS dataset: names of files and folders, participants, and the sidecars of each recording.
 
     root -> one Inspection of the root, and one of each recording below sub-*/[ses-*/](ieeg|eeg)
 
 A file's name says whose it is, and a table beside it says which channel is what. A name that contradicts its
 folder, or a table that has other channels than the recording, would put a label on the wrong signal: these are
 refused. What can be matched for certain is a warning. Sidecars are inherited from higher folders.
-Next: recordings/bids.py plans series of what passed.
+Next: data/bids.py plans series of what passed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from raxss.data.inspection.confinement import DESCRIPTION, leads_outside
-from raxss.data.inspection.fields import Refused, not_downloaded
-from raxss.data.inspection.front import inspect_file
+from raxss.data.confinement import DESCRIPTION, leads_outside
+from raxss.data.formats.fields import Refused, not_downloaded
+from raxss.data.formats.opening import inspect_recording
+from raxss.data.formats.registry import FORMATS, UNREAD, UNREAD_COMPANIONS, bids_suffixes
 from raxss.data.inspection.sidecars import (
     DATATYPES,
     facts_of,
@@ -32,9 +33,6 @@ from raxss.data.problems import Inspection, Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS
 from raxss.errors import shown
 
-SIGNAL_SUFFIXES = (".edf", ".bdf", ".vhdr", ".set", ".nwb", ".mefd")
-READ_SUFFIXES = (".edf", ".bdf", ".vhdr")
-PARTS = (".eeg", ".vmrk", ".fdt")  # belong to a signal file of the same name
 TABLES = ("channels.tsv", "events.tsv")
 SUBJECT = re.compile(r"sub-[A-Za-z0-9+]+", re.ASCII)
 SESSION = re.compile(r"ses-[A-Za-z0-9+]+", re.ASCII)
@@ -157,7 +155,8 @@ def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Proble
         problems.append(Problem("outside", told))
         return []
     names = names_in(folder, root)
-    signals = sorted(name for name in names if Path(name).suffix.lower() in SIGNAL_SUFFIXES)
+    allowed = {*bids_suffixes(), *(suffix for some in UNREAD.values() for suffix in some)}
+    signals = sorted(name for name in names if Path(name).suffix.lower() in allowed)
     same = Counter(_key(name, datatype) for name in signals)
     inspections = [
         Inspection(
@@ -179,12 +178,14 @@ def _key(name: str, datatype: str) -> Any:
 def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str) -> dict[str, str]:
     """Recording -> what is missing, for data files without a header and sidecars that apply to nothing."""
     stems = {Path(name).stem for name in signals}
+    parts = {suffix for one in FORMATS.values() if one.datatypes for suffix in one.companions}
+    parts.update(UNREAD_COMPANIONS)  # these belong to a signal file of the same name
     missing = {
         Path(
             name
         ).stem: f"{shown(Path(name).stem)} has a data file and no header (.vhdr) beside it. Copy the header."
         for name in names
-        if Path(name).suffix.lower() in PARTS and Path(name).stem not in stems
+        if Path(name).suffix.lower() in parts and Path(name).stem not in stems
     }
     of_signals = [own for name in signals if (own := parsed(name)) is not None]
     sidecars = defaultdict(list)
@@ -208,13 +209,13 @@ def _recording_problems(path: Path, root: Path, n_alike: int) -> list[Problem]:
             f"{n_alike} signal files have the entities of {shown(path)}; which one is meant is not certain."
         )
         problems.append(Problem("not-bids", f"{told} Keep one."))
-    if path.suffix.lower() not in READ_SUFFIXES:
-        told = f"{shown(path)} is of a type that raxss does not read; {', '.join(READ_SUFFIXES)} are."
+    if path.suffix.lower() not in bids_suffixes():
+        told = f"{shown(path)} is of a type that raxss does not read; {', '.join(bids_suffixes())} are."
         return [*problems, Problem("not-a-recording", told)]
     if not_downloaded(path, root):
         told = f"{shown(path)} is not downloaded: there is only its git-annex pointer. Fetch it."
         return [*problems, Problem("not-found", told)]
-    problems += inspect_file(path, root=root).problems
+    problems += inspect_recording(path, root=root)
     if refusals(problems):
         return problems
     return problems + inspect_sidecars(path, root, facts_of(path, root))

@@ -5,7 +5,7 @@
 What a sidecar and the recording both state must agree: names, number, units, types and rates of channels, the
 length, the electrodes, the times of events. Where signal or scale would be uncertain the recording is refused;
 where the recording's own value is used anyway it is a warning that says both values.
-Next: bids.py looks at whole datasets; recordings/selection.py reads the channels of a single file by these.
+Next: bids.py looks at whole datasets; data/selection.py reads the channels of a single file by these.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raxss.data.inspection import brainvision, edf
-from raxss.data.inspection.confinement import leads_outside, root_of
-from raxss.data.inspection.fields import Refused, microvolts_per, number, quoted
+from raxss.data.confinement import leads_outside, root_of
+from raxss.data.formats.fields import Refused, microvolts_per, number, quoted
+from raxss.data.formats.registry import RecordingFacts, format_of
 from raxss.data.inspection.tables import read_json, read_table
 from raxss.data.names import canonical, is_no_electrode, match_channels
 from raxss.data.problems import Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS, Table
-from raxss.errors import listed, shown
+from raxss.errors import RecordingError, listed, shown
 
 NAME = re.compile(
     r"(?P<entities>(?:[a-z]+-[A-Za-z0-9+]+_)+)(?P<suffix>[A-Za-z0-9]+)(?P<ending>\.\w[\w.]*)", re.ASCII
@@ -60,44 +60,12 @@ class BidsName:
     ending: str
 
 
-@dataclass(frozen=True)
-class RecordingFacts:
-    """What a recording's own header states, one entry a channel.
-
-    Attributes
-    ----------
-    units
-        As written; "" where there is none.
-    seconds
-        How long it is; None where it has gaps.
-    """
-
-    names: Sequence[str]
-    rates: Sequence[float]
-    units: Sequence[str]
-    seconds: float | None = None
-
-    @property
-    def usual_rate(self) -> float:
-        """The rate of most channels."""
-        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
-
-
 def facts_of(path: Path, root: Path) -> RecordingFacts:
-    """What the header of an EDF, BDF or BrainVision file that was not refused states."""
-    if path.suffix.lower() == ".vhdr":
-        header = brainvision.read_header(path)
-        rates = [header.rate] * header.n_channels
-        seconds = header.n_samples / header.rate if len(header.segment_starts) == 1 else None
-        return RecordingFacts(header.names, rates, header.units, seconds)
-    edf_header = edf.read_header(path, root)
-    signals = edf_header.data_signals
-    return RecordingFacts(
-        [signal.label for signal in signals],
-        [edf_header.rate(signal) for signal in signals],
-        [signal.unit for signal in signals],
-        None if edf_header.kind.endswith("+D") else edf_header.n_records * edf_header.record_seconds,
-    )
+    """What the header of a recording that was not refused states."""
+    known = format_of(path)
+    if known is None:
+        raise RecordingError(f"recording {shown(path)} has a type that raxss does not read; check its name.")
+    return known.facts_of(path, root)
 
 
 def inspect_sidecars(path: Path, root: Path, facts: RecordingFacts, *, events: bool = True) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""What is wrong with the samples themselves?
+"""Inspection of signals: channels that are flat, railed, not numbers or mostly mains hum.
 
     an open recording -> blocks of samples, in bounded memory -> flat, railed, nan-run, line-noise, by channel
 
@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.inspection.edf import read_header
-from raxss.data.inspection.fields import microvolts_per
+from raxss.data.formats.opening import open_recording
 from raxss.data.problems import Problem
 from raxss.data.recording import Recording
 from raxss.errors import listed, shown
@@ -52,13 +51,11 @@ MOST = 1e30  # in any unit; no converter gives more, and its square still is a n
 
 def inspect_signals(path: Path, root: Path) -> tuple[list[Problem], list[str]]:
     """Open a recording that was not refused and look at its samples, a block at a time: problems, and notes."""
-    from raxss.data.formats.opening import open_recording
-
     path = path.absolute()  # a decoder may take a leading '~' for a home
     with open_recording(path, root=root, inspect=False) as recording:
         every = _every(recording)
         notes = [f"the signals of one in {every} segments were looked at"] if every > 1 else []
-        problems = signal_problems(recording, limits=_limits(path, root, recording))
+        problems = signal_problems(recording, limits=recording.limits())
         return [*problems, *recording.disagreements()], notes
 
 
@@ -100,21 +97,6 @@ def _every(recording: Recording) -> int:
     """Which segments are looked at: all, or every second, third, ... where there are very many."""
     n_stretches = len(recording.segments) * len(_channels_by_rate(recording))
     return max(1, -(-n_stretches // MOST_STRETCHES))
-
-
-def _limits(path: Path, root: Path, recording: Recording) -> list[tuple[float, float]] | None:
-    """The converter's limits of an EDF or BDF file, in the unit that its samples are read in."""
-    if path.suffix.lower() not in (".edf", ".bdf"):
-        return None
-    signals = read_header(path, root).data_signals
-    if len(signals) != len(recording.channels):
-        return None
-    limits = []
-    for signal in signals:
-        factor = microvolts_per(signal.unit) or 1.0
-        ends = signal.physical_min * factor, signal.physical_max * factor
-        limits.append((min(ends), max(ends)))  # inverted polarity is legal
-    return limits
 
 
 def _channels_by_rate(recording: Recording) -> list[list[int]]:

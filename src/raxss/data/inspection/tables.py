@@ -1,4 +1,4 @@
-"""What is in the tables and JSON files beside a recording?
+"""Tables and JSON files beside a recording, read with bounds and below the root alone.
 
     .tsv -> Table; .json -> dict; or Refused, with what is wrong
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from raxss._core.bounded import json_of, read_open
 from raxss.data import tables
-from raxss.data.inspection.confinement import open_confined, problem_of_opening
-from raxss.data.inspection.fields import Refused, not_downloaded
+from raxss.data.confinement import open_confined, problem_of_opening
+from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.tables import Table
 from raxss.errors import DataError, RecordingError, shown
 

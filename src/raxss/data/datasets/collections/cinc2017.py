@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from raxss.data.confinement import open_confined
 from raxss.data.datasets.dataset import Dataset
 from raxss.data.datasets.registry import register_dataset
 from raxss.data.formats.opening import open_recording
-from raxss.data.inspection.confinement import open_confined
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
+from raxss.data.tables import MAX_TABLE_ROWS, MalformedCsvError, records
 from raxss.errors import RecordingError, shown
 
 RECORDS, REFERENCE = "training2017", "REFERENCE.csv"
@@ -63,16 +63,15 @@ def read_reference(folder: Path) -> tuple[Path, dict[str, str]]:
     try:
         with open_confined(path, folder) as file:
             text = file.read(MAX_REFERENCE_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        rows = list(records(text.encode(), f"the labels {shown(path)} of cinc2017", MAX_TABLE_ROWS))
+    except (OSError, UnicodeDecodeError, MalformedCsvError) as error:
         reason = str(error.strerror or error) if isinstance(error, OSError) else str(error)
         raise RecordingError(
             f"the labels {shown(path)} of cinc2017 cannot be read ({reason}). Copy the file again."
         ) from error
     labels: dict[str, str] = {}
-    for number, row in enumerate(csv.reader(text.splitlines()), start=1):
+    for number, row in rows:
         cells = [cell.strip() for cell in row]
-        if not any(cells):
-            continue
         if len(cells) != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", cells[0]) or cells[1] not in LETTERS:
             raise RecordingError(
                 f"the labels {shown(path)} of cinc2017 have {','.join(cells)[:40]!r} in line {number}; a record's "

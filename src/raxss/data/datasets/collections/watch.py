@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raxss.data.confinement import open_confined
 from raxss.data.datasets.dataset import Dataset
 from raxss.data.datasets.registry import register_dataset
-from raxss.data.formats.array_files import load_member
-from raxss.data.inspection.confinement import open_confined
+from raxss.data.formats.numpy_arrays import load_member
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.recording import ArrayRecording, Recording
 from raxss.errors import RecordingError, shown

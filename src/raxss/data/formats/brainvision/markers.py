@@ -4,7 +4,7 @@
 
 Pauses of a recording are marked in this file and nowhere else ("New Segment"). A file that is not understood in
 every line may have lost one, and the signal before and after the pause would be joined; so it is refused.
-Next: brainvision.py makes segments of the markers.
+Next: header.py makes segments of the markers.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PureWindowsPath
 
-from raxss.data.inspection.confinement import open_confined
-from raxss.data.inspection.fields import Refused, signed
+from raxss.data.confinement import open_confined
+from raxss.data.formats.fields import Refused, signed
 from raxss.data.problems import Problem
 
 MARKER_BYTES = 2**23  # that a marker file may have

@@ -1,4 +1,4 @@
-"""How is a WFDB record read, a stretch of some signals at a time?
+"""Samples of a WFDB record, a stretch of some signals at a time.
 
     record.hea (+ .dat, .mat, the headers of its segments) -> WfdbRecording
 
@@ -18,15 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.data.inspection.wfdb import (
-    COMPRESSED,
-    WfdbHeader,
-    WfdbSignal,
-    measured,
-    read_header,
-    stored_signals,
-)
-from raxss.data.inspection.wfdb_values import first_value_problem
+from raxss.data.formats.wfdb.checking import measured, read_header, stored_signals
+from raxss.data.formats.wfdb.header import COMPRESSED, WfdbHeader, WfdbSignal
+from raxss.data.formats.wfdb.values import first_value_problem
 from raxss.data.problems import Problem
 from raxss.data.recording import Channel, Recording, Segment, refuse_too_long
 from raxss.errors import listed, shown

@@ -1,10 +1,10 @@
-"""What the header of a WFDB record and the data files themselves both tell: first values, a MATLAB header.
+"""First values and MATLAB headers of WFDB data files, compared with the record's header.
 
     signals of one data file, its first bytes -> problems
 
 The first value of every signal is in the header, so a data file of another record, or one that lost its first
 bytes, can be recognised. A .mat file begins with a header of its own, with type, channels and samples once more.
-Next: wfdb.py asks this of every data file; wfdb_files.py compares checksums, for which all samples are read.
+Next: checking.py asks this of every data file; reading.py compares checksums, for which all samples are read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.inspection.confinement import open_confined
-from raxss.data.inspection.fields import Refused
+from raxss.data.confinement import open_confined
+from raxss.data.formats.fields import Refused
 from raxss.data.problems import Problem
 from raxss.errors import listed
 

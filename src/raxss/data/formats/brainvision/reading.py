@@ -1,4 +1,4 @@
-"""How is a BrainVision recording read, a stretch of some channels at a time?
+"""Samples of a BrainVision recording, a stretch of some channels at a time.
 
     .vhdr (+ .eeg, .vmrk) -> BrainVisionRecording: channels at one rate, segments where "New Segment" markers stand
 
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raxss.data.formats.brainvision.header import BrainVisionHeader, read_header
 from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.data.inspection.brainvision import BrainVisionHeader, read_header
-from raxss.data.inspection.fields import microvolts_per
+from raxss.data.formats.fields import microvolts_per
 from raxss.data.recording import Channel, Recording, Segment
 
 

@@ -1,4 +1,4 @@
-"""How is an EDF or BDF file read, a stretch of some channels at a time?
+"""Samples of an EDF or BDF file, a stretch of some channels at a time.
 
     .edf, .bdf (plain, +C, +D) -> EdfRecording: every signal at its own rate, segments where records are apart
 
@@ -18,14 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.data.inspection.edf import (
-    FIXED_BYTES,
-    SIGNAL_FIELDS,
-    contiguous_runs,
-    read_header,
-    record_onsets,
-)
-from raxss.data.inspection.fields import microvolts_per
+from raxss.data.formats.edf.header import FIXED_BYTES, read_header
+from raxss.data.formats.edf.onsets import contiguous_runs, record_onsets
+from raxss.data.formats.edf.signals import SIGNAL_FIELDS
+from raxss.data.formats.fields import microvolts_per
 from raxss.data.recording import Channel, Recording, Segment
 
 BDF_SHARE = (
@@ -62,6 +58,14 @@ class EdfRecording(Recording):
         self._places = [place for place, one in enumerate(self._header.signals) if not one.is_annotations]
         self._mapped: Any = None
         self._touched = 0  # bytes of the mapped file
+
+    def limits(self) -> list[tuple[float, float]]:
+        """The converter's limits of each channel, in the unit that its samples are read in."""
+        limits = []
+        for signal, factor in zip(self._header.data_signals, self._microvolts, strict=True):
+            ends = signal.physical_min * (factor or 1.0), signal.physical_max * (factor or 1.0)
+            limits.append((min(ends), max(ends)))  # inverted polarity is legal
+        return limits
 
     def n_samples(self, channel: int, segment: int = 0) -> int:
         """How many samples a channel has in a segment."""

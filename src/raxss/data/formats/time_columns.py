@@ -4,7 +4,7 @@
 
 A column is known by its name (``time``, ``t (ms)``, ``index``). A first column that rises evenly under another
 name, or under none, could be either: it is refused, because a ramp as a channel would be scored like a signal.
-Next: arrays.py inspects tables with this, recordings/array_files.py reads them.
+Next: csv_tables.py inspects and reads tables with this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.inspection.fields import Refused, quoted, rate_problem
+from raxss.data.formats.fields import Refused, quoted, rate_problem
 
 SECONDS = {  # in one of a unit, by its spellings
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),

@@ -1,10 +1,10 @@
-"""May this file be opened at all?
+"""Path confinement: only regular files below a root folder are opened, with all links followed.
 
     path, root -> leads outside? -> a Problem, or an open regular file
 
 Nothing is opened before both questions are answered: does the name, with all links followed, stay below
 the root, and is there a regular file at its end? A named pipe would wait for ever; a device may do anything.
-Next: edf.py, brainvision.py, wfdb.py, arrays.py look into what was opened.
+Next: formats/ looks into what was opened.
 """
 
 from __future__ import annotations

@@ -1,105 +1,48 @@
-"""Is this WFDB record what its header says?
+"""Check of a WFDB record: its header against the sizes and first bytes of its data files, and its segments.
 
     .hea + .dat/.mat (+ the headers of its segments) -> problems, or WfdbHeader
 
-The package wfdb matches the beginning of each line and passes over the rest, drops letters that are not ASCII (so
-``µV`` is read as ``V``), and takes memory for as many samples as a header declares. So every line is read here
-first, whole and strictly, and held against the real sizes.
-Next: wfdb_files.py reads samples of what passed.
+The package wfdb takes memory for as many samples as a header declares, so what is declared is compared with the
+real sizes first. Next: reading.py reads samples of what passed.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from raxss.data.formats.known import WFDB_SAMPLE_BYTES, WFDB_SUFFIXES, is_bomb
-from raxss.data.inspection.confinement import open_confined, root_of
-from raxss.data.inspection.fields import (
+from raxss.data.confinement import open_confined, root_of
+from raxss.data.formats.fields import (
     CHANGED,
     Refused,
-    described,
     follow,
-    header_bytes,
+    is_bomb,
     name_problems,
-    number,
     problem_of_rates,
-    problem_of_segments,
     rate_problem,
-    whole,
 )
-from raxss.data.inspection.wfdb_values import (
-    StoredSignal,
-    first_value_problems,
-    matlab_problems,
+from raxss.data.formats.wfdb.header import (
+    COMPRESSED,
+    SAMPLE_BYTES,
+    WfdbHeader,
+    WfdbSignal,
+    header_file,
+    parse_header,
 )
+from raxss.data.formats.wfdb.values import StoredSignal, first_value_problems, matlab_problems
 from raxss.data.problems import Problem, refusals
 from raxss.errors import RecordingError, shown
 
-HEADER_BYTES = 2**20
-MOST_SIGNALS = 512
 MOST_SECONDS = 366 * 86400  # from the first sample to the last, gaps included
 # wfdb takes a millisecond for each signal line, which it reads again for every segment, block and rate
 MOST_LINES = 1500
 NOT_DATA = (".hea", ".vhdr", ".vmrk", ".edf", ".bdf", ".npy", ".npz", ".csv", ".tsv", ".json", ".txt")
-COMPRESSED = ("508", "516", "524")
-RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
-RATE = re.compile(r"(\d+\.?\d*|\.\d+)(?:/(-?\d+\.?\d*)(?:\(-?\d+\.?\d*\))?)?", re.ASCII)
 FILE_NAME = re.compile(r"[-\w]+\.?\w*", re.ASCII)
-FORMAT = re.compile(r"(\d{1,4})(?:x(\d{1,9}))?(?::(\d{1,12}))?(?:\+(\d{1,12}))?", re.ASCII)
-GAIN = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)(?:\((-?\d{1,12})\))?(?:/([\w^\-?%/]*))?", re.ASCII)
-# resolution, zero, first value, checksum, block size; only those between may have a sign
-NUMBERS = [re.compile(sign + r"\d{1,12}", re.ASCII) for sign in ("", "-?", "-?", "-?", "")]
 SEGMENT_NAME = re.compile(r"[-\w]+", re.ASCII)
-
-
-@dataclass(frozen=True)
-class WfdbSignal:
-    """One signal line: where the samples are and what they mean. Gain 0: not calibrated."""
-
-    file: str
-    format: str
-    per_frame: int
-    skew: int
-    offset: int
-    gain: float
-    unit: str
-    name: str
-    checksum: int = 0  # 0: not told
-    first_value: int | None = None  # None: not told
-    position: int = 1
-
-
-@dataclass(frozen=True)
-class WfdbHeader:
-    """What the header of a WFDB record says.
-
-    Attributes
-    ----------
-    rate
-        Frames per second; a signal with several samples a frame has as many times that rate.
-    n_samples
-        Frames; None where the header leaves it to the size of the data.
-    signals
-        Of a record with segments: none.
-    n_signals
-        As the first line has it.
-    segments
-        Name and frames of each; ``~`` is a gap.
-    """
-
-    name: str
-    rate: float
-    n_samples: int | None
-    signals: tuple[WfdbSignal, ...] = ()
-    segments: tuple[tuple[str, int], ...] = ()
-    n_signals: int = 0
 
 
 def inspect_wfdb(path: Path, root: Path) -> list[Problem]:
@@ -115,8 +58,8 @@ def inspect_wfdb(path: Path, root: Path) -> list[Problem]:
     """
     problems: list[Problem] = []
     try:
-        header_path = _header_of(path)
-        header = _parsed(header_path, root, problems)
+        header_path = header_file(path)
+        header = parse_header(header_path, root, problems)
         if header.segments:
             _check_segments(header, header_path, root, problems)
         else:
@@ -135,222 +78,7 @@ def read_header(path: Path) -> WfdbHeader:
     refused = refusals(inspect_wfdb(path, root_of(path)))
     if refused:
         raise RecordingError(f"recording {shown(path)} is refused: {refused[0].message}")
-    return _parsed(_header_of(path), root_of(path), [])
-
-
-def _header_of(path: Path) -> Path:
-    if "::" in os.path.abspath(path) or "://" in str(path):  # to wfdb these are addresses of other machines
-        raise Refused(
-            "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
-        )
-    if path.suffix != ".hea" and path.suffix.lower() == ".hea" and path.exists():
-        raise Refused(
-            "not-supported", f"{shown(path)} is named {path.suffix}, and wfdb asks for .hea. Rename it."
-        )
-    if path.suffix.lower() in WFDB_SUFFIXES:
-        return path.with_suffix(".hea")
-    return path.with_name(path.name + ".hea")
-
-
-def _parsed(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
-    lines = _lines_of(path, root, problems)
-    if not lines:
-        raise Refused("header-damaged", "the header has no line but comments. Copy it again.")
-    name, n_segments, n_signals, rate, n_samples = _record_line(lines[0])
-    if name != path.stem:
-        told = "the header calls its record by another name than the file has (not shown here); the file's counts."
-        problems.append(Problem("header-inconsistent", told))
-    n_described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
-    declared = n_signals if n_segments is None else n_segments
-    if n_described != declared:
-        raise Refused(
-            "header-damaged",
-            f"the header declares {declared:,} {kind} and describes {n_described:,}; one line for each is needed. "
-            "Copy it again.",
-        )
-    if n_segments is None:
-        signals = tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
-        return WfdbHeader(name, rate, n_samples, signals=signals, n_signals=n_signals)
-    segments = tuple(map(_segment_line, range(1, declared + 1), lines[1:]))
-    return WfdbHeader(name, rate, n_samples, segments=segments, n_signals=n_signals)
-
-
-def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
-    """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
-    content = header_bytes(path, root, HEADER_BYTES)
-    if len(content) > HEADER_BYTES:
-        raise Refused(
-            "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is."
-        )
-    if b"\0" in content:
-        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy it again.")
-    for line in content.splitlines():
-        if line.isascii() or line.strip().startswith(b"#"):
-            continue
-        if not b" ".join(line.split()[:3]).isascii():
-            raise Refused(
-                "header-damaged",
-                "the header has letters that are not ASCII in a file name, gain or unit, which wfdb would drop: µV "
-                "would become V. Write uV.",
-            )
-        problems.append(
-            Problem("non-ascii", "a signal's name has letters that are not ASCII; they are left out.")
-        )
-    last = content[content.rfind(b"\n") + 1 :].strip()
-    if last and not last.startswith(b"#") and not content.endswith((b"\r", b"\n")):
-        told = "the last line of the header does not end, so a name or number in it may be cut off"
-        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
-    every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
-    lines = [line for line in every if line and not line.startswith("#")]
-    if not all(line.replace("\t", " ").isprintable() for line in lines):
-        raise Refused("header-damaged", "the header has control characters; text is needed. Copy it again.")
-    return lines
-
-
-def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
-    """Name, number of segments, of signals, rate, number of samples."""
-    tokens = line.split()
-    name = RECORD_NAME.fullmatch(tokens[0])
-    n_signals = whole(tokens[1]) if len(tokens) > 1 else None
-    if name is None or n_signals is None or len(tokens) > 6:
-        raise Refused(
-            "header-damaged",
-            "the first line is not that of a WFDB record: name, signals, rate, samples, time and date are needed. "
-            "Copy the header again.",
-        )
-    if name[2] is not None and int(name[2]) == 0:
-        raise Refused("header-damaged", "the record has 0 segments; at least 1 is needed. Copy it again.")
-    if problem := problem_of_segments(int(name[2] or 1)):
-        raise Refused(problem.code, problem.message)
-    if not 1 <= n_signals <= MOST_SIGNALS:
-        code = "no-data" if n_signals == 0 else "header-damaged"
-        raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed.")
-    rate_text = tokens[2] if len(tokens) > 2 else ""
-    matched = RATE.fullmatch(rate_text)
-    rate = number(matched[1]) if matched else None
-    told = f"{described(rate_text)} as its rate" if rate_text else "no rate (the format would assume 250 Hz)"
-    problem = rate_problem(rate, told)
-    if problem is not None or rate is None:
-        raise Refused("bad-rate", problem.message if problem else told)
-    n_samples = whole(tokens[3]) if len(tokens) > 3 else None
-    if len(tokens) > 3 and n_samples is None:
-        raise Refused(
-            "header-damaged",
-            f"the record has {described(tokens[3])} as its number of samples; a whole number is needed.",
-        )
-    if n_samples == 0:
-        raise Refused(
-            "not-supported",
-            "the header declares 0 samples, which stands for a length that is not known; wfdb would read none. "
-            "Write the number of samples, or leave it out.",
-        )
-    if not _is_time(tokens[4:]):  # never quoted
-        raise Refused(
-            "header-damaged", "the time or date in the first line cannot be understood. Remove them."
-        )
-    return name[1], int(name[2]) if name[2] else None, n_signals, rate, n_samples
-
-
-def _is_time(tokens: Sequence[str]) -> bool:
-    """Whether a base time, and a base date after it, are what wfdb can read."""
-    try:
-        if tokens:
-            form = ("%S", "%M:%S", "%H:%M:%S")[tokens[0].count(":")] + (".%f" if "." in tokens[0] else "")
-            datetime.strptime(tokens[0], form)
-        if len(tokens) > 1:
-            datetime.strptime(tokens[1], "%d/%m/%Y")
-    except (ValueError, IndexError):
-        return False
-    return True
-
-
-def _signal_line(position: int, line: str) -> WfdbSignal:
-    tokens = line.split(None, 3)
-    stored = FORMAT.fullmatch(tokens[1]) if len(tokens) > 1 else None
-    if stored is None:
-        raise Refused(
-            "header-damaged", f"signal {position} has no file name and format. Copy the header again."
-        )
-    if stored[1] not in WFDB_SAMPLE_BYTES and stored[1] not in COMPRESSED:
-        raise Refused(
-            "not-supported", f"signal {position} is stored in format {stored[1]}, which wfdb does not know."
-        )
-    if stored[1] == "8":
-        raise Refused(
-            "not-supported",
-            f"signal {position} is stored in format 8, as differences, of which no part can be read without all "
-            "before it. Convert the record to format 16.",
-        )
-    gain, unit = _gain(position, tokens[2]) if len(tokens) > 2 else (0.0, "")
-    per_frame = int(stored[2] or 1)
-    if per_frame < 1:
-        raise Refused(
-            "header-damaged", f"signal {position} has {per_frame} samples a frame; at least 1 is needed."
-        )
-    name, numbers = _description(position, tokens[3] if len(tokens) > 3 else "")
-    checksum = numbers[3] if len(numbers) > 3 else 0
-    first_value = numbers[2] if len(numbers) > 2 else 0
-    return WfdbSignal(
-        tokens[0],
-        stored[1],
-        per_frame,
-        int(stored[3] or 0),
-        int(stored[4] or 0),
-        gain,
-        unit,
-        name,
-        checksum,
-        first_value if first_value or checksum else None,  # zeros are what writers leave that know neither
-        position,
-    )
-
-
-def _gain(position: int, token: str) -> tuple[float, str]:
-    """Gain and unit; a gain of 0 is none."""
-    matched = GAIN.fullmatch(token)
-    if matched is None:
-        raise Refused(
-            "bad-range" if token[:1].isalpha() else "header-damaged",
-            f"signal {position} has {described(token)} where its gain and unit should be, as in 200(0)/mV. Correct "
-            "the header.",
-        )
-    gain = number(matched[1])
-    if gain is None or (gain and not 1e-15 <= abs(gain) <= 1e15):
-        raise Refused(
-            "bad-range", f"signal {position} has a gain of {described(matched[1])}. Correct the header."
-        )
-    return gain, matched[3] or ""
-
-
-def _description(position: int, rest: str) -> tuple[str, list[int]]:
-    """What is left of a line after up to five numbers: resolution, zero, first value, checksum, block size."""
-    numbers = []
-    for number_of in NUMBERS:
-        token, *after = rest.split(None, 1)[:2] or [""]
-        if not number_of.fullmatch(token):
-            break
-        numbers.append(int(token))
-        rest = "".join(after)
-    else:
-        return _up_to_tab(rest), numbers
-    if re.match(r"[-+.]?\d", rest):
-        raise Refused(
-            "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
-        )
-    return _up_to_tab(rest), numbers
-
-
-def _up_to_tab(text: str) -> str:
-    """wfdb ends a description at the first tab or other break that is no space."""
-    return re.split(r"[\t\n\r\f\v]", text, maxsplit=1)[0]
-
-
-def _segment_line(position: int, line: str) -> tuple[str, int]:
-    tokens = line.split()
-    length = whole(tokens[1]) if len(tokens) == 2 else None
-    if length is None:
-        raise Refused("header-damaged", f"segment {position} has no name and length. Copy the header again.")
-    return tokens[0], length
+    return parse_header(header_file(path), root_of(path), [])
 
 
 def _check_data(header: WfdbHeader, folder: Path, root: Path, problems: list[Problem]) -> int:
@@ -385,7 +113,7 @@ def _check_data(header: WfdbHeader, folder: Path, root: Path, problems: list[Pro
 
 
 def stored_signals(signals: Sequence[WfdbSignal]) -> list[StoredSignal]:
-    """What wfdb_values.py needs to know of signals."""
+    """What values.py needs to know of signals."""
     return [StoredSignal(one.position, one.per_frame, one.skew, one.first_value) for one in signals]
 
 
@@ -423,7 +151,7 @@ def _check_size(header: WfdbHeader, signals: Sequence[WfdbSignal], size: int, pr
     """How many bytes the signals of one file need, and how many there are; the number of frames that are read."""
     called = _called(signals)
     stored, per_frame = signals[0], sum(signal.per_frame for signal in signals)
-    sample_bytes = WFDB_SAMPLE_BYTES.get(stored.format, 0.0)  # compressed: not known, see is_bomb below
+    sample_bytes = SAMPLE_BYTES.get(stored.format, 0.0)  # compressed: not known, see is_bomb below
     present = size - (stored.offset if stored.format not in COMPRESSED else 0)
     frames = header.n_samples
     if frames is None:
@@ -584,7 +312,7 @@ def _segment(
         raise Refused("header-damaged", f"segment {place} has a name that wfdb does not take.")
     is_layout = (name, 0) == whole_record.segments[0]
     try:
-        part = _parsed(found, root, problems)
+        part = parse_header(found, root, problems)
     except Refused as refused:
         if is_layout and refused.problem.code in ("no-data", "not-supported"):
             return WfdbHeader(name, whole_record.rate, None), 0
@@ -608,6 +336,6 @@ def measured(header: WfdbHeader, folder: Path) -> int | None:
     for file, signals in _by_file(header.signals):
         if signals[0].format in COMPRESSED:
             return None
-        frame_bytes = sum(one.per_frame for one in signals) * WFDB_SAMPLE_BYTES[signals[0].format]
+        frame_bytes = sum(one.per_frame for one in signals) * SAMPLE_BYTES[signals[0].format]
         frames.append(math.floor(((folder / file).stat().st_size - signals[0].offset) / frame_bytes))
     return min(frames)

@@ -1,11 +1,11 @@
-"""Is this BrainVision recording what its header says?
+"""Header of a BrainVision recording, compared with its data and marker files.
 
     .vhdr + .eeg + .vmrk -> problems, or BrainVisionHeader
 
 The header is read with the same rules as by MNE, which decodes, and then held against what MNE does not ask:
 whether its pointers stay in the folder, whether the data is as long as declared, whether flags that MNE passes
 over (byte order, offsets, frequency domain) would change the samples.
-Next: brainvision_files.py reads samples of what passed.
+Next: reading.py reads samples of what passed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from raxss.data.inspection.brainvision_markers import read_markers
-from raxss.data.inspection.confinement import open_confined, root_of
-from raxss.data.inspection.fields import (
+from raxss.data.confinement import open_confined, root_of
+from raxss.data.formats.brainvision.markers import read_markers
+from raxss.data.formats.fields import (
     CHANGED,
     Refused,
     described,

@@ -1,0 +1,300 @@
+"""NumPy formats: ``.npy``, one array, and ``.npz``, an archive of arrays.
+
+    headers and the directory of the archive -> problems
+    a file that was not refused -> samples (n_variates, n_samples), rate, names of channels
+
+A header of a hundred bytes can declare terabytes, and a small archive can unpack to them, so both are compared with
+the file's size first. Nothing is unpickled, and an inspection looks at no sample.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from typing import IO, Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raxss.data.formats.array_files import ArrayContent, array_format, rate_unknown, shape_problems
+from raxss.data.formats.fields import Refused, is_bomb, name_problems, quoted, rate_problem
+from raxss.data.formats.time_columns import regular_times
+from raxss.data.problems import Problem
+from raxss.data.recording import refuse_too_long
+from raxss.errors import RecordingError
+
+ARRAYS = ("samples", "data", "rate", "channels", "times_s")
+MOST_MEMBERS = 10_000
+HEADER_BYTES = 2**14  # of an array; numpy reads at most 10,000
+SMALL_BYTES = 2**20  # of the arrays that are not samples
+# What numpy writes. Others take memory as their own headers say, LZMA up to 4 GB, before the first byte comes out.
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class ArrayHeader(NamedTuple):
+    """Shape and type of an array, and how many bytes there are beyond it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    surplus: int
+
+
+def _look_at_npy(file: BinaryIO, size: int) -> list[Problem]:
+    header = _array_header(file, size, "the array")
+    _refuse_surplus(header, "the array")
+    _check_samples(header, "the array")
+    return [*shape_problems(header.shape), rate_unknown()]
+
+
+def _array_header(packed: IO[bytes], n_bytes: int, what: str) -> ArrayHeader:
+    """Shape and type of an array in NumPy's format, of which ``n_bytes`` are there."""
+    formats = np.lib.format
+    file = io.BytesIO(packed.read(HEADER_BYTES))  # a header may declare gigabytes for itself
+    try:
+        version = formats.read_magic(file)  # type: ignore[no-untyped-call]
+        if version not in ((1, 0), (2, 0)):  # (3, 0) is for named fields alone
+            raise ValueError
+        read_header = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
+        shape, _, dtype = read_header(file)  # type: ignore[no-untyped-call]
+    except (OSError, zipfile.BadZipFile, Refused):
+        raise
+    except Exception:  # the header is parsed as Python: bad syntax, types, depth, whatever
+        raise Refused(
+            "not-this-format", f"{what} is not an array in NumPy's format. Write it again with numpy.save."
+        ) from None
+    if dtype.hasobject:
+        raise Refused(
+            "not-supported",
+            f"{what} holds Python objects, which only pickle can read, and pickle can run code; numbers are "
+            "needed. Write it again as an array of floats.",
+        )
+    declared, present = math.prod(shape) * dtype.itemsize, n_bytes - file.tell()
+    if any(size < 0 for size in shape) or dtype.itemsize == 0 or declared > present:
+        bomb = is_bomb(math.prod(shape), n_bytes)
+        shown_bytes = f"{declared:,}" if abs(declared) < 10**30 else "far too many"
+        raise Refused(
+            "too-large" if bomb else "data-missing",
+            f"{what} declares {shown_bytes} bytes of samples and has {present:,}; it is cut off or damaged. Copy "
+            "or write it again.",
+        )
+    return ArrayHeader(shape, dtype, present - declared)
+
+
+def _refuse_surplus(header: ArrayHeader, what: str) -> None:
+    """A shape that leaves bytes over may be wrong, and samples of one channel would be read as another's."""
+    if header.surplus:
+        raise Refused(
+            "header-damaged",
+            f"{what} has {header.surplus:,} bytes more than its shape {header.shape} and type "
+            f"{quoted(str(header.dtype))} account for, so which samples belong to which channel is not certain. "
+            "Write it again, one array a file.",
+        )
+
+
+def _check_samples(header: ArrayHeader, what: str) -> None:
+    shape, dtype, _ = header
+    if dtype.kind not in "iufb":
+        raise Refused(
+            "not-supported", f"{what} holds values of type {quoted(str(dtype))}; real numbers are needed."
+        )
+    if len(shape) not in (1, 2):
+        raise Refused(
+            "not-supported",
+            f"{what} has {len(shape)} dimensions, shape {shape}; (n_samples,) or (n_variates, n_samples) is "
+            "needed. Store one series a file.",
+        )
+    if math.prod(shape) == 0:
+        raise Refused("no-data", f"{what} has no samples, shape {shape}. Leave the file out.")
+
+
+def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
+    """The directory and the headers inside; of the small arrays 'rate' and 'channels', the content too."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = _members(archive)
+            headers = {key: _member_header(archive, one, f"array {key!r}") for key, one in members.items()}
+            _refuse_bomb(sum(map(_n_unpacked, members.values(), headers.values())), size, "the archive")
+            values = "samples" if "samples" in headers else "data"
+            for key, header in headers.items():
+                _refuse_surplus(header, f"array {key!r}")
+            shape = headers[values].shape
+            has_both = "samples" in headers and "data" in headers
+            _check_samples(headers[values], f"the array {values!r}")
+            _check_times(headers.get("times_s"), shape[-1])
+            small = {
+                key: _small_array(archive, members[key], key)
+                for key in ("rate", "channels")
+                if key in members
+            }
+    except (Refused, OSError, MemoryError):
+        raise
+    except Exception:  # whatever zip and its four ways to pack stumble over
+        raise Refused("not-this-format", "it is not a whole .npz archive. Copy or write it again.") from None
+    _check_rate(small.get("rate"))
+    is_timed = "rate" in members or "times_s" in members
+    return [
+        *_channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0]),
+        *shape_problems(shape),
+        *([] if is_timed else [rate_unknown()]),
+        *([_two_arrays()] if has_both else []),
+    ]
+
+
+def _two_arrays() -> Problem:
+    told = "the archive has both an array 'samples' and an array 'data'; 'samples' is read"
+    return Problem("header-inconsistent", f"{told}. Write it with one of them.")
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    if len(archive.infolist()) > MOST_MEMBERS:
+        raise Refused(
+            "too-large", f"the archive has {len(archive.infolist()):,} members; one recording is needed."
+        )
+    names = [one.filename.removesuffix(".npy") for one in archive.infolist()]
+    members = {name: one for name, one in zip(names, archive.infolist(), strict=True) if name in ARRAYS}
+    if "samples" not in members and "data" not in members:
+        raise Refused(
+            "not-this-format",
+            f"the archive has no array 'samples' among its {len(names)} members. Write it with "
+            "numpy.savez(path, samples=..., rate=...), samples being variates × time.",
+        )
+    if any(names.count(name) > 1 for name in members):
+        raise Refused("header-damaged", "the archive has an array twice; which one counts is not certain.")
+    return members
+
+
+def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> None:
+    """Refuse an array in an archive that is damaged, holds objects or would unpack to far more than it should."""
+    header = _member_header(archive, member, what)
+    _refuse_bomb(_n_unpacked(member, header), member.compress_size, what)
+    _refuse_surplus(header, what)
+
+
+def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> ArrayHeader:
+    if member.flag_bits & 1:
+        raise Refused("not-supported", f"{what} is encrypted. Write it again with numpy.savez.")
+    if member.compress_type not in PACKINGS:
+        way = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA", 93: "Zstandard"}.get(
+            member.compress_type, f"method {member.compress_type}"
+        )
+        raise Refused(
+            "not-supported",
+            f"{what} is packed with {way}; stored or deflated is needed, as numpy.savez and numpy.savez_compressed "
+            "write it. Write it again with one of these.",
+        )
+    with archive.open(member) as file:
+        return _array_header(file, member.file_size, what)
+
+
+def _n_unpacked(member: zipfile.ZipInfo, header: ArrayHeader) -> int:
+    """Values of eight bytes that an array takes, by its header or by the archive's directory."""
+    return max(math.prod(header.shape), member.file_size // 8)
+
+
+def _refuse_bomb(n_samples: int, n_bytes: int, what: str) -> None:
+    if is_bomb(n_samples, n_bytes):
+        raise Refused(
+            "too-large",
+            f"{what} takes {n_bytes:,} bytes and would unpack to {8 * n_samples:,}, which no recording does. If it "
+            "is meant so, write it unpacked with numpy.savez.",
+        )
+
+
+def _small_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, key: str) -> np.ndarray[Any, Any]:
+    if member.file_size > SMALL_BYTES:
+        raise Refused("too-large", f"array {key!r} has {member.file_size:,} bytes; a few are needed.")
+    with archive.open(member) as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
+
+
+def _check_times(header: ArrayHeader | None, n_samples: int) -> None:
+    if header is None:
+        return
+    shape, dtype, _ = header
+    if shape != (n_samples,) or dtype.kind not in "iuf" or n_samples < 2:
+        raise Refused(
+            "header-damaged",
+            f"'times_s' has shape {shape} and type {quoted(str(dtype))}; one number for each of {n_samples:,} "
+            "samples, and at least 2, are needed.",
+        )
+
+
+def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
+    if rate is None:
+        return
+    if rate.size != 1 or rate.dtype.kind not in "iuf":
+        raise Refused(
+            "bad-rate",
+            f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}; one number is needed.",
+        )
+    value = float(rate.reshape(()))
+    problem = rate_problem(value if math.isfinite(value) else None, f"a 'rate' of {value:g}")
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+
+
+def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) -> list[Problem]:
+    if channels is None:
+        return []
+    names = [str(one) for one in channels.reshape(-1)]
+    if names and len(names) != n_variates:
+        raise Refused(
+            "header-damaged",
+            f"'channels' has {len(names)} names, and 'samples' {n_variates} variates; one name for each is needed.",
+        )
+    return name_problems(names)
+
+
+def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
+    """One array of a zip archive, unless it would unpack to far more than recordings do."""
+    try:
+        check_member(archive, member, what)
+    except Refused as refused:
+        raise RecordingError(refused.problem.message) from None
+    with archive.open(member) as file:
+        return _load(file, member.file_size, what)
+
+
+def _load(file: IO[bytes], n_bytes: int, what: str) -> NDArray[Any]:
+    """An array, of which ``n_bytes`` are there, if they are not more than the memory that is free."""
+    refuse_too_long(n_bytes, what)
+    array = np.asarray(np.lib.format.read_array(file, allow_pickle=False))  # type: ignore[no-untyped-call]
+    if file.read(1):  # and so to the end, where a zip archive has its checksum compared
+        raise RecordingError(f"{what} has more bytes than its shape accounts for. Write it again.")
+    return array
+
+
+def _by_variate(samples: NDArray[Any]) -> NDArray[Any]:
+    return samples.reshape(-1, samples.shape[-1])
+
+
+def _read_npz(file: BinaryIO) -> ArrayContent:
+    with zipfile.ZipFile(file) as archive:
+        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+        values = "samples" if "samples" in members else "data"
+        arrays = {
+            key: load_member(archive, members[key], f"array {key!r}")
+            for key in (values, "rate", "channels", "times_s")
+            if key in members
+        }
+    samples = _by_variate(arrays[values])
+    told = float(arrays["rate"].reshape(())) if "rate" in arrays else None
+    channels = tuple(str(one) for one in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
+    if "times_s" not in arrays:
+        return ArrayContent(samples, told, channels)
+    start, timed = regular_times(arrays["times_s"], "array 'times_s'")
+    if told is not None and not math.isclose(told, timed, rel_tol=1e-6):
+        raise RecordingError(
+            f"it has a rate of {told:g} Hz and times at {timed:g} Hz; one of them is needed."
+        )
+    return ArrayContent(samples, timed if told is None else told, channels, start)
+
+
+def _read_npy(file: BinaryIO) -> ArrayContent:
+    return ArrayContent(_by_variate(_load(file, os.fstat(file.fileno()).st_size, "it")))
+
+
+NPZ = array_format("NPZ", ".npz", _look_at_npz, _read_npz)
+NPY = array_format("NPY", ".npy", _look_at_npy, _read_npy, self_describing=False)

@@ -1,0 +1,252 @@
+"""Registry of file formats: what a format is, and which format a file has.
+
+    Format(name, suffixes, inspect, open, ...) -> register_format -> format_of(path), header_of(path)
+
+Everything that depends on a file's type (opening, inspection, folder search, BIDS, manifests) asks this registry:
+a format is one module and one line in ``__init__.py``. A format of your own is registered from outside likewise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raxss.data.problems import Problem
+from raxss.data.recording import Recording
+from raxss.errors import ConfigError
+
+#: By datatype: suffixes that BIDS allows and no format here reads; and of files that belong to one of these.
+UNREAD = {"ieeg": (".set", ".nwb", ".mefd"), "eeg": (".set",)}
+UNREAD_COMPANIONS = (".fdt",)
+
+
+@dataclass(frozen=True)
+class RecordingFacts:
+    """What a recording's own header states, one entry a channel.
+
+    Attributes
+    ----------
+    units
+        As written; "" where there is none.
+    seconds
+        How long it is; None where it has gaps.
+    """
+
+    names: Sequence[str]
+    rates: Sequence[float]
+    units: Sequence[str]
+    seconds: float | None = None
+
+    @property
+    def usual_rate(self) -> float:
+        """The rate of most channels."""
+        return Counter(self.rates).most_common(1)[0][0] if self.rates else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A file format of recordings.
+
+    Attributes
+    ----------
+    name
+        As messages call it.
+    suffixes
+        Of the file that a recording is known by, in lower case: ``(".vhdr",)``.
+    inspect
+        ``(path, root) -> problems``, from headers and sizes alone: nothing is decoded, and no file outside of the
+        folder ``root`` is opened (`raxss.data.confinement`).
+    open
+        ``(path, root, rate) -> Recording``, of a file that was not refused. ``rate`` is for files that do not state
+        one (None: not given). Raises `RecordingError`, or `MissingExtraError` where a decoder is not installed.
+    companions
+        Suffixes of the other files of a recording: ``(".eeg", ".vmrk")``.
+    data_suffixes
+        Suffixes that the file with the samples may have where it is not the header, the usual one first.
+    files
+        ``(path) -> files`` that the header points to. None: the recording is one file.
+    facts
+        ``(path, root) -> RecordingFacts``, what the header states, with units as written. None: the file is opened.
+    by_channel
+        Every channel is a series of its own, chosen by sidecars or by name; False: all channels are one series.
+    datatypes
+        Of BIDS, in which the format may occur.
+    streams
+        Samples are read when asked for; False: opening reads all of them into memory.
+    searched
+        Files of these suffixes in a folder are recordings; False: they may be anything, and are named one by one.
+    self_describing
+        The file states its sampling rate; False: one may be given with it.
+    bare_names
+        A recording may be given by its name without a suffix.
+    packages, extra
+        Packages that decode it, and the extra of raxss that installs them.
+
+    Examples
+    --------
+    >>> from raxss.data.recording import ArrayRecording
+    >>> import numpy as np
+    >>> zeros = Format(
+    ...     name="zeros",
+    ...     suffixes=(".zeros",),
+    ...     inspect=lambda path, root: [],
+    ...     open=lambda path, root, rate: ArrayRecording(path.name, np.zeros((1, 10)), rate=rate or 1.0),
+    ... )
+    >>> zeros.open(Path("a.zeros"), Path("."), 5.0).segments
+    (Segment(start_seconds=0.0, seconds=2.0),)
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    inspect: Callable[[Path, Path], list[Problem]]
+    open: Callable[[Path, Path, float | None], Recording]
+    companions: tuple[str, ...] = ()
+    data_suffixes: tuple[str, ...] = ()
+    files: Callable[[Path], Iterable[Path]] | None = None
+    facts: Callable[[Path, Path], RecordingFacts] | None = None
+    by_channel: bool = False
+    datatypes: tuple[str, ...] = ()
+    streams: bool = True
+    searched: bool = True
+    self_describing: bool = True
+    bare_names: bool = False
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+
+    def facts_of(self, path: Path, root: Path) -> RecordingFacts:
+        """What the header of a recording that was not refused states."""
+        if self.facts is not None:
+            return self.facts(path, root)
+        with self.open(path, root, None) as recording:
+            channels, segments = recording.channels, recording.segments
+            return RecordingFacts(
+                [one.name for one in channels],
+                [one.rate for one in channels],
+                [one.unit for one in channels],
+                segments[0].seconds if len(segments) == 1 else None,
+            )
+
+
+FORMATS: dict[str, Format] = {}
+"""Name -> format, in the order in which messages list them."""
+
+
+def register_format(known: Format) -> Format:
+    """Make a format known by its suffixes, to everything that reads, inspects or searches for recordings.
+
+    A format of the same name is replaced if it was defined in the same place, as when a notebook cell runs twice.
+
+    Examples
+    --------
+    >>> edf = FORMATS["EDF"]
+    >>> register_format(Format(name="mine", suffixes=(".edf",), inspect=edf.inspect, open=edf.open))
+    Traceback (most recent call last):
+    raxss.errors.ConfigError: format 'mine' has the suffix '.edf', which belongs to format 'EDF'. ...
+    """
+    wrong = [one for one in (*known.suffixes, *known.companions) if not re.fullmatch(r"\.[^./\\A-Z\s]+", one)]
+    if wrong or not known.suffixes:
+        raise ConfigError(
+            f"format {known.name!r} has {f'the suffix {wrong[0]!r}' if wrong else 'no suffix'}; a dot and small "
+            "letters or digits are needed, such as '.edf'."
+        )
+    taken = FORMATS.get(known.name)
+    if taken is not None and _place(taken) != _place(known):
+        raise ConfigError(
+            f"the format name {known.name!r} belongs to {_place(taken)} already and cannot also mean "
+            f"{_place(known)}. Register it under another name."
+        )
+    for other in FORMATS.values():
+        for suffix in known.suffixes:
+            if other.name != known.name and suffix in (*other.suffixes, *other.companions):
+                raise ConfigError(
+                    f"format {known.name!r} has the suffix {suffix!r}, which belongs to format {other.name!r}. "
+                    "Give its files another suffix."
+                )
+    FORMATS[known.name] = known
+    return known
+
+
+def _place(known: Format) -> str:
+    """Module and name of the function that opens a format."""
+    opener = known.open
+    return (
+        f"{getattr(opener, '__module__', '?')}.{getattr(opener, '__qualname__', type(opener).__qualname__)}"
+    )
+
+
+def format_of(path: Path) -> Format | None:
+    """The format of a recording, given by any of its files; None where no format has its suffix.
+
+    Examples
+    --------
+    >>> format_of(Path("night.EDF")).name, format_of(Path("a.vmrk")).name, format_of(Path("notes.txt"))
+    ('EDF', 'BrainVision', None)
+    """
+    suffix = header_of(path).suffix.lower()
+    return next((one for one in FORMATS.values() if suffix in one.suffixes), None)
+
+
+def header_of(path: Path) -> Path:
+    """The one file that a recording is known by, whichever of its files was named.
+
+    A suffix that several formats use (``.dat``) belongs to the one whose header is there.
+
+    Examples
+    --------
+    >>> print(header_of(Path("a.eeg")), header_of(Path("a.edf")))
+    a.vhdr a.edf
+    """
+    suffix, formats = path.suffix.lower(), list(FORMATS.values())
+    if any(suffix in one.suffixes for one in formats):
+        return path
+    owners = [one for one in formats if suffix in one.companions]
+    if owners:
+        owners += [one for one in formats if suffix in one.data_suffixes and one not in owners]
+        headers = [_sibling(path, header) for one in owners for header in one.suffixes]
+        return next((one for one in headers if one.exists()), headers[0])
+    if path.name and not path.is_dir():
+        named = [
+            path.with_name(path.name + header) for one in formats if one.bare_names for header in one.suffixes
+        ]
+        return next((one for one in named if one.is_file()), path)
+    return path
+
+
+def _sibling(path: Path, suffix: str) -> Path:
+    """The file of another suffix; upper-case if that is what there is."""
+    lower, upper = path.with_suffix(suffix), path.with_suffix(suffix.upper())
+    return upper if upper.exists() and not lower.exists() else lower
+
+
+def searched_suffixes() -> tuple[str, ...]:
+    """Suffixes by which recordings are found in a folder.
+
+    >>> searched_suffixes()
+    ('.edf', '.bdf', '.vhdr', '.hea', '.npz', '.npy')
+    """
+    return tuple(suffix for one in FORMATS.values() if one.searched for suffix in one.suffixes)
+
+
+def all_suffixes() -> tuple[str, ...]:
+    """Suffixes of all files that belong to a recording: of headers first, then of their companions.
+
+    >>> all_suffixes()[-3:]
+    ('.vmrk', '.dat', '.mat')
+    """
+    named = (suffix for one in FORMATS.values() if not one.searched for suffix in one.suffixes)
+    beside = (suffix for one in FORMATS.values() for suffix in one.companions)
+    return tuple(dict.fromkeys((*searched_suffixes(), *named, *beside)))
+
+
+def bids_suffixes(datatype: str | None = None) -> tuple[str, ...]:
+    """Suffixes of the recordings that are read below ``sub-*`` of a BIDS dataset, of one datatype or of all.
+
+    >>> bids_suffixes("ieeg"), bids_suffixes()
+    (('.edf', '.vhdr'), ('.edf', '.bdf', '.vhdr'))
+    """
+    formats = (one for one in FORMATS.values() if (datatype in one.datatypes if datatype else one.datatypes))
+    return tuple(suffix for one in formats for suffix in one.suffixes)

@@ -1,0 +1,313 @@
+"""Header of a WFDB record, read strictly.
+
+    .hea -> WfdbHeader: rate, samples, one WfdbSignal a signal line or the names of the segments; problems
+
+The package wfdb matches the beginning of each line and passes over the rest, and drops letters that are not ASCII
+(so ``µV`` is read as ``V``). So every line is read here first, whole and strictly.
+Next: checking.py compares the header with the data files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from raxss.data.formats.fields import (
+    Refused,
+    described,
+    header_bytes,
+    number,
+    problem_of_segments,
+    rate_problem,
+    whole,
+)
+from raxss.data.problems import Problem
+from raxss.errors import shown
+
+HEADER_BYTES = 2**20
+MOST_SIGNALS = 512
+COMPRESSED = ("508", "516", "524")
+RECORD_NAME = re.compile(r"([-\w]+)(?:/(\d{1,6}))?", re.ASCII)
+RATE = re.compile(r"(\d+\.?\d*|\.\d+)(?:/(-?\d+\.?\d*)(?:\(-?\d+\.?\d*\))?)?", re.ASCII)
+FORMAT = re.compile(r"(\d{1,4})(?:x(\d{1,9}))?(?::(\d{1,12}))?(?:\+(\d{1,12}))?", re.ASCII)
+GAIN = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)(?:\((-?\d{1,12})\))?(?:/([\w^\-?%/]*))?", re.ASCII)
+# resolution, zero, first value, checksum, block size; only those between may have a sign
+NUMBERS = [re.compile(sign + r"\d{1,12}", re.ASCII) for sign in ("", "-?", "-?", "-?", "")]
+SUFFIXES = (".hea", ".dat", ".mat")
+# bytes of one sample in the file, by WFDB's number of the storage format; compressed formats (5xx) vary
+SAMPLE_BYTES = {
+    "8": 1,
+    "16": 2,
+    "24": 3,
+    "32": 4,
+    "61": 2,
+    "80": 1,
+    "160": 2,
+    "212": 1.5,
+    "310": 4 / 3,
+    "311": 4 / 3,
+}
+
+
+@dataclass(frozen=True)
+class WfdbSignal:
+    """One signal line: where the samples are and what they mean. Gain 0: not calibrated."""
+
+    file: str
+    format: str
+    per_frame: int
+    skew: int
+    offset: int
+    gain: float
+    unit: str
+    name: str
+    checksum: int = 0  # 0: not told
+    first_value: int | None = None  # None: not told
+    position: int = 1
+
+
+@dataclass(frozen=True)
+class WfdbHeader:
+    """What the header of a WFDB record says.
+
+    Attributes
+    ----------
+    rate
+        Frames per second; a signal with several samples a frame has as many times that rate.
+    n_samples
+        Frames; None where the header leaves it to the size of the data.
+    signals
+        Of a record with segments: none.
+    n_signals
+        As the first line has it.
+    segments
+        Name and frames of each; ``~`` is a gap.
+    """
+
+    name: str
+    rate: float
+    n_samples: int | None
+    signals: tuple[WfdbSignal, ...] = ()
+    segments: tuple[tuple[str, int], ...] = ()
+    n_signals: int = 0
+
+
+def header_file(path: Path) -> Path:
+    """The header of a record that is given by any of its files or by its bare name."""
+    if "::" in os.path.abspath(path) or "://" in str(path):  # to wfdb these are addresses of other machines
+        raise Refused(
+            "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
+        )
+    if path.suffix != ".hea" and path.suffix.lower() == ".hea" and path.exists():
+        raise Refused(
+            "not-supported", f"{shown(path)} is named {path.suffix}, and wfdb asks for .hea. Rename it."
+        )
+    if path.suffix.lower() in SUFFIXES:
+        return path.with_suffix(".hea")
+    return path.with_name(path.name + ".hea")
+
+
+def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
+    """The header as it stands, not yet compared with its data files; warnings are added to ``problems``."""
+    lines = _lines_of(path, root, problems)
+    if not lines:
+        raise Refused("header-damaged", "the header has no line but comments. Copy it again.")
+    name, n_segments, n_signals, rate, n_samples = _record_line(lines[0])
+    if name != path.stem:
+        told = "the header calls its record by another name than the file has (not shown here); the file's counts."
+        problems.append(Problem("header-inconsistent", told))
+    n_described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
+    declared = n_signals if n_segments is None else n_segments
+    if n_described != declared:
+        raise Refused(
+            "header-damaged",
+            f"the header declares {declared:,} {kind} and describes {n_described:,}; one line for each is needed. "
+            "Copy it again.",
+        )
+    if n_segments is None:
+        signals = tuple(map(_signal_line, range(1, declared + 1), lines[1:]))
+        return WfdbHeader(name, rate, n_samples, signals=signals, n_signals=n_signals)
+    segments = tuple(map(_segment_line, range(1, declared + 1), lines[1:]))
+    return WfdbHeader(name, rate, n_samples, segments=segments, n_signals=n_signals)
+
+
+def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
+    """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
+    content = header_bytes(path, root, HEADER_BYTES)
+    if len(content) > HEADER_BYTES:
+        raise Refused(
+            "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is."
+        )
+    if b"\0" in content:
+        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy it again.")
+    for line in content.splitlines():
+        if line.isascii() or line.strip().startswith(b"#"):
+            continue
+        if not b" ".join(line.split()[:3]).isascii():
+            raise Refused(
+                "header-damaged",
+                "the header has letters that are not ASCII in a file name, gain or unit, which wfdb would drop: µV "
+                "would become V. Write uV.",
+            )
+        problems.append(
+            Problem("non-ascii", "a signal's name has letters that are not ASCII; they are left out.")
+        )
+    last = content[content.rfind(b"\n") + 1 :].strip()
+    if last and not last.startswith(b"#") and not content.endswith((b"\r", b"\n")):
+        told = "the last line of the header does not end, so a name or number in it may be cut off"
+        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
+    every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
+    lines = [line for line in every if line and not line.startswith("#")]
+    if not all(line.replace("\t", " ").isprintable() for line in lines):
+        raise Refused("header-damaged", "the header has control characters; text is needed. Copy it again.")
+    return lines
+
+
+def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
+    """Name, number of segments, of signals, rate, number of samples."""
+    tokens = line.split()
+    name = RECORD_NAME.fullmatch(tokens[0])
+    n_signals = whole(tokens[1]) if len(tokens) > 1 else None
+    if name is None or n_signals is None or len(tokens) > 6:
+        raise Refused(
+            "header-damaged",
+            "the first line is not that of a WFDB record: name, signals, rate, samples, time and date are needed. "
+            "Copy the header again.",
+        )
+    if name[2] is not None and int(name[2]) == 0:
+        raise Refused("header-damaged", "the record has 0 segments; at least 1 is needed. Copy it again.")
+    if problem := problem_of_segments(int(name[2] or 1)):
+        raise Refused(problem.code, problem.message)
+    if not 1 <= n_signals <= MOST_SIGNALS:
+        code = "no-data" if n_signals == 0 else "header-damaged"
+        raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed.")
+    rate_text = tokens[2] if len(tokens) > 2 else ""
+    matched = RATE.fullmatch(rate_text)
+    rate = number(matched[1]) if matched else None
+    told = f"{described(rate_text)} as its rate" if rate_text else "no rate (the format would assume 250 Hz)"
+    problem = rate_problem(rate, told)
+    if problem is not None or rate is None:
+        raise Refused("bad-rate", problem.message if problem else told)
+    n_samples = whole(tokens[3]) if len(tokens) > 3 else None
+    if len(tokens) > 3 and n_samples is None:
+        raise Refused(
+            "header-damaged",
+            f"the record has {described(tokens[3])} as its number of samples; a whole number is needed.",
+        )
+    if n_samples == 0:
+        raise Refused(
+            "not-supported",
+            "the header declares 0 samples, which stands for a length that is not known; wfdb would read none. "
+            "Write the number of samples, or leave it out.",
+        )
+    if not _is_time(tokens[4:]):  # never quoted
+        raise Refused(
+            "header-damaged", "the time or date in the first line cannot be understood. Remove them."
+        )
+    return name[1], int(name[2]) if name[2] else None, n_signals, rate, n_samples
+
+
+def _is_time(tokens: Sequence[str]) -> bool:
+    """Whether a base time, and a base date after it, are what wfdb can read."""
+    try:
+        if tokens:
+            form = ("%S", "%M:%S", "%H:%M:%S")[tokens[0].count(":")] + (".%f" if "." in tokens[0] else "")
+            datetime.strptime(tokens[0], form)
+        if len(tokens) > 1:
+            datetime.strptime(tokens[1], "%d/%m/%Y")
+    except (ValueError, IndexError):
+        return False
+    return True
+
+
+def _signal_line(position: int, line: str) -> WfdbSignal:
+    tokens = line.split(None, 3)
+    stored = FORMAT.fullmatch(tokens[1]) if len(tokens) > 1 else None
+    if stored is None:
+        raise Refused(
+            "header-damaged", f"signal {position} has no file name and format. Copy the header again."
+        )
+    if stored[1] not in SAMPLE_BYTES and stored[1] not in COMPRESSED:
+        raise Refused(
+            "not-supported", f"signal {position} is stored in format {stored[1]}, which wfdb does not know."
+        )
+    if stored[1] == "8":
+        raise Refused(
+            "not-supported",
+            f"signal {position} is stored in format 8, as differences, of which no part can be read without all "
+            "before it. Convert the record to format 16.",
+        )
+    gain, unit = _gain(position, tokens[2]) if len(tokens) > 2 else (0.0, "")
+    per_frame = int(stored[2] or 1)
+    if per_frame < 1:
+        raise Refused(
+            "header-damaged", f"signal {position} has {per_frame} samples a frame; at least 1 is needed."
+        )
+    name, numbers = _description(position, tokens[3] if len(tokens) > 3 else "")
+    checksum = numbers[3] if len(numbers) > 3 else 0
+    first_value = numbers[2] if len(numbers) > 2 else 0
+    return WfdbSignal(
+        tokens[0],
+        stored[1],
+        per_frame,
+        int(stored[3] or 0),
+        int(stored[4] or 0),
+        gain,
+        unit,
+        name,
+        checksum,
+        first_value if first_value or checksum else None,  # zeros are what writers leave that know neither
+        position,
+    )
+
+
+def _gain(position: int, token: str) -> tuple[float, str]:
+    """Gain and unit; a gain of 0 is none."""
+    matched = GAIN.fullmatch(token)
+    if matched is None:
+        raise Refused(
+            "bad-range" if token[:1].isalpha() else "header-damaged",
+            f"signal {position} has {described(token)} where its gain and unit should be, as in 200(0)/mV. Correct "
+            "the header.",
+        )
+    gain = number(matched[1])
+    if gain is None or (gain and not 1e-15 <= abs(gain) <= 1e15):
+        raise Refused(
+            "bad-range", f"signal {position} has a gain of {described(matched[1])}. Correct the header."
+        )
+    return gain, matched[3] or ""
+
+
+def _description(position: int, rest: str) -> tuple[str, list[int]]:
+    """What is left of a line after up to five numbers: resolution, zero, first value, checksum, block size."""
+    numbers = []
+    for number_of in NUMBERS:
+        token, *after = rest.split(None, 1)[:2] or [""]
+        if not number_of.fullmatch(token):
+            break
+        numbers.append(int(token))
+        rest = "".join(after)
+    else:
+        return _up_to_tab(rest), numbers
+    if re.match(r"[-+.]?\d", rest):
+        raise Refused(
+            "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
+        )
+    return _up_to_tab(rest), numbers
+
+
+def _up_to_tab(text: str) -> str:
+    """wfdb ends a description at the first tab or other break that is no space."""
+    return re.split(r"[\t\n\r\f\v]", text, maxsplit=1)[0]
+
+
+def _segment_line(position: int, line: str) -> tuple[str, int]:
+    tokens = line.split()
+    length = whole(tokens[1]) if len(tokens) == 2 else None
+    if length is None:
+        raise Refused("header-damaged", f"segment {position} has no name and length. Copy the header again.")
+    return tokens[0], length

@@ -1,0 +1,363 @@
+"""Claims that every registered file format must meet; a new one needs one line in EXAMPLES.
+
+The formats are those of the registry, and one from outside (raw_format.py), registered for these tests alone.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from typer.testing import CliRunner
+
+import raw_format
+from corpus import Case, brainvision, edf, wfdb
+from raxss.cli import app
+from raxss.data.bids_tree import find_runs
+from raxss.data.files import lines_of_inputs, read_inputs
+from raxss.data.formats import (
+    FORMATS,
+    Format,
+    files_of,
+    format_of,
+    header_of,
+    open_recording,
+    register_format,
+)
+from raxss.data.formats.opening import UNEXPECTED
+from raxss.data.formats.registry import all_suffixes, searched_suffixes
+from raxss.data.inspection import inspect_file, inspect_paths
+from raxss.data.recording import ArrayRecording
+from raxss.errors import ConfigError, MissingExtraError, RAxSSError, RecordingError
+
+NAMES = [*FORMATS, raw_format.RAW.name]
+SAMPLES = np.random.default_rng(3).normal(size=(2, 4000))
+
+
+def array_case(name, write, rate=1.0, names=("0", "1"), codes=("rate-unknown",)):
+    return Case(name, write, "warning" if codes else "ok", codes, samples=dict(enumerate(SAMPLES)), names=names,
+                rates=(rate, rate), units=("", ""))  # fmt: skip
+
+
+def npz(folder):
+    np.savez(folder / "a.npz", samples=SAMPLES, rate=250.0, channels=["C3", "C4"])
+    return folder / "a.npz"
+
+
+def npy(folder):
+    np.save(folder / "a.npy", SAMPLES)
+    return folder / "a.npy"
+
+
+def csv(folder):
+    np.savetxt(folder / "a.csv", SAMPLES.T, "%.17g", ",", header="C3,C4", comments="")
+    return folder / "a.csv"
+
+
+# A small sound recording of each format: how it is written, and what it must decode to.
+EXAMPLES = {
+    "EDF": replace(edf.case("a", edf.plain(), "ok"), units=("uV", "uV")),
+    "BDF": replace(edf.case("a", edf.bdf(), "ok"), units=("uV", "uV")),
+    "BrainVision": replace(
+        brainvision.accepted("a", brainvision.Triplet(common={"DataPoints": "400"})), units=("uV",) * 3
+    ),
+    "WFDB": replace(wfdb.accepted("a", wfdb.Record(comments="")), units=("mV", "mV")),
+    "NPZ": array_case("a", npz, 250.0, ("C3", "C4"), ()),
+    "NPY": array_case("a", npy),
+    "CSV": array_case("a", csv, names=("C3", "C4")),
+    "RAW": raw_format.EXAMPLE,
+}
+
+
+@pytest.fixture(autouse=True)
+def _format_from_outside(monkeypatch):
+    """RAW is registered as a user would, and forgotten again."""
+    monkeypatch.setitem(FORMATS, "RAW", raw_format.RAW)  # restores the registry afterwards
+    register_format(raw_format.RAW)
+
+
+@pytest.fixture(params=NAMES)
+def known(request) -> Format:
+    for package in FORMATS[request.param].packages:
+        pytest.importorskip(package)
+    return FORMATS[request.param]
+
+
+@pytest.fixture
+def example(known) -> Case:
+    return EXAMPLES[known.name]
+
+
+@pytest.fixture
+def path(example, tmp_path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return example.write(folder)
+
+
+def test_every_registered_format_has_an_example():
+    assert set(FORMATS) == set(EXAMPLES) == set(NAMES)
+
+
+# Inspecting
+
+
+def test_a_sound_file_has_no_problem(known, example, path):
+    inspection = inspect_file(path, signals=True)
+    assert [one.code for one in inspection.problems] == list(example.codes), inspection.problems
+    assert not known.self_describing or inspection.verdict == "ok"
+
+
+def test_headers_are_inspected_without_the_packages_that_decode(known, example, path, monkeypatch):
+    for package in known.packages:
+        monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    assert [one.code for one in inspect_file(path).problems] == list(example.codes)
+    if known.packages:
+        with pytest.raises(MissingExtraError, match=rf"package {known.packages[0]}.*raxss\[{known.extra}\]"):
+            open_recording(path)
+
+
+def test_a_recording_is_known_by_any_of_its_files(known, path):
+    assert format_of(path) is known
+    assert path.suffix in known.suffixes
+    files = files_of(path)
+    assert files[0] == path
+    assert len(set(files)) == len(files)
+    for file in files[1:]:
+        assert file.suffix in known.companions
+        assert header_of(file) == path
+    if known.bare_names:
+        assert header_of(path.with_suffix("")) == path
+
+
+def test_a_link_out_of_the_folder_is_refused(path, tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    for file in files_of(path):
+        (inside / file.name).symlink_to(file)
+    (problem,) = inspect_file(inside / path.name).problems
+    assert problem.code == "outside"
+    with pytest.raises(RecordingError, match=r"\[outside\]"):
+        open_recording(inside / path.name)
+
+
+def test_a_file_pointed_to_that_is_a_link_out_of_the_folder_is_refused(path, tmp_path):
+    for file in files_of(path)[1:]:
+        elsewhere = tmp_path / file.name
+        file.rename(elsewhere)
+        file.symlink_to(elsewhere)
+        assert "outside" in {one.code for one in inspect_file(path).problems}, file.name
+        with pytest.raises(RecordingError, match="outside"):
+            open_recording(path)
+        file.unlink()
+        elsewhere.rename(file)
+
+
+# Opening and reading
+
+
+def test_an_opened_file_states_names_units_rates_and_length(known, example, path):
+    with open_recording(path) as recording:
+        assert tuple(one.name for one in recording.channels) == example.names
+        assert tuple(one.unit for one in recording.channels) == example.units
+        assert tuple(one.rate for one in recording.channels) == example.rates
+        lengths = [recording.n_samples(place) for place in range(len(recording.channels))]
+        assert lengths == [len(example.samples[place]) for place in range(len(lengths))]
+        assert [(one.start_seconds, one.seconds) for one in recording.segments] == [
+            (0.0, lengths[0] / example.rates[0])
+        ]
+        facts = known.facts_of(path, path.parent)
+        assert (tuple(facts.names), tuple(facts.rates)) == (example.names, example.rates)
+        assert facts.seconds == recording.segments[0].seconds
+
+
+def test_the_samples_are_those_that_were_written(example, path):
+    with open_recording(path) as recording:
+        for place, expected in example.samples.items():
+            assert_allclose(recording.read([place])[0], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_reads_in_blocks_equal_the_whole_read(example, path):
+    with open_recording(path) as recording:
+        places = list(range(len(recording.channels)))[::-1]
+        whole = recording.read(places)
+        length = whole.shape[1]
+        blocks = [recording.read(places, start=start, stop=start + 97) for start in range(0, length, 97)]
+        assert_array_equal(np.concatenate(blocks, axis=1), whole)
+        assert_array_equal(recording.read(places[:1], start=3, stop=50), whole[:1, 3:50])
+        assert recording.read(places, start=length, stop=length + 5).shape == (len(places), 0)
+        assert recording.read(places, start=length - 2, stop=length + 5).shape == (len(places), 2)
+
+
+def test_what_streams_is_not_read_into_memory_when_it_is_opened(known, path):
+    with open_recording(path) as recording:
+        is_in_memory = isinstance(recording, ArrayRecording) and not isinstance(recording.samples, np.memmap)
+        assert is_in_memory == (not known.streams)
+
+
+# Damage
+
+
+def refused_or_warned(path: Path, example: Case) -> str:
+    """Inspect and read a damaged file: only errors of raxss, and without a problem only the sound samples."""
+    inspection = inspect_file(path, signals=True)
+    assert not any(UNEXPECTED in one.message for one in inspection.problems), inspection.problems
+    try:
+        with open_recording(path) as recording:
+            names = tuple(one.name for one in recording.channels)
+            samples = [recording.read([place])[0] for place in range(len(names))]
+    except RAxSSError:
+        assert inspection.verdict == "refused"
+        return "refused"
+    if {one.code for one in inspection.problems} <= set(
+        example.codes
+    ):  # what was lost is no part of the recording
+        assert names == example.names
+        for place, read in enumerate(samples):
+            assert_allclose(read, example.samples[place], rtol=1e-9, atol=1e-9)
+    return inspection.verdict
+
+
+def test_an_empty_zeroed_or_random_file_is_refused(example, path):
+    raw = path.read_bytes()
+    for content in (b"", b"\0" * len(raw), np.random.default_rng(1).bytes(len(raw)), b"hello\n"):
+        path.write_bytes(content)
+        assert refused_or_warned(path, example) == "refused"
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.8])
+def test_a_truncated_file_is_refused_or_warned_about(example, path, share):
+    for file in files_of(path):
+        raw = file.read_bytes()
+        end = int(share * len(raw))
+        while raw[end - 1 : end] in (b"\n", b"\r"):  # whole lines lost at the end of a text cannot be told
+            end -= 1
+        file.write_bytes(raw[:end])
+        refused_or_warned(path, example)
+        file.write_bytes(raw)
+    assert inspect_file(path).verdict == example.verdict
+
+
+def test_a_missing_or_empty_companion_is_refused_or_warned_about(example, path):
+    for file in files_of(path)[1:]:
+        raw = file.read_bytes()
+        file.write_bytes(b"")
+        refused_or_warned(path, example)
+        file.unlink()
+        refused_or_warned(path, example)
+        file.write_bytes(raw)
+
+
+def test_changed_bytes_of_a_header_never_crash(example, path):
+    rng = np.random.default_rng(8)
+    raw = path.read_bytes()
+    for _ in range(60):
+        changed = bytearray(raw)
+        for place in rng.integers(0, min(len(raw), 1500), size=3):
+            changed[place] = rng.integers(256)
+        path.write_bytes(changed)
+        inspection = inspect_file(path)
+        assert not any(UNEXPECTED in one.message for one in inspection.problems), inspection.problems
+        try:
+            with open_recording(path) as recording:
+                recording.read([0], stop=10)
+        except RAxSSError:
+            pass
+
+
+# Finding
+
+
+def test_check_finds_it_by_its_suffix(known, example, path):
+    found = json.loads(CliRunner().invoke(app, ["check", str(path), "--json"]).stdout)
+    assert [(one["path"], one["verdict"]) for one in found] == [(str(path), example.verdict)]
+    below = inspect_paths([path.parent])
+    assert [one.path for one in below] == [str(path if known.searched else path.parent)]
+    assert (below[0].verdict == "refused") == (not known.searched)
+    assert (path.suffix in searched_suffixes()) == known.searched
+
+
+def test_messages_about_other_files_list_its_suffixes(known, tmp_path):
+    assert {*known.suffixes, *known.companions} <= set(all_suffixes())
+    (tmp_path / "a.docx").touch()
+    (problem,) = inspect_file(tmp_path / "a.docx").problems
+    assert all(one in problem.message for one in (*known.suffixes, *known.companions))
+
+
+def test_inputs_and_manifests_find_it_by_its_suffix(known, example, path):
+    series = read_inputs([path])
+    stem = path.stem
+    assert series.names == ([f"{stem}:{name}" for name in example.names] if known.by_channel else [stem])
+    assert series[0].n_variates == (1 if known.by_channel else len(example.names))
+    manifest = path.parent / "all.csv"
+    manifest.write_text(f"path,channel\n{path.name},1\n")
+    (line,) = lines_of_inputs([manifest])
+    assert header_of(line.path) == path
+    assert_allclose(read_inputs([manifest])[0].samples[0], example.samples[1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("datatype", ["ieeg", "eeg"])
+def test_a_bids_tree_finds_it_where_it_may_occur(known, datatype, tmp_path):
+    pytest.importorskip("mne_bids")
+    folder = tmp_path / "sub-01" / datatype
+    folder.mkdir(parents=True)
+    for suffix in (known.suffixes[0], *known.companions):
+        (folder / f"sub-01_task-rest_{datatype}{suffix}").write_bytes(b"x")
+    runs = find_runs(tmp_path, datatype=(datatype,))
+    assert [(one.name, one.absent) for one in runs] == (
+        [("sub-01_task-rest", ())] if datatype in known.datatypes else []
+    )
+
+
+@pytest.mark.filterwarnings("ignore::raxss.errors.ModelWarning")  # the model is of raxss 0.1
+def test_predict_reads_a_format_that_was_registered_from_outside(tmp_path):
+    path = raw_format.write_raw(tmp_path)
+    model = Path(__file__).parent / "data" / "model_0_1"
+    out = tmp_path / "scores.csv"
+    result = CliRunner().invoke(app, ["predict", str(model), str(path), "--out", str(out), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    lines = out.read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["night:C3", "night:C4"]
+
+
+# Registering
+
+
+def test_a_suffix_belongs_to_one_format():
+    with pytest.raises(
+        ConfigError, match=r"format 'mine' has the suffix '\.edf', which belongs to format 'EDF'"
+    ):
+        register_format(replace(raw_format.RAW, name="mine", suffixes=(".edf",)))
+    with pytest.raises(ConfigError, match=r"suffix '\.vmrk', which belongs to format 'BrainVision'"):
+        register_format(replace(raw_format.RAW, name="mine", suffixes=(".vmrk",)))
+    assert "mine" not in FORMATS
+
+
+@pytest.mark.parametrize("suffixes", [(), ("raw",), (".RAW",), (".",), (".a/b",)])
+def test_a_suffix_is_a_dot_and_small_letters(suffixes):
+    with pytest.raises(ConfigError, match=r"a dot and small letters or digits are needed, such as '\.edf'"):
+        register_format(replace(raw_format.RAW, name="mine", suffixes=suffixes))
+
+
+def test_a_name_belongs_to_one_format_and_the_same_may_be_registered_again():
+    assert register_format(replace(raw_format.RAW)) == raw_format.RAW
+    with pytest.raises(
+        ConfigError, match=r"the format name 'EDF' belongs to raxss\.data\.formats\.edf\.open_edf"
+    ):
+        register_format(replace(raw_format.RAW, name="EDF"))
+
+
+def test_a_suffix_of_two_formats_belongs_to_the_one_whose_header_is_there(tmp_path):
+    data = tmp_path / "a.dat"
+    assert header_of(data).name == "a.hea"
+    (tmp_path / "a.vhdr").touch()
+    assert header_of(data).name == "a.vhdr"
+    (tmp_path / "a.hea").touch()
+    assert header_of(data).name == "a.hea"
+    os.remove(tmp_path / "a.hea")
+    (tmp_path / "a.HEA").touch()
+    assert header_of(data).name == "a.HEA"
