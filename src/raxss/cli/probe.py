@@ -113,13 +113,15 @@ def robustness(
 
 
 def _ask(name: str, *given: Any, **options: Any) -> None:
+    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
     from raxss.benchmark.analyses.probing import list_analysis, run_analysis
 
+    page, figures = (one.format(name=name) for one in ANALYSES.get(name, Analysis).outputs)
     carry_out(
         partial(run_analysis, name),
         partial(list_analysis, name),
         *given,
         **options,
-        page=f"{name}/README.md",
-        figures=f"{name}/comparisons.csv",
+        page=page,
+        figures=figures,
     )

@@ -65,7 +65,9 @@ class Analysis:
     revision
         Raise it when the same settings come to give other answers: kept answers are then computed again.
     template
-        Of its page, in this package; a page of your own overrides `page`.
+        Of its page: a file beside the templates of this package, or a path of your own.
+    outputs
+        Where the page and its figures are in the output folder, for the command line.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Analysis:
     kinds: ClassVar[tuple[str, ...]] = ("windows",)
     revision: ClassVar[int] = 0
     template: ClassVar[str] = "analysis.md.j2"
+    outputs: ClassVar[tuple[str, str]] = ("{name}/README.md", "{name}/comparisons.csv")
 
     # Settings
 

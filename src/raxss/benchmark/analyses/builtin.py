@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raxss.benchmark.analyses import faithfulness, reweighting_analysis, robustness
+from raxss.benchmark.analyses import coverage, faithfulness, reweighting_analysis, robustness
 from raxss.benchmark.analyses.analysis import Analysis, find_analysis
 from raxss.benchmark.study import Study, load_extensions
 
-BUILT_IN = (reweighting_analysis, robustness, faithfulness)  # modules; each registers itself
+BUILT_IN = (reweighting_analysis, robustness, coverage, faithfulness)  # modules; each registers itself
 
 
 def analysis_for(study: Study, name: str) -> Analysis:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from raxss._core.atomic import canonical_hash, json_ready, write_text
@@ -28,6 +29,7 @@ from raxss.benchmark.analyses.mil_adapter import MILSubject
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.evaluation_set import View, slug
 from raxss.benchmark.pages.tidy import tidy
+from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import Cell, cell_of, fit_cell
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
@@ -92,6 +94,7 @@ class Faithfulness(Analysis):
 
     title: ClassVar[str] = "how far can the explanations be trusted?"
     kinds: ClassVar[tuple[str, ...]] = ("windows", "mil")
+    outputs: ClassVar[tuple[str, str]] = ("README.md", "*/summary.csv")
 
     n_series: int = 40
     seed: int = 69421
@@ -123,7 +126,7 @@ class Faithfulness(Analysis):
 
         Returns
         -------
-        The page of each dataset as ``files``.
+        The page of each dataset as ``files``; ``results`` are of the series that were probed.
         """
         seed = _one_seed(study, work, seeds)
         if (Path(out) / "results.csv").exists():
@@ -132,13 +135,14 @@ class Faithfulness(Analysis):
             )
         load_extensions(study.extensions)
         names = _names(study, only)
-        pages, rows, n_run = [], [], 0
+        pages, rows, results, n_run = [], [], [], 0
         with opened(replace(study, systems=tuple(names)), out, work, root) as table:
             for view, systems in _by_view(table, names):
                 home = table.out / slug(view.name)
                 fits = [_Fit.of(study, view, one, seed, home, self.plan, work.device) for one in systems]
                 n_run += sum(not one.place.exists() for one in fits)
                 found = {one.cell.system.name: one.parts() for one in fits}
+                results += [one.result(found[one.cell.system.name]) for one in fits]
                 beside = {}
                 if self.controls:
                     beside = run_controls(table.out / "controls", plan=self.plan, device=work.device)
@@ -148,7 +152,7 @@ class Faithfulness(Analysis):
                 rows.append(rows_of(found).assign(dataset=view.name, seed=seed))
             write_index(table.out)
         all_rows = tidy(pd.concat(rows, ignore_index=True), study=study.name, analysis=self.name)
-        return AnalysisOutcome([], [], n_run, files=pages, rows=all_rows)
+        return AnalysisOutcome(results, [], n_run, files=pages, rows=all_rows)
 
     def list_study(
         self,
@@ -261,6 +265,23 @@ class _Fit:
         """What was found before, or what is found now."""
         write_text(self.place.parent / ".gitignore", "*\n")  # like the parts that they hold
         return Parts(**kept(self.place, self._compute))
+
+    def result(self, parts: Parts) -> CellResult:
+        """What the model says of the series that were probed."""
+        cell = self.cell
+        return CellResult(
+            dataset=cell.view.name,
+            system=cell.system.name,
+            seed=cell.seed,
+            fold=cell.split.fold,
+            config_hash=cell.config_hash,
+            classes=cell.view.classes,
+            positive=cell.view.positive,
+            names=tuple(one["name"] for one in parts.series),
+            labels=tuple(one["label"] for one in parts.series),
+            groups=tuple(one["group"] for one in parts.series),
+            probabilities=np.array([one["probability"] for one in parts.series]),
+        )
 
     def _compute(self) -> dict[str, Any]:
         cell = self.cell
