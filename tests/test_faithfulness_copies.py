@@ -9,14 +9,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import naive
 from raxss import RAxSSClassifier, Series
-from raxss.benchmark.analyses.faithfulness import another_seed, run_study, with_seed
+from raxss.benchmark.analyses.faithfulness import Faithfulness, another_seed, with_seed
 from raxss.benchmark.analyses.mil_adapter import MILSubject
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.runs import cell_of, fit_cell
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, opened
-from raxss.explain.faithfulness import Plan, smallest_flip
 from raxss.explain.faithfulness import perturbed_series as many_copies
+from raxss.explain.faithfulness import smallest_flip
 from raxss.explain.faithfulness.counterfactual import without_needless
 from raxss.explain.faithfulness.deletion import Stretches
 from raxss.explain.faithfulness.distinct_windows import distinct_windows
@@ -231,8 +231,8 @@ backbone = "dlinear"
 
 
 def test_a_study_asks_the_same_fold_fitted_with_another_seed(tmp_path):
-    plan = Plan(n_series=2, probes=("stability",))
-    run_study(Study.from_toml(STUDY), tmp_path, plan=plan, controls=False, device="cpu")
+    analysis = Faithfulness(n_series=2, probes=("stability",), controls=False)
+    analysis.run_study(Study.from_toml(STUDY), tmp_path, work=Work(device="cpu"))
     (kept,) = tmp_path.glob("*/models/*.json")
     answer = json.loads(kept.read_text("utf-8"))["answer"]
     assert answer["about"]["seed"] == 1

@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, SeriesCollection
-from raxss.benchmark.analyses.faithfulness import run_study
+from raxss.benchmark.analyses.faithfulness import Faithfulness
 from raxss.benchmark.analyses.faithfulness_control import BLANK, PLANTED, run_controls
-from raxss.benchmark.analyses.faithfulness_report import tables_of, write_faithfulness, write_index
+from raxss.benchmark.analyses.faithfulness_report import rows_of, tables_of, write_faithfulness, write_index
 from raxss.benchmark.study import Study
+from raxss.benchmark.table import Work
 from raxss.cli import app
 from raxss.data.datasets import load_synthetic
 from raxss.errors import ConfigError
@@ -77,7 +78,7 @@ def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, t
 
 
 def test_mean_curves_are_means_of_the_series_curves(found):
-    curves = tables_of({"m": found})["curves"]
+    curves = tables_of(rows_of({"m": found}))["curves"]
     one = curves[(curves["order"] == "contribution") & (curves["stand_in"] == "mean")]
     one = one[one["direction"] == "deletion"].sort_values("step")
     of_series = [
@@ -134,9 +135,9 @@ def test_the_folder_of_a_table_is_left_alone(tmp_path):
     study = Study.from_toml('systems = ["sss"]\n[dataset]\ndata = "synthetic"')
     (tmp_path / "results.csv").write_text("")
     with pytest.raises(ConfigError, match=rf"{tmp_path.name!r} has the table of a study"):
-        run_study(study, tmp_path)
+        Faithfulness().run_study(study, tmp_path, work=Work())
     with pytest.raises(ConfigError, match=r"'rocket' is not among those .*: sss"):
-        run_study(study, tmp_path / "new", systems=["rocket"])
+        Faithfulness().run_study(study, tmp_path / "new", work=Work(), only=["rocket"])
 
 
 @pytest.mark.slow

@@ -8,16 +8,21 @@ import pytest
 
 from raxss.benchmark.analyses.probe import Answer, Probed
 from raxss.benchmark.analyses.reweighting import Cross, twins
-from raxss.benchmark.analyses.reweighting_report import fitted_sentence, sentences, verdict, write_reweighting
-from raxss.benchmark.analyses.reweighting_tables import name_of, pick, tables_of
-from raxss.benchmark.analyses.robustness import LEVELS
-from raxss.benchmark.analyses.robustness_report import sentences as robust_sentences
-from raxss.benchmark.analyses.robustness_report import tables_of as robust_tables
-from raxss.benchmark.analyses.robustness_report import write_robustness
-from raxss.benchmark.prediction_tables import answers_table, headline
+from raxss.benchmark.analyses.reweighting_analysis import (
+    Reweighting,
+    fitted_sentence,
+    name_of,
+    pick,
+    sentences,
+    verdict,
+)
+from raxss.benchmark.analyses.robustness import LEVELS, Robustness
+from raxss.benchmark.analyses.robustness import sentences as robust_sentences
+from raxss.benchmark.pages.tidy import headline
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.statistics import paired_bootstrap
 
+REWEIGHTING, ROBUSTNESS = Reweighting(), Robustness()
 CROSS = Cross(spaces=["signal"], exclusions=[0, 0.5], temperatures=[0.05, 0.1], smoothings=[0.0, 0.5])
 N = 40
 
@@ -50,6 +55,14 @@ def reweighed(signal_of, seed=1, validation_of=lambda question: {}, **about):
         for one in questions
     )
     return Probed(result=cell(seed=seed, **about), answers=answers)
+
+
+def tables_of(probed, n_resamples=50, analysis=REWEIGHTING):
+    return analysis.tables(analysis.rows(probed, n_resamples=n_resamples))
+
+
+def robust_tables(probed, n_resamples):
+    return tables_of(probed, n_resamples, ROBUSTNESS)
 
 
 def informative(question):
@@ -169,7 +182,7 @@ def test_what_was_chosen_is_told_with_what_it_gives_on_test():
 
     probed = [reweighed(informative, seed=seed, validation_of=judged) for seed in (1, 2)]
     tables = tables_of(probed, n_resamples=50)
-    figures = answers_table(probed)
+    figures = tables["answers"]
     for row in tables["chosen"].to_dict("records"):
         own = figures[figures["seed"] == row["seed"]]
         assert row["test"] == pytest.approx(own.loc[own["weighting"] == "support", "auc"].iloc[0])
@@ -181,7 +194,7 @@ def test_what_was_chosen_is_told_with_what_it_gives_on_test():
 
 def test_the_same_answers_give_the_same_files(planted, tmp_path):
     for place in ("a", "b"):
-        write_reweighting(
+        REWEIGHTING.write(
             planted, facts=[], errors=[], out=tmp_path / place, study_name="Toy", n_resamples=50
         )
     files = [sorted(one for one in (tmp_path / place).rglob("*") if one.is_file()) for place in ("a", "b")]
@@ -199,7 +212,7 @@ def test_names_are_no_markup_and_failures_are_told(tmp_path):
         "type": "SignalError",
         "message": "of /x/y/z.npy",
     }
-    write_reweighting([strange], facts=[], errors=[error], out=tmp_path, study_name="# Toy", n_resamples=50)
+    REWEIGHTING.write([strange], facts=[], errors=[error], out=tmp_path, study_name="# Toy", n_resamples=50)
     page = (tmp_path / "README.md").read_text()
     assert "a\\|b &lt;i&gt;" in page
     assert "SignalError: of z.npy" in page
@@ -208,8 +221,8 @@ def test_names_are_no_markup_and_failures_are_told(tmp_path):
 
 def test_a_study_in_which_all_failed_has_a_page(tmp_path):
     error = {"dataset": "d", "system": "sss", "seed": 2, "type": "SignalError", "message": "broken"}
-    for write in (write_reweighting, write_robustness):
-        files = write([], facts=[], errors=[error], out=tmp_path, study_name="Toy")
+    for write in (REWEIGHTING.write, ROBUSTNESS.write):
+        files, _ = write([], facts=[], errors=[error], out=tmp_path, study_name="Toy")
         assert [one.name for one in files] == ["README.md"]
         assert "SignalError: broken" in files[0].read_text()
 
@@ -274,7 +287,7 @@ def test_the_words_say_where_weights_help(spoiled_and_compared):
 
 def test_where_nothing_differs_the_words_say_so(tmp_path):
     same = [spoiled(name, seed, lambda *_: 0.3) for name in ("recommended", "sss") for seed in (1, 2)]
-    files = write_robustness(same, facts=[], errors=[], out=tmp_path, study_name="Toy", n_resamples=100)
+    files, _ = ROBUSTNESS.write(same, facts=[], errors=[], out=tmp_path, study_name="Toy", n_resamples=100)
     page = files[-1].read_text()
     assert page.count("Under no kind of disturbance can the two be told apart") == 2
     assert "| few training series | 10 % |" in page

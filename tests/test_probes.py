@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.benchmark.analyses.probe import Answer, Asked, Probed
-from raxss.benchmark.analyses.probing import of_windows, run_probe
-from raxss.benchmark.analyses.reweighting import Cross, Reweighting, reweigh, weighed
+from raxss.benchmark.analyses.probing import of_kinds, run_analysis
+from raxss.benchmark.analyses.reweighting import Cross, reweigh, weighed
+from raxss.benchmark.analyses.reweighting_analysis import Reweighting
 from raxss.benchmark.analyses.robustness import (
     LEVELS,
     Robustness,
@@ -380,7 +381,7 @@ def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path)
         damaged = out / question / cells[-1]
         damaged.write_bytes(damaged.read_bytes()[:500])
         seeds = [1] if question == "robustness" else []
-        outcome = run_probe(question, Study.read(study), out, work=CPU, seeds=seeds)
+        outcome = run_analysis(question, Study.read(study), out, work=CPU, seeds=seeds)
         assert outcome.n_run == 2
         assert files_in(out / question) == before
 
@@ -399,7 +400,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(finished, tmp_path, wor
     assert begun.wait() == -signal.SIGKILL
     assert not (tmp_path / "reweighting" / "README.md").exists()
     time.sleep(2)  # workers see that they are alone, and end
-    outcome = run_probe(
+    outcome = run_analysis(
         "reweighting", Study.read(study), tmp_path, work=Work(device="cpu", n_workers=workers)
     )
     assert 1 <= outcome.n_run <= 4
@@ -408,7 +409,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(finished, tmp_path, wor
 
 def test_a_narrower_run_leaves_the_rest_and_the_page_has_what_is_done(finished, tmp_path):
     _, study, _ = finished
-    outcome = run_probe("reweighting", Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[2])
+    outcome = run_analysis("reweighting", Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[2])
     assert (outcome.n_run, len(outcome.results), outcome.n_missing) == (1, 1, 3)
     assert outcome.files[-1] == tmp_path / "reweighting" / "README.md"
     listed = run("reweigh", study, "--out", tmp_path, "--dry-run").output
@@ -435,7 +436,7 @@ def test_systems_without_windows_cannot_be_asked(finished, tmp_path):
     assert "'all-positive' gives windows no weights" in str(told.exception)
     alone = Study.from_toml('systems = ["gru", "rocket"]\n[dataset]\ndata = "synthetic"')
     with pytest.raises(ConfigError, match=r"none of the study's systems \(gru, rocket\)"):
-        of_windows(alone)
+        of_kinds(alone, ["windows"])
 
 
 def test_a_cell_with_a_probe_is_done_when_its_answers_are_there(view, tmp_path):

@@ -3,7 +3,7 @@
     Probed results -> a row for each answer, with its figures
                    -> by dataset and system, the figures of every question in the same draws of groups
 
-Next: reweighting_report.py and robustness_report.py compare them, each in its own way.
+Next: pages/tidy.py makes one table of them all.
 """
 
 from __future__ import annotations
@@ -18,49 +18,8 @@ from raxss._core.atomic import write_bytes
 from raxss.benchmark.analyses.probe import Probed
 from raxss.benchmark.pages.markdown import Markdown, table
 from raxss.benchmark.pages.report import csv_text, failed_row
-from raxss.benchmark.result import CellResult
-from raxss.metrics import METRICS, weighted_scores
 
 Frame = pd.DataFrame
-
-
-def headline(result: CellResult) -> str:
-    """The figure that a study of these classes is about.
-
-    AUC of two classes; of more the F1 of some, where a study names them, else accuracy.
-    """
-    if len(result.classes) == 2:
-        return "auc"
-    return "f1" if result.f1_classes else "accuracy"
-
-
-def answers_table(probed: Sequence[Probed]) -> Frame:
-    """A row for each answer: dataset, system, seed, fold, the question, its figures, those on validation."""
-    rows = []
-    for one in probed:
-        result = one.result
-        facts = {name: getattr(result, name) for name in ("dataset", "system", "seed", "fold")}
-        for answer in one.answers:
-            figures = weighted_scores(
-                result.labels,
-                answer.probabilities,
-                classes=result.classes,
-                positive=result.positive,
-                f1_classes=result.f1_classes,
-            )
-            judged = {f"validation_{name}": value for name, value in answer.validation.items()}
-            tested = {name: float(figures[name][0]) for name in METRICS}
-            rows.append({**facts, **told(answer.question), **tested, **judged})
-    return pd.DataFrame(rows)
-
-
-def told(question: Mapping[str, Any]) -> dict[str, Any]:
-    """A question as tables have it; exclusion as text, since 1 sample and 1.0 windows are not the same.
-
-    >>> told({"space": "signal", "exclusion": 1.0})
-    {'space': 'signal', 'exclusion': '1.0'}
-    """
-    return {name: str(value) if name == "exclusion" else value for name, value in question.items()}
 
 
 def by_dataset(probed: Sequence[Probed]) -> Iterator[tuple[str, list[Probed]]]:

@@ -50,6 +50,8 @@ class Study:
         Settings of `TrainingConfig` for all networks: epochs, batches, learning rates.
     settings
         By system: settings of its own; one with ``base`` is a new system, a variant of that one.
+    analyses
+        By analysis: its settings, see `raxss.benchmark.analyses.analysis.Analysis`.
     extensions
         Python files to import before a fit.
     folder
@@ -86,6 +88,7 @@ class Study:
     n_threads: int = 1
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    analyses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     extensions: tuple[Path, ...] = ()
     folder: Path = Path()
     text: str = field(default="", repr=False, compare=False)
@@ -110,9 +113,9 @@ class Study:
         """Check a study's text; ``name`` is for one that does not tell its own."""
         tables = _tables(text)
         known = ("name", "systems", "seeds", "n_threads", "extensions")
-        sections = ("dataset", "preparation", "windows", "split", "training", "system")
+        sections = ("dataset", "preparation", "windows", "split", "training", "system", "analysis")
         refuse_unknown("the study", tables, (*known, *sections))
-        own = section(tables, "system")
+        own, asked = section(tables, "system"), section(tables, "analysis")
         study = cls(
             name=str(tables.get("name", name)),
             datasets=datasets_in(tables),
@@ -121,6 +124,7 @@ class Study:
             n_threads=whole("n_threads", tables.get("n_threads", 1), 1),
             training=_training(section(tables, "training")),
             settings={one: dict(section(own, one)) for one in own},
+            analyses={one: dict(section(asked, one)) for one in asked},
             extensions=_extensions(tables.get("extensions", []), folder),
             folder=folder,
             text=text,

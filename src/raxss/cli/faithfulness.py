@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
     from raxss.explain.faithfulness.running import Plan
 
+N_SERIES, SEED = 40, 69421
 What = Annotated[
     Path | None,
     typer.Argument(
@@ -65,8 +67,8 @@ def faithfulness(
     what: What = None,
     data: Data = None,
     out: Out = Path("faithfulness"),
-    n_series: NSeries = 40,
-    seed: Seed = 69421,
+    n_series: NSeries = N_SERIES,
+    seed: Seed = SEED,
     probes: Probes = None,
     marks: Marks = None,
     event_class: EventClass = None,
@@ -93,18 +95,30 @@ def faithfulness(
         with output_lock(os.path.realpath(out)):
             tell_controls(out, plan, device)
     elif what.suffix.lower() == ".toml":
-        from raxss.benchmark.analyses.faithfulness import run_study
+        from raxss.benchmark.analyses.faithfulness import seed_of
+        from raxss.benchmark.analyses.probing import run_analysis
         from raxss.benchmark.study import Study
+        from raxss.benchmark.table import Work
 
         if data or marks or other or split or rate or resample:
             raise typer.BadParameter(
                 "a study has its own data; --marks, --other, --split, --rate and --resample go with a model"
             )
-        pages = run_study(
-            Study.read(what), out, systems=names_from(systems), fold=fold, plan=plan, controls=control, root=root,
-            device=device,
-        )  # fmt: skip
-        for page in pages:
+        study = Study.read(what)
+        options = {"n_series": n_series, "seed": seed, "probes": list(plan.probes), "controls": control}
+        defaults = {"n_series": N_SERIES, "seed": SEED, "probes": list(PROBES), "controls": True}
+        given = {name: value for name, value in options.items() if value != defaults[name]}
+        asked = {**study.analyses, "faithfulness": {**study.analyses.get("faithfulness", {}), **given}}
+        outcome = run_analysis(
+            "faithfulness",
+            replace(study, analyses=asked),
+            out,
+            work=Work(device=device),
+            only=names_from(systems),
+            seeds=[seed_of(study, fold)],
+            root=root,
+        )
+        for page in outcome.files:
             tell(page)
     else:
         if systems or fold:

@@ -1,9 +1,13 @@
-"""``raxss reweigh STUDY.toml --out DIR`` and ``raxss robustness STUDY.toml --out DIR``"""
+"""``raxss analyse NAME STUDY.toml --out DIR``; ``raxss reweigh`` and ``raxss robustness`` are two of these"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperCommand
 
 from raxss.cli.fit import Root
 from raxss.cli.table import (
@@ -18,6 +22,46 @@ from raxss.cli.table import (
     Workers,
     carry_out,
 )
+
+Name = Annotated[str, typer.Argument(help="Of the analysis, one of those listed below.")]
+
+
+class ListsAnalyses(TyperCommand):
+    """A command whose help ends with the registered analyses, which are imported for that alone."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Help, then the registry."""
+        import raxss.benchmark.analyses.builtin  # noqa: F401
+        from raxss.benchmark.analyses.analysis import ANALYSES
+
+        named = [f"{name}: {kind.title}" for name, kind in sorted(ANALYSES.items())]
+        self.epilog = "Analyses:\n\n" + "\n\n".join(named)
+        super().format_help(ctx, formatter)
+
+
+def analyse(
+    name: Name,
+    study: StudyFile,
+    out: Out,
+    engine: Engine = "local",
+    workers: Workers = 1,
+    address: Address = None,
+    device: Device = "auto",
+    only: Only = None,
+    seeds: Seeds = None,
+    root: Root = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Fit the systems of a study, and analyse each fitted model: its weights, its robustness, its calibration.
+
+    The study sets an analysis up in a section [analysis.NAME]; analyses of your own come with a Python file in its
+    extensions. The page is DIR/NAME/README.md. DIR may be that of a table of the same study, whose prepared data is
+    used again; after a kill the same command goes on with what is missing.
+    """
+    _ask(
+        name, study, out, engine=engine, workers=workers, address=address, device=device, only=only, seeds=seeds,
+        root=root, dry_run=dry_run,
+    )  # fmt: skip
 
 
 def reweigh(
@@ -68,14 +112,16 @@ def robustness(
     )  # fmt: skip
 
 
-def _ask(question: str, *given: Any, **options: Any) -> None:
-    from raxss.benchmark.analyses.probing import list_probe, run_probe
+def _ask(name: str, *given: Any, **options: Any) -> None:
+    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
+    from raxss.benchmark.analyses.probing import list_analysis, run_analysis
 
+    page, figures = (one.format(name=name) for one in ANALYSES.get(name, Analysis).outputs)
     carry_out(
-        partial(run_probe, question),
-        partial(list_probe, question),
+        partial(run_analysis, name),
+        partial(list_analysis, name),
         *given,
         **options,
-        page=f"{question}/README.md",
-        figures=f"{question}/comparisons.csv",
+        page=page,
+        figures=figures,
     )

@@ -1,4 +1,4 @@
-"""Do probabilities, prediction sets and warnings keep what they promise on series held out?
+"""Analysis of coverage: do probabilities, prediction sets and warnings keep what they promise on series held out?
 
     series, settings -> folds -> one fit each -> every calibration of it -> a row a fold, series and way
     rows             -> calibration figures; coverage of sets against the nominal; false alarms
@@ -10,16 +10,23 @@ the network. Test series are seen by nothing before they are scored. Next: scrip
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
+from raxss.benchmark.analyses import probe
+from raxss.benchmark.analyses.analysis import Analysis, Plots, register_analysis
+from raxss.benchmark.pages.markdown import data_table
+from raxss.benchmark.pages.tidy import Row, fit_of, over_seeds, part, tidy, wide
+from raxss.benchmark.prediction_tables import by_dataset, by_system
+from raxss.benchmark.statistics import N_RESAMPLES
 from raxss.data.series import SeriesCollection
 from raxss.data.splits import folds
-from raxss.errors import ConfigError
+from raxss.errors import ConfigError, one_of
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.estimator.config import Config
 from raxss.estimator.fit import fitted_on_windows, fitted_series_calibration, trial_of, tried_series
@@ -83,18 +90,37 @@ def held_out_answers(
         train, held, test = split.parts(series)
         model = RAxSSClassifier.from_config(settings, random_state=seed, device=device)
         model.fit(train, validation=held)
-        predictor = model.predictor()
-        tried, tested = tried_series(predictor, list(held)), list(predictor.predictions(list(test)))
         rows: list[dict[str, Any]] = []
-        for method, level in ways:
-            map_ = _fitted(model, tried, method, level)
-            doubt = _doubt_of(model, tried, method, level, map_)
-            for one, label in zip(tested, test.labels, strict=True):
-                answer = doubt.answer(calibrated_otherwise(one, map_, level))
-                row = {"fold": place, "series": one.series.name, "n_validation": len(held)}
-                row |= {"calibration": method, "level": level, "target": _place(model, label)}
-                rows.append(row | _columns(answer, doubt, alphas))
+        for (method, level), answers in recalibrated(model, held, test, ways=ways, alphas=alphas):
+            for one, answer in zip(test, answers, strict=True):
+                row = {"fold": place, "series": one.name, "n_validation": len(held)}
+                row |= {"calibration": method, "level": level, "target": _place(model, one.label)}
+                rows.append(row | answer)
         yield pd.DataFrame(rows)
+
+
+def recalibrated(
+    model: RAxSSClassifier,
+    held: SeriesCollection,
+    test: SeriesCollection,
+    *,
+    ways: Iterable[tuple[str, str]] = WAYS,
+    alphas: Sequence[float] = ALPHAS,
+) -> Iterator[tuple[tuple[str, str], list[dict[str, Any]]]]:
+    """A fitted model without calibration, under each: what it says of every test series, as columns of a row.
+
+    Parameters
+    ----------
+    held
+        Labelled series that the model has not learned from; calibrations and sets are fitted on them.
+    """
+    predictor = model.predictor()
+    tried, tested = tried_series(predictor, list(held)), list(predictor.predictions(list(test)))
+    for method, level in ways:
+        map_ = _fitted(model, tried, method, level)
+        doubt = _doubt_of(model, tried, method, level, map_)
+        said = (doubt.answer(calibrated_otherwise(one, map_, level)) for one in tested)
+        yield (method, level), [_columns(answer, doubt, alphas) for answer in said]
 
 
 def _fitted(
@@ -233,3 +259,111 @@ def alarms(
 def _probabilities(answers: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64]]:
     columns = [one for one in map(str, answers) if one.startswith("probability_")]
     return answers[columns].to_numpy(dtype=np.float64)
+
+
+# As an analysis of a study ------------------------------------------------------------------------------------
+
+
+@register_analysis("coverage")
+@dataclass(frozen=True, kw_only=True)
+class Coverage(Analysis):
+    """Every calibration of each fitted model, fitted on its validation part: what it promises and what it keeps.
+
+    Attributes
+    ----------
+    ways
+        Calibration and level (``window`` or ``series``).
+    alphas
+        Of prediction sets: one minus the nominal coverage.
+    """
+
+    title: ClassVar[str] = "do probabilities and prediction sets keep what they promise?"
+    template: ClassVar[str] = "coverage.md.j2"
+    outputs: ClassVar[tuple[str, str]] = ("{name}/README.md", "{name}/coverage.csv")
+
+    ways: tuple[tuple[str, str], ...] = WAYS
+    alphas: tuple[float, ...] = ALPHAS
+
+    def __post_init__(self) -> None:
+        for method, level in self.ways:
+            one_of("the calibration", method, ("none", *CALIBRATIONS))
+            one_of("the level of a calibration", level, LEVELS)
+
+    def ask(self, asked: probe.Asked) -> list[probe.Answer]:
+        """One answer a calibration; beside probabilities, who is in which set, intervals and warnings."""
+        if not len(asked.validation):
+            raise ConfigError(
+                "the validation part has one class alone or no series, and calibrations are fitted on it. Choose "
+                "other fractions."
+            )
+        model = copy.copy(asked.model).set_params(calibration="none")
+        answers = []
+        for (method, level), found in recalibrated(
+            model, asked.validation, asked.test, ways=self.ways, alphas=self.alphas
+        ):
+            table = pd.DataFrame(found).astype(np.float64)
+            values = {str(name): table[name].to_numpy() for name in table if not _is_probability(name)}
+            question = {"calibration": method, "level": level}
+            answers.append(
+                probe.Answer(question=question, probabilities=_probabilities(table), values=values)
+            )
+        return answers
+
+    def rows(self, probed: Sequence[probe.Probed], *, n_resamples: int = N_RESAMPLES) -> pd.DataFrame:
+        """Calibration and coverage of each fit, and of all test predictions of a system together."""
+        rows: list[Row] = []
+        for dataset, of_dataset in by_dataset(probed):
+            for system, own in by_system(of_dataset):
+                answers = pd.concat([_answers(one) for one in own], ignore_index=True)
+                counts = {"n_seeds": answers["fold"].nunique(), "n_series": answers["series"].nunique()}
+                at = {"dataset": dataset, "system": system}
+                rows += [at | counts | row for row in _melted(answers)]
+                rows += [fit_of(one.result) | row for one in own for row in _melted(_answers(one))]
+        return tidy(rows)
+
+    def tables(self, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """``calibration`` and ``coverage``, of all test predictions of a system together."""
+        whole, index = over_seeds(rows, differences=False), ["dataset", "system", "calibration", "level"]
+        return {
+            "calibration": wide(whole[whole["nominal"].isna()], index),
+            "coverage": wide(whole[whole["nominal"].notna()], [*index, "nominal"]),
+        }
+
+    def page(self, rows: pd.DataFrame, metric: str) -> tuple[dict[str, Any], Plots]:
+        """Both tables of each system."""
+        systems = []
+        for system in dict.fromkeys(rows["system"]):
+            tables = self.tables(part(rows, system=system))
+            shown = {
+                name: data_table(one.drop(columns=["dataset", "system"])) for name, one in tables.items()
+            }
+            systems.append({"name": system, **shown})
+        return {"systems": systems}, {}
+
+
+def _is_probability(name: Any) -> bool:
+    return str(name).startswith("probability_")
+
+
+def _answers(probed: probe.Probed) -> pd.DataFrame:
+    """The answers of one fit as `held_out_answers` has them; its seed is the fold."""
+    result = probed.result
+    targets = [result.classes.index(label) for label in result.labels]
+    parts = []
+    for answer in probed.answers:
+        said = {f"probability_{c}": answer.probabilities[:, c] for c in range(len(result.classes))}
+        about = {"fold": result.seed, "series": result.names, **answer.question, "target": targets}
+        table = pd.DataFrame({**about, **said, **answer.values})
+        sets = {name: table[name].astype(bool) for name in table if str(name).startswith(("set_", "warned"))}
+        parts.append(table.assign(**sets))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _melted(answers: pd.DataFrame) -> list[Row]:
+    """Figures and coverage of some answers, a row for each number."""
+    rows = []
+    for table in (figures_of(answers), coverage_of(answers)):
+        for one in table.drop(columns="n", errors="ignore").to_dict("records"):
+            at = {str(name): one.pop(name) for name in ("calibration", "level", "nominal") if name in one}
+            rows += [at | {"metric": str(name), "value": value} for name, value in one.items()]
+    return rows

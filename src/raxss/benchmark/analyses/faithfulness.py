@@ -1,6 +1,6 @@
-"""How are systems of a study asked whether their explanations can be trusted?
+"""Analysis of faithfulness: can the explanations of a study's systems be trusted?
 
-    Study, systems, fold -> each fitted as its cell is -> probes on its test series -> DIR/<dataset>/README.md
+    Study, systems, seed -> each fitted as its cell is -> probes on its test series -> DIR/<dataset>/README.md
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; its own folder is refused, because its page would be lost
     DIR/<dataset>/parts/      what each probe found, series by series
@@ -13,27 +13,33 @@ series. Next: faithfulness_report.py writes the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
 
 from raxss._core.atomic import canonical_hash, json_ready, write_text
+from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, register_analysis
 from raxss.benchmark.analyses.faithfulness_control import run_controls
+from raxss.benchmark.analyses.faithfulness_report import rows_of, write_faithfulness, write_index
 from raxss.benchmark.analyses.mil_adapter import MILSubject
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.evaluation_set import View, slug
+from raxss.benchmark.pages.tidy import tidy
+from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import Cell, cell_of, fit_cell
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
-from raxss.benchmark.table import Work, opened
+from raxss.benchmark.table import Table, Work, listed, opened
 from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
+from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS
 from raxss.explain.faithfulness.model_adapter import Subject
-from raxss.explain.faithfulness.running import REVISION, STABILITY, Parts, Plan, kept, run_probes
+from raxss.explain.faithfulness.running import PROBES, REVISION, STABILITY, Parts, Plan, kept, run_probes
 from raxss.method.window_scorer import pick_device
-
-KINDS = ("windows", "mil")
 
 
 def subject_of(model: Any) -> Subject:
@@ -54,27 +60,18 @@ def subject_of(model: Any) -> Subject:
     )
 
 
-def run_study(
-    study: Study,
-    out: Path | str,
-    *,
-    systems: Sequence[str] = (),
-    fold: int = 0,
-    plan: Plan | None = None,
-    controls: bool = True,
-    root: Path | str | None = None,
-    device: str = "auto",
-) -> list[Path]:
-    """Refit one fold of each system, probe it on its test series, and write a page for each dataset.
+@register_analysis("faithfulness")
+@dataclass(frozen=True, kw_only=True)
+class Faithfulness(Analysis):
+    """Probes of one fold of each system: signals changed, neighbours swapped, networks destroyed.
 
-    For stability each is fitted once more, on the same split with another seed.
+    Each system is refitted, for stability once more on the same split with another seed. Every dataset has a page
+    of its own.
 
-    Parameters
+    Attributes
     ----------
-    systems
-        Names of the study's; all that weigh or pool windows otherwise.
-    fold
-        Which of the study's seeds, from 0.
+    n_series, seed, probes, n_steps, n_random
+        As in `raxss.explain.faithfulness.running.Plan`; of 0 series all are taken.
     controls
         Whether planted motifs and random weights are probed too, to be shown beside.
 
@@ -89,46 +86,119 @@ def run_study(
     ... data = "synthetic"
     ... windows = { window_length = 256, stride = 128 }
     ... ''')
-    >>> plan = Plan(n_series=2, probes=("stability",))
-    >>> pages = run_study(study, tempfile.mkdtemp(), plan=plan, controls=False, device="cpu")
-    >>> [page.name for page in pages]
+    >>> analysis = Faithfulness(n_series=2, probes=("stability",), controls=False)
+    >>> outcome = analysis.run_study(study, tempfile.mkdtemp(), work=Work(device="cpu"))
+    >>> [page.name for page in outcome.files]
     ['README.md']
     """
-    from raxss.benchmark.analyses.faithfulness_report import (  # matplotlib takes a while to import
-        write_faithfulness,
-        write_index,
-    )
 
-    plan = plan or Plan()
-    load_extensions(study.extensions)
-    names = _names(study, systems)
-    if not 0 <= fold < len(study.seeds):
+    title: ClassVar[str] = "how far can the explanations be trusted?"
+    kinds: ClassVar[tuple[str, ...]] = ("windows", "mil")
+    outputs: ClassVar[tuple[str, str]] = ("README.md", "*/summary.csv")
+
+    n_series: int = 40
+    seed: int = 69421
+    probes: tuple[str, ...] = PROBES
+    n_steps: int = N_STEPS
+    n_random: int = N_RANDOM
+    controls: bool = True
+
+    def __post_init__(self) -> None:
+        _ = self.plan  # refuses settings that no plan has
+
+    @property
+    def plan(self) -> Plan:
+        """What is asked, of how many series."""
+        settings = {one: getattr(self, one) for one in ("seed", "probes", "n_steps", "n_random")}
+        return Plan(n_series=self.n_series or None, **settings)
+
+    def run_study(
+        self,
+        study: Study,
+        out: Path | str,
+        *,
+        work: Work,
+        only: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        root: Path | str | None = None,
+    ) -> AnalysisOutcome:
+        """Refit one seed of each system, the first by default, probe it on its test series, and write the pages.
+
+        Returns
+        -------
+        The page of each dataset as ``files``; ``results`` are of the series that were probed.
+        """
+        seed = _one_seed(study, work, seeds)
+        if (Path(out) / "results.csv").exists():
+            raise ConfigError(
+                f"{Path(out).name!r} has the table of a study, whose page would be replaced. Choose another folder."
+            )
+        load_extensions(study.extensions)
+        names = _names(study, only)
+        pages, rows, results, n_run = [], [], [], 0
+        with opened(replace(study, systems=tuple(names)), out, work, root) as table:
+            for view, systems in _by_view(table, names):
+                home = table.out / slug(view.name)
+                fits = [_Fit.of(study, view, one, seed, home, self.plan, work.device) for one in systems]
+                n_run += sum(not one.place.exists() for one in fits)
+                found = {one.cell.system.name: one.parts() for one in fits}
+                results += [one.result(found[one.cell.system.name]) for one in fits]
+                beside = {}
+                if self.controls:
+                    beside = run_controls(table.out / "controls", plan=self.plan, device=work.device)
+                title = f"{view.name}, fold {study.seeds.index(seed)}"
+                written = write_faithfulness(found, out=home, title=title, controls=beside)
+                pages.append(written[-1])
+                rows.append(rows_of(found).assign(dataset=view.name, seed=seed))
+            write_index(table.out)
+        all_rows = tidy(pd.concat(rows, ignore_index=True), study=study.name, analysis=self.name)
+        return AnalysisOutcome(results, [], n_run, files=pages, rows=all_rows)
+
+    def list_study(
+        self,
+        study: Study,
+        out: Path | str,
+        *,
+        work: Work,
+        only: Sequence[str] = (),
+        seeds: Sequence[int] = (),
+        root: Path | str | None = None,
+    ) -> list[tuple[str, str]]:
+        """The fits of `run_study`, and whether all is known of each."""
+        seed = _one_seed(study, work, seeds)
+        load_extensions(study.extensions)
+        names = _names(study, only)
+        with listed(replace(study, systems=tuple(names)), out, work, root) as table:
+            fits = [
+                _Fit.of(study, view, one, seed, table.out / slug(view.name), self.plan, work.device)
+                for view, systems in _by_view(table, names)
+                for one in systems
+            ]
+            return [(str(one.cell), "done" if one.place.exists() else "to do") for one in fits]
+
+
+def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
+    """The seed whose fits are probed, here and one after the other."""
+    if work.engine != "local" or work.n_workers != 1:
         raise ConfigError(
-            f"fold is {fold}; the study has the seeds {list(study.seeds)}: 0 to {len(study.seeds) - 1}."
+            f"faithfulness probes one fit after the other in this process, but {work.n_workers} workers of the "
+            f"engine {work.engine!r} were asked for; leave both out."
         )
-    if (Path(out) / "results.csv").exists():
-        raise ConfigError(
-            f"{Path(out).name!r} has the table of a study, whose page would be replaced. Choose another folder."
-        )
-    pages = []
-    with opened(replace(study, systems=tuple(names)), out, Work(device=device), root) as table:
-        rows = table.rows(names)
-        for view in dict.fromkeys(view for view, _ in rows):
-            found = {}
-            home = table.out / slug(view.name)
-            own = [system for of, system in rows if of is view]
-            for system in own:
-                found[system.name] = _probed(study, view, system, study.seeds[fold], home, plan, device)
-            beside = run_controls(table.out / "controls", plan=plan, device=device) if controls else {}
-            written = write_faithfulness(found, out=home, title=f"{view.name}, fold {fold}", controls=beside)
-            pages.append(written[-1])
-        write_index(table.out)
-    return pages
+    _, chosen = study.narrowed(seeds=seeds)
+    if len(seeds) > 1:
+        raise ConfigError(f"faithfulness probes one seed, but {list(seeds)} were named; choose one of them.")
+    return chosen[0]
+
+
+def _by_view(table: Table, names: Sequence[str]) -> Iterator[tuple[View, list[System]]]:
+    rows = table.rows(names)
+    for view in dict.fromkeys(view for view, _ in rows):
+        yield view, [system for of, system in rows if of is view]
 
 
 def _names(study: Study, systems: Iterable[str]) -> list[str]:
     compared = study.compared()
-    able = [name for name, one in compared.items() if one.kind in KINDS]
+    able = [name for name, one in compared.items() if one.kind in Faithfulness.kinds]
     chosen = list(systems) or able
     for name in chosen:
         if name not in able:
@@ -137,6 +207,19 @@ def _names(study: Study, systems: Iterable[str]) -> list[str]:
                 f"{', '.join(able) or 'none'}. Name some of these."
             )
     return chosen
+
+
+def seed_of(study: Study, fold: int) -> int:
+    """The seed of a fold, which are counted from 0.
+
+    >>> seed_of(Study.from_toml('seeds = [4, 7]\\n[dataset]\\ndata = "synthetic"'), 1)
+    7
+    """
+    if not 0 <= fold < len(study.seeds):
+        raise ConfigError(
+            f"fold is {fold}; the study has the seeds {list(study.seeds)}: 0 to {len(study.seeds) - 1}."
+        )
+    return study.seeds[fold]
 
 
 def another_seed(study: Study, seed: int) -> int:
@@ -158,26 +241,58 @@ def with_seed(cell: Cell, seed: int) -> Cell:
     return replace(cell, seed=seed, view=replace(cell.view, splits={seed: cell.split}))
 
 
-def _probed(
-    study: Study, view: View, system: System, seed: int, home: Path, plan: Plan, device: str
-) -> Parts:
-    """What was found before, or what is found now."""
-    cell = cell_of(study, view, system, seed, home, device=str(pick_device(device)))
-    second = another_seed(study, seed) if STABILITY in plan.probes else None
-    digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan), second]))[:12]
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """One system of one dataset, and the file with all that its probes found."""
 
-    def compute() -> dict[str, Any]:
+    cell: Cell
+    second: int | None  # seed of the fit for stability
+    plan: Plan
+    home: Path
+    place: Path
+
+    @classmethod
+    def of(
+        cls, study: Study, view: View, system: System, seed: int, home: Path, plan: Plan, device: str
+    ) -> _Fit:
+        """Named after all that decides what is found."""
+        cell = cell_of(study, view, system, seed, home, device=str(pick_device(device)))
+        second = another_seed(study, seed) if STABILITY in plan.probes else None
+        digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan), second]))[:12]
+        return cls(cell, second, plan, home, home / "models" / f"{slug(system.name)}-{digest}.json")
+
+    def parts(self) -> Parts:
+        """What was found before, or what is found now."""
+        write_text(self.place.parent / ".gitignore", "*\n")  # like the parts that they hold
+        return Parts(**kept(self.place, self._compute))
+
+    def result(self, parts: Parts) -> CellResult:
+        """What the model says of the series that were probed."""
+        cell = self.cell
+        return CellResult(
+            dataset=cell.view.name,
+            system=cell.system.name,
+            seed=cell.seed,
+            fold=cell.split.fold,
+            config_hash=cell.config_hash,
+            classes=cell.view.classes,
+            positive=cell.view.positive,
+            names=tuple(one["name"] for one in parts.series),
+            labels=tuple(one["label"] for one in parts.series),
+            groups=tuple(one["group"] for one in parts.series),
+            probabilities=np.array([one["probability"] for one in parts.series]),
+        )
+
+    def _compute(self) -> dict[str, Any]:
+        cell = self.cell
         model, test = fit_cell(cell)
-        other = None if second is None else subject_of(fit_cell(with_seed(cell, second))[0])
+        other = None if self.second is None else subject_of(fit_cell(with_seed(cell, self.second))[0])
         about = {
-            "model": system.name,
-            "dataset": view.name,
-            "seed": seed,
-            "other_seed": second,
+            "model": cell.system.name,
+            "dataset": cell.view.name,
+            "seed": cell.seed,
+            "other_seed": self.second,
             "settings": json_ready(cell.settings),
         }
-        parts = run_probes(subject_of(model), test, home, plan=plan, other=other, about=about)
-        return asdict(parts)
-
-    write_text(home / "models" / ".gitignore", "*\n")  # like the parts that they hold
-    return Parts(**kept(home / "models" / f"{slug(system.name)}-{digest}.json", compute))
+        found = run_probes(subject_of(model), test, self.home, plan=self.plan, other=other, about=about)
+        return asdict(found)

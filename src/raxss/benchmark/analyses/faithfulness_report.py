@@ -29,6 +29,7 @@ from raxss.benchmark.analyses.faithfulness_control import CONTROLS
 from raxss.benchmark.evaluation_set import slug
 from raxss.benchmark.pages.markdown import Markdown, plain, render, table
 from raxss.benchmark.pages.report import csv_of, csv_text, png
+from raxss.benchmark.pages.tidy import tidy, wide
 from raxss.errors import listed
 from raxss.explain.faithfulness import verdict
 from raxss.explain.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
@@ -76,7 +77,7 @@ def write_faithfulness(
     """
     out, controls = Path(out), controls or {}
     everyone = {**found, **controls}
-    tables = tables_of(everyone)
+    tables = tables_of(rows_of(everyone))
     judged = {
         name: statements(
             tables["summary"][tables["summary"]["model"] == name], n_classes=len(parts.about["classes"])
@@ -176,23 +177,45 @@ def _of_claim(claims: Frame, start: str) -> str:
 # Tables -------------------------------------------------------------------------------------------------------
 
 
-def tables_of(found: Mapping[str, Parts]) -> dict[str, Frame]:
-    """``measures``, ``summary``, ``curves`` and ``features`` of all models, one below the other."""
-    tables: dict[str, list[Frame]] = {"measures": [], "summary": [], "curves": [], "features": []}
+CURVE, FEATURE = ["stand_in", "order", "direction", "step"], ["network", "layer", "property"]
+
+
+def rows_of(found: Mapping[str, Parts]) -> Frame:
+    """The tidy table of all models: measures of each series, their means, points of the mean curves, features."""
+    rows = []
     for name, parts in found.items():
-        measures = measures_of(parts)
-        own = {
-            "measures": measures,
-            "summary": summarised(measures),
-            "curves": mean_curves(parts),
-            "features": pd.DataFrame(
-                parts.of_all.get("features") or [], columns=["network", "layer", "property", "r2", "width"]
-            ),
-        }
-        for key, one in own.items():
-            one.insert(0, "model", name)
-            tables[key].append(one)
-    return {key: pd.concat(some, ignore_index=True) for key, some in tables.items()}
+        measures, curves = measures_of(parts), mean_curves(parts)
+        means = summarised(measures).rename(columns={"mean": "value"})
+        names = [*FEATURE, "r2", "width"]
+        features = pd.DataFrame(parts.of_all.get("features") or [], columns=names)
+        points = [
+            curves[[*CURVE, "low", "high"]].assign(metric=one, value=curves[one])
+            for one in ("share", "seconds", "score")
+        ]
+        kept = [features[FEATURE].assign(metric=one, value=features[one]) for one in ("r2", "width")]
+        some = [one.rename(columns={"measure": "metric"}) for one in (measures, means, *points, *kept)]
+        rows += [one.assign(system=name) for one in some if len(one)]
+    return tidy(pd.concat(rows, ignore_index=True) if rows else [])
+
+
+def tables_of(rows: Frame) -> dict[str, Frame]:
+    """``measures``, ``summary``, ``curves`` and ``features``, views of the rows."""
+    rows = rows.reindex(
+        columns=[*rows.columns, *({"probe", "of", "group", *CURVE, *FEATURE} - {*rows.columns})]
+    )
+    named = rows.rename(columns={"system": "model"})
+    probed = named[named["probe"].notna()].rename(columns={"metric": "measure"})
+    points, features = named[named["step"].notna()], named[named["layer"].notna()]
+    single = ["model", "series", "group", "probe", "of", "measure", "value"]
+    mean = ["model", "probe", "of", "measure", "mean", "low", "high", "n_series"]
+    bounds = ["low", "high"]
+    curves = wide(points, ["model", *CURVE, *bounds])
+    return {
+        "measures": probed.loc[probed["series"].notna(), single],
+        "summary": probed[probed["series"].isna()].rename(columns={"value": "mean"})[mean],
+        "curves": curves.reindex(columns=["model", *CURVE, "share", "seconds", "score", *bounds]),
+        "features": wide(features, ["model", *FEATURE]).reindex(columns=["model", *FEATURE, "r2", "width"]),
+    }
 
 
 def _number(row: Mapping[Any, Any] | None, digits: int = 3) -> str:

@@ -73,11 +73,14 @@ class Answer:
         ``(n_test, C)``.
     validation
         Figures on the validation part, where it was asked too.
+    values
+        Name -> ``(n_test,)`` what else was found of each test series.
     """
 
     question: Mapping[str, Any]
     probabilities: NDArray[np.float64]
     validation: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
 
 class Probe(Protocol):
@@ -129,6 +132,7 @@ class Probed:
         """As JSON without spaces, with a seal over its content: a line for each number would be a long file."""
         answers = [
             {"question": one.question, "probabilities": one.probabilities, "validation": one.validation}
+            | ({"values": one.values} if one.values else {})
             for one in self.answers
         ]
         content = json_ready({"format": FORMAT, "cell": self.result.to_json(), "answers": answers})
@@ -145,6 +149,9 @@ class Probed:
                     question=one["question"],
                     probabilities=np.array(one["probabilities"], dtype=np.float64),
                     validation=one["validation"],
+                    values={
+                        name: np.array(some, dtype=np.float64) for name, some in one.get("values", {}).items()
+                    },
                 )
                 for one in content["answers"]
             )

@@ -1,61 +1,33 @@
-"""How are many questions asked of every fit of a study, and gone on with after an end that nobody planned?
+"""Runner of analyses: every fit of a study is asked, and a run that was cut short goes on.
 
-    Study, "reweighting" or "robustness", DIR -> cells with a probe -> DIR/<question>/README.md, *.csv, plots
+    Study, name of an analysis, DIR -> cells with a probe -> DIR/<analysis>/README.md, *.csv, plots
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
-    DIR/<question>/cells/     one file for each fit with all its answers; durations and errors beside it
+    DIR/<analysis>/cells/     one file for each fit with all its answers; durations and errors beside it
 
-Systems are those of the study that weigh windows; they choose nothing on validation.
-Next: reweighting_report.py and robustness_report.py make tables and pages from the answers alone.
+Systems are those of the study whose kind the analysis can ask; they choose nothing on validation.
+Next: reweighting_analysis.py and robustness.py make tables and pages from the answers alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from raxss._core.jobs import check_engine
-from raxss.benchmark.analyses import robustness
-from raxss.benchmark.analyses.probe import Probe, Probed
-from raxss.benchmark.analyses.reweighting import Reweighting
-from raxss.benchmark.evaluation_set import View
+from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, RunsItself, travelling
+from raxss.benchmark.analyses.builtin import analysis_for
+from raxss.benchmark.analyses.probe import Probed
 from raxss.benchmark.runs import Cell, answered
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import Outcome, Table, Work, listed, opened, read_facts, state_of, tell_sources
+from raxss.benchmark.table import Table, Work, listed, opened, read_facts, state_of, tell_sources
 from raxss.errors import ConfigError
 
 
-class Question(NamedTuple):
-    """What is asked: which fits it takes of one view and seed, and who writes its page."""
-
-    fits: Callable[[View, int], Sequence[tuple[View, Probe]]]
-    writer: Callable[[], Callable[..., list[Path]]]
-
-
-def _reweighting_page() -> Callable[..., list[Path]]:
-    from raxss.benchmark.analyses.reweighting_report import (
-        write_reweighting,  # matplotlib takes a while to import
-    )
-
-    return write_reweighting
-
-
-def _robustness_page() -> Callable[..., list[Path]]:
-    from raxss.benchmark.analyses.robustness_report import write_robustness
-
-    return write_robustness
-
-
-QUESTIONS = {
-    "reweighting": Question(lambda view, _: [(view, Reweighting())], _reweighting_page),
-    "robustness": Question(robustness.fits_of, _robustness_page),
-}
-
-
-def run_probe(
-    question: str,
+def run_analysis(
+    name: str,
     study: Study,
     out: Path | str,
     *,
@@ -63,13 +35,13 @@ def run_probe(
     only: Iterable[str] = (),
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
-) -> Outcome:
-    """Ask a question of every fit of a study, as far as it is not answered yet, and write its page.
+) -> AnalysisOutcome:
+    """Carry an analysis of a study out, as far as it is not done yet, and write its page.
 
     Parameters
     ----------
-    question
-        One of `QUESTIONS`.
+    name
+        Of `raxss.benchmark.analyses.analysis.ANALYSES`; its settings are those of the study, or its defaults.
     only, seeds, root
         As in `raxss.benchmark.table.run_table`.
 
@@ -87,26 +59,31 @@ def run_probe(
     ... [dataset]
     ... data = "synthetic"
     ... windows = { window_length = 128, stride = 64 }
+    ... [analysis.reweighting]
+    ... temperatures = [0.1]
     ... ''')
-    >>> outcome = run_probe("reweighting", study, tempfile.mkdtemp(), work=Work(device="cpu"))
+    >>> outcome = run_analysis("reweighting", study, tempfile.mkdtemp(), work=Work(device="cpu"))
     >>> [(one.system, len(one.names)) for one in outcome.results], outcome.files[-1].name
     ([('recommended', 8)], 'README.md')
     """
-    work = work or Work()
+    work, only, seeds = work or Work(), list(only), list(seeds)
     check_engine(work.engine, work.address)  # before hours of preparation, not after
-    study = of_windows(study, only)
+    analysis = analysis_for(study, name)
+    if isinstance(analysis, RunsItself):
+        return analysis.run_study(study, out, work=work, only=only, seeds=seeds, root=root)
+    study = of_kinds(study, analysis.kinds, only)
     with opened(study, out, work, root) as table:
         chosen = study.narrowed(only=only, seeds=seeds)
         try:
-            table.run(question, _cells(question, table, *chosen))
+            table.run(name, _cells(analysis, study, table, *chosen))
         except KeyboardInterrupt:
-            _outcome(question, study, table)  # of what is done so far
+            _outcome(analysis, study, table)  # of what is done so far
             raise
-        return _outcome(question, study, table)
+        return _outcome(analysis, study, table)
 
 
-def list_probe(
-    question: str,
+def list_analysis(
+    name: str,
     study: Study,
     out: Path | str,
     *,
@@ -115,23 +92,27 @@ def list_probe(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
-    """Every fit that `run_probe` would do, and whether it is done; as `raxss.benchmark.table.list_table`."""
-    study = of_windows(study, only)
-    with listed(study, out, work or Work(), root) as table:
-        cells = _cells(question, table, *study.narrowed(only=only, seeds=seeds))
+    """Every fit that `run_analysis` would do, and whether it is done; as `raxss.benchmark.table.list_table`."""
+    work, only, seeds = work or Work(), list(only), list(seeds)
+    analysis = analysis_for(study, name)
+    if isinstance(analysis, RunsItself):
+        return analysis.list_study(study, out, work=work, only=only, seeds=seeds, root=root)
+    study = of_kinds(study, analysis.kinds, only)
+    with listed(study, out, work, root) as table:
+        cells = _cells(analysis, study, table, *study.narrowed(only=only, seeds=seeds))
         return [(f"{cell}, {len(cell.split.train)} training series", state_of(cell)) for cell in cells]
 
 
-def of_windows(study: Study, only: Iterable[str] = ()) -> Study:
-    """The same study with those of its systems that weigh windows; a system that does not may not be named.
+def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> Study:
+    """The same study with those of its systems that can be asked; one that cannot may not be named.
 
     >>> study = Study.from_toml('systems = ["sss", "rocket", "gru"]\\n[dataset]\\ndata = "synthetic"')
-    >>> of_windows(study).systems
-    ('sss',)
+    >>> of_kinds(study, ["windows"]).systems, of_kinds(study, []).systems
+    (('sss',), ('sss', 'rocket', 'gru'))
     """
     load_extensions(study.extensions)
     compared = study.compared()
-    names = tuple(name for name, one in compared.items() if one.kind == "windows")
+    names = tuple(name for name, one in compared.items() if not kinds or one.kind in kinds)
     for name in only:
         if name in compared and name not in names:
             raise ConfigError(
@@ -146,28 +127,30 @@ def of_windows(study: Study, only: Iterable[str] = ()) -> Study:
     return replace(study, systems=names)
 
 
-def _cells(question: str, table: Table, names: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
+def _cells(
+    analysis: Analysis, study: Study, table: Table, names: Sequence[str], seeds: Sequence[int]
+) -> list[Cell]:
     """One seed after the other; of each, the fits of one system after those of another."""
     fits = {
-        (view.name, seed): QUESTIONS[question].fits(view, seed)
+        (view.name, seed): analysis.fits(view, seed)
         for seed in seeds
         for view in dict.fromkeys(view for view, _ in table.rows(names))
     }
     return [
-        table.probing(fitted_on, system, seed, probe, question)
+        table.probing(fitted_on, system, seed, travelling(probe, study.extensions), analysis.name)
         for seed in seeds
         for view, system in table.rows(names)
         for fitted_on, probe in fits[view.name, seed]
     ]
 
 
-def _outcome(question: str, study: Study, table: Table) -> Outcome:
+def _outcome(analysis: Analysis, study: Study, table: Table) -> AnalysisOutcome:
     """Everything that is answered, of the whole study, and its page."""
     found: list[Probed] = []
     facts: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
     n_missing = 0
-    for cell in _cells(question, table, list(study.compared()), study.seeds):
+    for cell in _cells(analysis, study, table, list(study.compared()), study.seeds):
         probed = answered(cell)
         if probed is not None:
             found.append(probed)
@@ -176,11 +159,10 @@ def _outcome(question: str, study: Study, table: Table) -> Outcome:
             errors.append(read_facts(cell.error_place))
         else:
             n_missing += 1
-    place = table.out / question
+    place = table.out / analysis.name
     tell_sources(facts, place)
-    files: list[Path] = []
-    if found or errors:
-        write = QUESTIONS[question].writer()
-        files = write(found, facts=facts, errors=errors, out=place, study_name=study.name)
-    results = [one.result for one in found]
-    return Outcome(results, errors, table.n_run, table.n_failed, n_missing, files)
+    outcome = AnalysisOutcome([one.result for one in found], errors, table.n_run, table.n_failed, n_missing)
+    if not found and not errors:
+        return outcome
+    files, rows = analysis.write(found, facts=facts, errors=errors, out=place, study_name=study.name)
+    return replace(outcome, files=files, rows=rows)

@@ -5,23 +5,20 @@
 
 A weighting that explains anything does worse when it is inverted or shuffled, so both twins stand beside it; and
 three ways to do without it: equal weights, a mean of log-odds, the surest tenth of the windows.
-`Reweighting` asks all of this of every fit of a study.
-Next: reweighting_report.py compares the answers.
+Next: reweighting_analysis.py asks all of this of every fit of a study, and compares the answers.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from raxss._core.atomic import json_ready
-from raxss.benchmark.analyses.probe import Answer, Asked
 from raxss.errors import ConfigError, SignalError, nearest, one_of
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.method.aggregation import aggregate, smooth_posteriors
@@ -107,6 +104,14 @@ class Cross:
         table = pd.DataFrame(told, columns=columns)
         # As numbers of one kind, 1 sample and 1.0 windows of exclusion would be the same.
         return table.assign(exclusion=pd.Series([one[1] for one in told], dtype=object))
+
+
+def cross_for(model: RAxSSClassifier, cross: Cross) -> Cross:
+    """The same cross, with gated weights too for a model that was fitted with a gate."""
+    own = weighting_named(model.weighting).family
+    if own not in cross.weightings:
+        return replace(cross, weightings=(*cross.weightings, own))
+    return cross
 
 
 def reweigh(
@@ -326,44 +331,3 @@ def _top_tenth(said: NDArray[np.float64], positive: int) -> NDArray[np.float64]:
         sure = means[:, positive]
         return np.stack([sure, 1.0 - sure] if positive == 0 else [1.0 - sure, sure], axis=1)
     return means / means.sum(axis=1, keepdims=True)
-
-
-# As a question of a study -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reweighting:
-    """The probe of `raxss reweigh`: every setting of a cross, on the test part and on the validation part.
-
-    A model that was fitted with another weighting, such as one with a gate, is asked about that too.
-    """
-
-    cross: Cross = field(default_factory=Cross)
-
-    def decides(self) -> dict[str, Any]:
-        """The cross."""
-        return {"reweighting": json_ready(asdict(self.cross))}
-
-    def ask(self, asked: Asked) -> list[Answer]:
-        """One answer a setting, in the order of ``cross.rows()``."""
-        cross = self.cross
-        own = weighting_named(asked.model.weighting).family
-        if own not in cross.weightings:
-            cross = replace(cross, weightings=(*cross.weightings, own))
-        questions = [
-            {name: None if value != value else value for name, value in one.items()}  # JSON has no NaN
-            for one in cross.rows().to_dict("records")
-        ]
-        tested = reweighted(asked.model, asked.test, cross, positive=asked.positive)
-        judged: list[dict[str, float]] = [{}] * len(questions)
-        if len(asked.validation):
-            seen = reweighted(asked.model, asked.validation, cross, positive=asked.positive)
-            judged = [asked.judged(one) for one in seen]
-        return [
-            Answer(
-                question={str(name): value for name, value in question.items()},
-                probabilities=one,
-                validation=figures,
-            )
-            for question, one, figures in zip(questions, tested, judged, strict=True)
-        ]

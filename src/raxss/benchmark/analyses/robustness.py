@@ -1,29 +1,51 @@
-"""What is left of a model when its signals are spoiled, noisy or short, or when it has seen few of them?
+"""Analysis of robustness: spoiled, noisy or short signals, and few training series.
 
-    a fitted model, test series -> each condition -> spoiled copies -> one pass of the network, one retrieval
+    a fitted model, test series -> each condition -> changed copies -> one pass of the network, one retrieval
         -> probabilities with the model's own weights, and with equal ones
+    answers -> tidy rows -> answers.csv, comparisons.csv, plots/*.png, README.md
 
 The model is the one fitted on clean data; few training series are fits of their own, on some of the groups.
-Next: robustness_report.py draws the curves.
+Differences are paired: the same changed series, the same draws of groups. artefacts.py says what each kind does to
+a signal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from raxss.benchmark.analyses.analysis import Analysis, Plots, register_analysis
 from raxss.benchmark.analyses.artefacts import ARTEFACTS, MIXED, noisy, shortened, spoiled
-from raxss.benchmark.analyses.probe import Answer, Asked
+from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
 from raxss.benchmark.analyses.reweighting import weighed
-from raxss.benchmark.evaluation_set import View
+from raxss.benchmark.evaluation_set import View, slug
+from raxss.benchmark.pages.figures import COLOURS, INK, open_axes, png
+from raxss.benchmark.pages.markdown import TITLES, Markdown, difference, number, table
+from raxss.benchmark.pages.tidy import (
+    Row,
+    answer_rows,
+    corrected,
+    difference_row,
+    draws_of,
+    headline,
+    of_fits,
+    over_seeds,
+    tidy,
+    wide,
+)
+from raxss.benchmark.prediction_tables import by_dataset
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.statistics import N_RESAMPLES, REFERENCES, Resampled, mean_over_systems
 from raxss.data.prepare.folder import read_prepared
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import groups_by, hold_out
 from raxss.errors import ConfigError, one_of
-from raxss.method.weighting.protocol import weighting_named
 
 CLEAN, NOISE, SHORT, TRAINING = "clean", "noise", "shortened", "training"
 SPOILED = (*ARTEFACTS, MIXED)
@@ -38,7 +60,13 @@ LEVELS: dict[str, tuple[float, ...]] = {
 OWN, UNIFORM = "own", "uniform"
 REVISION = 1  # raised where the same conditions came to mean other signals
 
+REFERENCE = REFERENCES[0]
+#: Reference of a difference -> what it is called in comparisons.csv.
+COMPARISONS = {UNIFORM: "own weights − uniform weights", REFERENCE: f"system − {REFERENCE}"}
+MEAN = "mean"  # in the place of a level: over all levels of a kind
+
 Condition = tuple[str, float]  # kind, level
+Frame = pd.DataFrame
 
 
 def conditions_at_test() -> tuple[Condition, ...]:
@@ -67,11 +95,24 @@ def changed(series: Series, kind: str, level: float, *, window_length: int) -> S
     return series  # clean; or it is the training that was cut
 
 
+@register_analysis("robustness")
 @dataclass(frozen=True, kw_only=True)
-class Robustness:
-    """The probe of `raxss robustness`: the test part under every condition, by own weights and by equal ones."""
+class Robustness(Analysis):
+    """The test part under every condition, by own weights and by equal ones.
+
+    Attributes
+    ----------
+    conditions
+        What is done to test series: kinds and levels of `LEVELS`.
+    training
+        Shares of the training groups; each is a fit of its own.
+    """
+
+    title: ClassVar[str] = "what is left when signals are spoiled?"
+    template: ClassVar[str] = "robustness.md.j2"
 
     conditions: Sequence[Condition] = conditions_at_test()
+    training: Sequence[float] = LEVELS[TRAINING]
 
     def __post_init__(self) -> None:
         for kind, _ in self.conditions:
@@ -81,21 +122,70 @@ class Robustness:
         """The conditions."""
         return {"robustness": [list(one) for one in self.conditions], "revision": REVISION}
 
+    def fits(self, view: View, seed: int) -> list[tuple[View, Probe]]:
+        """A fit for all that is done to test series, one for each share of training."""
+        few: list[tuple[View, Probe]] = [
+            (with_fewer_groups(view, seed, share), Robustness(conditions=((TRAINING, share),)))
+            for share in self.training
+        ]
+        return [(view, self), *few]
+
     def ask(self, asked: Asked) -> list[Answer]:
         """One answer a condition and weighting; a model whose weights are equal gives one a condition."""
-        own = asked.model.weighting
-        names = [OWN, UNIFORM] if weighting_named(own).needs_retrieval else [OWN]
+        weightings = list(dict.fromkeys([asked.model.weighting, UNIFORM]))
         answers = []
         for kind, level in self.conditions:
             series = SeriesCollection(
                 changed(one, kind, level, window_length=asked.window_length) for one in asked.test
             )
-            found = weighed(asked.model, series, [own, UNIFORM][: len(names)])
+            found = weighed(asked.model, series, weightings)
             answers += [
                 Answer(question={"kind": kind, "level": level, "weights": name}, probabilities=one)
-                for name, one in zip(names, found, strict=True)
+                for name, one in zip((OWN, UNIFORM), found, strict=False)
             ]
         return answers
+
+    def rows(self, probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> Frame:
+        """Figures of every fit and condition; differences from uniform weights and SSS, also over all levels."""
+        rows = answer_rows(probed)
+        for dataset, own in by_dataset(probed):
+            metric = headline(own[0].result)
+            results: dict[Any, list[CellResult]] = {}
+            for one in own:
+                for place, answer in enumerate(one.answers):
+                    key = one.result.system, *(answer.question[name] for name in ("weights", "kind", "level"))
+                    results.setdefault(key, []).append(one.answer_as_result(place, ""))
+            draws = draws_of(results, metric, n_resamples)
+            for system in dict.fromkeys(system for system, *_ in draws):
+                for reference, other in ((UNIFORM, (system, UNIFORM)), (REFERENCE, (REFERENCE, OWN))):
+                    if other != (system, OWN):  # else the reference itself
+                        at = {"dataset": dataset, "system": system, "weights": OWN, "reference": reference}
+                        rows += [at | row for row in _family(draws, (system, OWN), other, metric)]
+        return tidy(rows)
+
+    def tables(self, rows: Frame) -> dict[str, Frame]:
+        """``answers`` and ``comparisons``."""
+        return {
+            "answers": wide(of_fits(rows), ["dataset", "system", "seed", "fold", "kind", "level", "weights"]),
+            "comparisons": _comparisons(rows),
+        }
+
+    def page(self, rows: Frame, metric: str) -> tuple[dict[str, Any], Plots]:
+        """Sentences, figures, differences and the plot."""
+        compared = _comparisons(rows)
+        fits = of_fits(rows)[of_fits(rows)["metric"] == metric]
+        place = f"plots/{slug(rows['dataset'].iloc[0])}.png"
+        block = {
+            "plot": Markdown(place),
+            "reference": REFERENCE,
+            "sentences": sentences(compared, metric),
+            "figures": _figures_table(fits, metric),
+            "differences": [
+                (what, _difference_table(own, metric))
+                for what, own in compared.groupby("comparison", sort=False)
+            ],
+        }
+        return block, {place: png(plot_curves, fits, metric)}
 
 
 def with_fewer_groups(view: View, seed: int, share: float) -> View:
@@ -127,10 +217,173 @@ def with_fewer_groups(view: View, seed: int, share: float) -> View:
     return replace(view, splits={seed: fewer})
 
 
-def fits_of(view: View, seed: int) -> list[tuple[View, Robustness]]:
-    """What one system and seed take: a fit for all that is done to test series, one for each share of training."""
-    few = [
-        (with_fewer_groups(view, seed, share), Robustness(conditions=((TRAINING, share),)))
-        for share in LEVELS[TRAINING]
-    ]
-    return [(view, Robustness()), *few]
+# Rows and views -----------------------------------------------------------------------------------------------
+
+
+def _family(
+    draws: Mapping[Any, Resampled], one: tuple[str, str], other: tuple[str, str], metric: str
+) -> list[Row]:
+    """One (system, weights) against another under every condition that both were asked about, and by kind."""
+    rows, means = [], []
+    for kind, levels in LEVELS.items():
+        keys = [(level, (*one, kind, level), (*other, kind, level)) for level in levels]
+        both = [(level, draws[a], draws[b]) for level, a, b in keys if a in draws and b in draws]
+        rows += [{"kind": kind, "level": level} | difference_row(a, b, metric) for level, a, b in both]
+        if len(levels) > 1 and len(both) == len(levels):
+            a, b = (mean_over_systems([found[place] for found in both], MEAN) for place in (1, 2))
+            means.append(
+                {"kind": kind} | difference_row(a, b, metric)
+            )  # of the same draws, so with an interval
+    return corrected(rows) + corrected(means)
+
+
+def _comparisons(rows: Frame) -> Frame:
+    """Differences under every condition, the level as text: `MEAN` over all levels of a kind."""
+    found = over_seeds(rows, differences=True).rename(columns={"value": "difference"})
+    found = found.assign(
+        comparison=found["reference"].map(COMPARISONS),
+        level=[MEAN if level != level else f"{level:g}" for level in found["level"]],
+    )
+    numbers = ["difference", "low", "high", "p", "n_seeds", "n_groups", "p_holm"]
+    return found[["dataset", "metric", "comparison", "system", "kind", "level", *numbers]]
+
+
+# Words --------------------------------------------------------------------------------------------------------
+
+
+def sentences(compared: Frame, metric: str) -> list[str]:
+    """In plain words, what the comparisons of one dataset say, kind by kind.
+
+    By the mean over the levels of a kind, corrected (Holm) over kinds.
+    """
+    said = []
+    for (what, system), rows in compared.groupby(["comparison", "system"], sort=False):
+        clean = rows[rows["kind"] == CLEAN]
+        means = rows[rows["level"] == MEAN]
+        if means.empty:
+            continue
+        against = (
+            "its weights against uniform ones" if what == COMPARISONS[UNIFORM] else f"against {REFERENCE}"
+        )
+        begin = f"{system}, {against}"
+        if len(clean):
+            begin += f", on clean signals: {difference(clean.iloc[0].to_dict(), metric)}"
+        sure = means[means["p_holm"] < 0.05]
+        better, worse = sure[sure["difference"] > 0], sure[sure["difference"] < 0]
+        told = [f"{word} under {_listed(some, metric)}" for word, some in (("better", better), ("worse", worse))
+                if len(some)]  # fmt: skip
+        if means["p_holm"].isna().all():
+            told = ["there are too few groups to say more"]
+        elif not told:
+            told = ["under no kind of disturbance can the two be told apart"]
+        elif len(sure) < len(means):
+            told.append("under the others the two cannot be told apart")
+        end = "; ".join(told)
+        said.append(f"{begin}. {end[0].upper()}{end[1:]}.")
+    return said
+
+
+def _listed(rows: Frame, metric: str) -> str:
+    return ", ".join(f"{_kind(row['kind'])} {difference(row, metric)}" for row in rows.to_dict("records"))
+
+
+def _kind(kind: str) -> str:
+    return {SHORT: "shortening", TRAINING: "few training series", "mixed": "mixed artefacts"}.get(kind, kind)
+
+
+def level_text(kind: str, level: str) -> str:
+    """A level as a reader would say it.
+
+    >>> level_text("drift", "0.05"), level_text("noise", "20"), level_text("drift", "mean")
+    ('5 %', '20 dB', 'all levels')
+    """
+    if level == MEAN:
+        return "all levels"
+    if kind == CLEAN:
+        return "–"
+    return f"{float(level):g} dB" if kind == NOISE else f"{100 * float(level):g} %"
+
+
+# Tables and plot of the page ---------------------------------------------------------------------------------
+
+
+def _figures_table(fits: Frame, metric: str) -> Markdown:
+    """Mean over seeds of every system under every condition."""
+    means = _means(fits, metric)
+    names = list(means)
+    rows = [
+        [_kind(kind), level_text(kind, f"{level:g}"), *(
+            number(means[name][kind, level], metric) if (kind, level) in means[name] else "–" for name in names
+        )]
+        for kind, levels in LEVELS.items() for level in levels
+    ]  # fmt: skip
+    return table(["kind", "level", *names], rows)
+
+
+def _means(fits: Frame, metric: str) -> dict[str, dict[tuple[str, float], float]]:
+    """System, or system with uniform weights -> condition -> mean over seeds (over a seed's folds first)."""
+    by_seed = fits.groupby(["system", "weights", "kind", "level", "seed"], sort=False)["value"].mean()
+    means = by_seed.groupby(level=["system", "weights", "kind", "level"], sort=False).mean()
+    found: dict[str, dict[tuple[str, float], float]] = {}
+    for one in means.reset_index().to_dict("records"):
+        name = one["system"] if one["weights"] == OWN else f"{one['system']}, uniform"
+        found.setdefault(name, {})[one["kind"], one["level"]] = float(one["value"])
+    return found
+
+
+def _difference_table(compared: Frame, metric: str) -> Markdown:
+    systems = list(dict.fromkeys(compared["system"]))
+    rows = []
+    for kind, levels in LEVELS.items():
+        for level in [f"{one:g}" for one in levels] + ([MEAN] if len(levels) > 1 else []):
+            here = compared[(compared["kind"] == kind) & (compared["level"] == level)]
+            of_system = {row["system"]: row for row in here.to_dict("records")}
+            shown = [_marked(of_system[one], metric) if one in of_system else "–" for one in systems]
+            rows.append([_kind(kind), level_text(kind, level), *shown])
+    return table(["kind", "level", *systems], rows)
+
+
+def _marked(row: Mapping[Any, Any], metric: str) -> str:
+    """A difference; with an asterisk where it stands after correction."""
+    return difference(row, metric) + (" *" if row["p_holm"] < 0.05 else "")
+
+
+def plot_curves(fits: Frame, metric: str) -> Axes:
+    """One panel a kind: the figure of each system by level, clean at the left; dashed: with uniform weights.
+
+    Parameters
+    ----------
+    fits
+        Rows of single fits, of one dataset and metric.
+    """
+    means = _means(fits, metric)
+    systems = list(dict.fromkeys(name.removesuffix(", uniform") for name in means))
+    others = [one for one in systems if one != REFERENCE]
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(others)} | {REFERENCE: INK}
+    kinds = [kind for kind in LEVELS if kind != CLEAN]
+    figure = Figure(figsize=(11, 5.4), layout="constrained")
+    panels = figure.subplots(2, (len(kinds) + 1) // 2, sharey=True).ravel()
+    for ax, kind in zip(panels, kinds, strict=False):
+        levels = LEVELS[kind]
+        for name, own in means.items():
+            system = name.removesuffix(", uniform")
+            values = [own.get((CLEAN, 0.0), np.nan), *(own.get((kind, level), np.nan) for level in levels)]
+            scaled = np.array(values) * (100 if metric == "accuracy" else 1)
+            style = "-" if name == system else "--"
+            ax.plot(
+                range(len(scaled)), scaled, style, marker="o", ms=3, lw=1.3, color=colours[system], label=name
+            )
+        ticks = ["clean" if kind != TRAINING else "all", *(level_text(kind, f"{one:g}") for one in levels)]
+        ax.set_xticks(range(len(ticks)), ticks, fontsize=7.5)
+        ax.set_title(_kind(kind), fontsize=9)
+        open_axes(ax, grid=True)
+    for ax in panels[len(kinds) :]:
+        ax.set_axis_off()
+    for ax in panels[:: (len(kinds) + 1) // 2]:
+        ax.set_ylabel(TITLES[metric])
+    handles, labels = panels[0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # names are not formulas
+    first: Axes = panels[0]
+    return first

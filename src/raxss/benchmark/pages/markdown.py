@@ -16,6 +16,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+import pandas as pd
 
 TITLES = {
     "f1": "F1",
@@ -100,6 +101,24 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
     lines = [list(header), ["---" if one in TEXTS else "---:" for one in header]]
     lines += [[one if isinstance(one, Markdown) else plain(one) or " " for one in row] for row in rows]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
+
+
+def data_table(frame: pd.DataFrame) -> Markdown:
+    """A whole table, numbers with three digits, a dash where there is none.
+
+    >>> print(data_table(pd.DataFrame({"system": ["sss"], "auc_low": [0.5]})))
+    | system | auc low |
+    | --- | ---: |
+    | sss | 0.500 |
+    """
+
+    def shown(value: object) -> object:
+        if not isinstance(value, float):
+            return value
+        return "–" if np.isnan(value) else f"{value:.3f}"
+
+    rows = [[shown(value) for value in row] for row in frame.to_numpy(dtype=object).tolist()]
+    return table([str(one).replace("_", " ") for one in frame], rows)
 
 
 def number(value: float, metric: str, sign: str = "") -> str:

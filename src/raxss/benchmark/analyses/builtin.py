@@ -1,0 +1,28 @@
+"""The analyses of this package, imported so that their names are known; a study chooses one with its settings."""
+
+from __future__ import annotations
+
+from raxss.benchmark.analyses import coverage, faithfulness, reweighting_analysis, robustness
+from raxss.benchmark.analyses.analysis import Analysis, find_analysis
+from raxss.benchmark.study import Study, load_extensions
+
+BUILT_IN = (reweighting_analysis, robustness, coverage, faithfulness)  # modules; each registers itself
+
+
+def analysis_for(study: Study, name: str) -> Analysis:
+    """An analysis with the settings that a study gives it; an unknown analysis in the study is refused.
+
+    >>> study = Study.from_toml('''
+    ... [dataset]
+    ... data = "synthetic"
+    ... [analysis.robustness]
+    ... conditions = [["drift", 0.1]]
+    ... training = []
+    ... ''')
+    >>> analysis_for(study, "robustness")
+    Robustness(conditions=(('drift', 0.1),), training=())
+    """
+    load_extensions(study.extensions)  # they may register analyses
+    for one in study.analyses:
+        find_analysis(one)
+    return find_analysis(name).from_settings(study.analyses.get(name, {}))

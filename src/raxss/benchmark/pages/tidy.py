@@ -1,0 +1,228 @@
+"""The tidy results table of a study: one row a number, in long format.
+
+    fits with their answers -> rows: study, analysis, dataset, system, seed, fold, series, reference, metric, value,
+                               low, high, p, p_holm, n_seeds, n_groups, n_series, and the settings of the question
+
+Every study page is computed from such rows; the tables that files have are views of them (`wide`). Rows with a seed
+are of one fit; rows without are means over seeds, with the interval of a bootstrap over test groups. Rows with a
+reference are differences from it.
+Next: renderer.py turns views into Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raxss.benchmark.analyses.probe import Probed
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.statistics import Resampled, difference, holm, intervals, resampled
+from raxss.errors import DataError
+from raxss.metrics import METRICS, weighted_scores
+
+FIT = ("study", "analysis", "dataset", "system", "seed", "fold")
+NUMBERS = ("value", "low", "high", "p", "p_holm", "n_seeds", "n_groups", "n_series")
+COLUMNS = (*FIT, "series", "reference", "metric", *NUMBERS)
+VALIDATION = "validation_"  # begins the name of a metric of the validation part
+
+Frame = pd.DataFrame
+Row = dict[str, Any]
+
+
+def tidy(rows: Iterable[Mapping[str, Any]] | Frame, *, study: str = "", analysis: str = "") -> Frame:
+    """Rows as one table: `COLUMNS` first, then the settings of questions; what a row lacks is missing.
+
+    Examples
+    --------
+    >>> table = tidy([{"dataset": "toy", "system": "sss", "seed": 1, "level": 0.1, "metric": "auc", "value": 0.5}])
+    >>> list(table.dropna(axis="columns"))
+    ['study', 'analysis', 'dataset', 'system', 'seed', 'reference', 'metric', 'value', 'level']
+    """
+    table = rows if isinstance(rows, Frame) else pd.DataFrame(list(rows))
+    table = table.reindex(columns=[*COLUMNS, *settings_in(table)])
+    numbers = {name: pd.to_numeric(table[name]) for name in ("seed", *NUMBERS)}
+    reference = table["reference"].astype(object).where(table["reference"].notna(), "")
+    return table.assign(**numbers, study=study, analysis=analysis, reference=reference)
+
+
+def settings_in(table: Frame) -> list[str]:
+    """The columns that say what was asked: the settings of questions."""
+    return [str(name) for name in table.columns if name not in COLUMNS]
+
+
+def check_tidy(table: Frame) -> None:
+    """Refuse a table that is not tidy, naming the column or the row.
+
+    Examples
+    --------
+    >>> check_tidy(tidy([{"metric": "auc", "value": 0.5}, {"metric": "auc", "value": 0.6}]))
+    Traceback (most recent call last):
+    ...
+    raxss.errors.DataError: two rows of the tidy table are about the same: {...'metric': 'auc'}. ...
+    """
+    lacking = [name for name in COLUMNS if name not in table]
+    if lacking:
+        raise DataError(f"the tidy table has no column {lacking[0]!r}; needed are {', '.join(COLUMNS)}.")
+    if not pd.api.types.is_numeric_dtype(table["value"]):
+        raise DataError(f"values of the tidy table are {table['value'].dtype}; numbers are needed.")
+    keys = [name for name in table.columns if name not in NUMBERS]
+    twice = table[keys].astype(str).duplicated()
+    if twice.any():
+        first = table.loc[twice, keys].iloc[0].dropna().to_dict()
+        raise DataError(
+            f"two rows of the tidy table are about the same: {first}. Give them a setting that tells them apart."
+        )
+
+
+# From fits to rows --------------------------------------------------------------------------------------------
+
+
+def headline(result: CellResult) -> str:
+    """The figure that a study of these classes is about.
+
+    AUC of two classes; of more the F1 of some, where a study names them, else accuracy.
+    """
+    if len(result.classes) == 2:
+        return "auc"
+    return "f1" if result.f1_classes else "accuracy"
+
+
+def settings_of(question: Mapping[str, Any]) -> Row:
+    """A question as tables have it; exclusion as text, since 1 sample and 1.0 windows are not the same.
+
+    >>> settings_of({"space": "signal", "exclusion": 1.0})
+    {'space': 'signal', 'exclusion': '1.0'}
+    """
+    return {name: str(value) if name == "exclusion" else value for name, value in question.items()}
+
+
+def fit_of(result: CellResult) -> Row:
+    """Which fit a row is of."""
+    return {name: getattr(result, name) for name in ("dataset", "system", "seed", "fold")}
+
+
+def figures_of(result: CellResult) -> dict[str, float]:
+    """Every metric of the test part as it is."""
+    found = weighted_scores(
+        result.labels,
+        result.probabilities,
+        classes=result.classes,
+        positive=result.positive,
+        f1_classes=result.f1_classes,
+    )
+    return {name: float(found[name][0]) for name in METRICS}
+
+
+def answer_rows(probed: Iterable[Probed]) -> list[Row]:
+    """A row for each fit, answer and metric; figures of the validation part are metrics of their own."""
+    rows = []
+    for one in probed:
+        for place, answer in enumerate(one.answers):
+            figures = figures_of(one.answer_as_result(place, one.result.system))
+            figures |= {f"{VALIDATION}{name}": value for name, value in answer.validation.items()}
+            about = fit_of(one.result) | settings_of(answer.question)
+            rows += [about | {"metric": name, "value": value} for name, value in figures.items()]
+    return rows
+
+
+def draws_of(
+    results: Mapping[Any, Sequence[CellResult]], metric: str, n_resamples: int
+) -> dict[Any, Resampled]:
+    """The figure of every entry in the same draws of groups, so that any two of them can be compared."""
+    keys = {f"{place:09d}": key for place, key in enumerate(results)}
+    named = [replace(one, system=name) for name, key in keys.items() for one in results[key]]
+    found = resampled(named, n_resamples=n_resamples, metrics=[metric])
+    return {keys[one.system]: one for one in found}
+
+
+def mean_row(draws: Resampled, metric: str) -> Row:
+    """The mean over seeds with its interval, as numbers of a row."""
+    (found,) = intervals([draws], [metric]).to_dict("records")
+    kept = {str(name): found[name] for name in ("metric", "value", "low", "high", "n_groups")}
+    return kept | {"n_seeds": len({seed for seed, _ in draws.figures})}
+
+
+def difference_row(own: Resampled, reference: Resampled, metric: str) -> Row:
+    """The paired difference of two entries with its interval and p-value, as numbers of a row."""
+    found = difference(own, reference, metric)
+    kept = {name: found[name] for name in ("metric", "low", "high", "p", "n_seeds", "n_groups")}
+    return {"value": found["difference"], **kept}
+
+
+def corrected(rows: Sequence[Row], family: Callable[[Row], Hashable] = lambda _: None) -> list[Row]:
+    """The same rows with ``p_holm``: p-values corrected (Holm) over each family of them.
+
+    >>> [row["p_holm"] for row in corrected([{"p": 0.01}, {"p": 0.04}])]
+    [0.02, 0.04]
+    """
+    members: dict[Hashable, list[int]] = {}
+    for place, row in enumerate(rows):
+        members.setdefault(family(row), []).append(place)
+    p_holm = np.full(len(rows), np.nan)
+    for places in members.values():
+        p_holm[places] = holm([rows[place]["p"] for place in places])
+    return [row | {"p_holm": float(p)} for row, p in zip(rows, p_holm, strict=True)]
+
+
+# Views --------------------------------------------------------------------------------------------------------
+
+
+def part(table: Frame, **wanted: Any) -> Frame:
+    """The rows with these values.
+
+    >>> part(pd.DataFrame({"metric": ["auc", "f1"], "value": [0.5, 0.7]}), metric="f1")["value"].tolist()
+    [0.7]
+    """
+    for name, value in wanted.items():
+        table = table[table[name] == value]
+    return table
+
+
+def of_fits(table: Frame) -> Frame:
+    """The rows of single fits."""
+    return table[table["seed"].notna()]
+
+
+def over_seeds(table: Frame, *, differences: bool) -> Frame:
+    """The rows that are means over seeds: figures, or differences from a reference."""
+    return table[table["seed"].isna() & ((table["reference"] != "") == differences)]
+
+
+def as_written(table: Frame) -> Frame:
+    """The same rows with numbers of ten digits, as files have them: a page says no more than its tables do."""
+    rounded = {name: [float(f"{one:.10g}") for one in table[name]] for name in NUMBERS}
+    return table.assign(**rounded)
+
+
+def wide(table: Frame, index: Sequence[str], *, columns: str = "metric", values: Sequence[str] = ()) -> Frame:
+    """One row for each combination of ``index``, a column for each metric, all in the order of the rows.
+
+    With ``values`` other than the value, columns are named after both: metric, then value.
+
+    >>> rows = pd.DataFrame({"seed": [2, 2, 1], "metric": ["auc", "f1", "auc"], "value": [0.5, 0.7, 0.6]})
+    >>> wide(rows, ["seed"]).to_csv(index=False).split()
+    ['seed,auc,f1', '2,0.5,0.7', '1,0.6,']
+    """
+    rows: dict[tuple[Any, ...], Row] = {}
+    taken = list(values) or ["value"]
+    for *key, name, found in zip(
+        *(table[one] for one in (*index, columns)), table[taken].to_numpy(), strict=True
+    ):
+        known = tuple(None if one != one else one for one in key)  # NaN is not equal to itself
+        names = [f"{name}{value}" for value in values] or [name]
+        rows.setdefault(known, {}).update(zip(names, found, strict=True))
+    made = [dict(zip(index, key, strict=True)) | row for key, row in rows.items()]
+    names = dict.fromkeys([*index, *(name for row in rows.values() for name in row)])
+    return pd.DataFrame(made, columns=list(names))
+
+
+def compared(table: Frame) -> Frame:
+    """Differences over seeds, each beside the figure that it belongs to: ``value, difference, low, high...``."""
+    at = ["dataset", "system", "metric", *settings_in(table)]
+    means = over_seeds(table, differences=False)[[*at, "value"]]
+    found = over_seeds(table, differences=True).rename(columns={"value": "difference"})
+    return found.merge(means, how="left", on=at)
