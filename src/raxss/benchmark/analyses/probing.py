@@ -3,7 +3,8 @@
     Study, "reweighting" or "robustness", DIR -> cells with a probe -> DIR/<question>/README.md, *.csv, plots
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
-    DIR/<question>/cells/     one file for each fit with all its answers; durations and errors beside it
+    DIR/<question>/cells/     while they run, one file for each fit with all its answers; errors
+    DIR/<question>/cells.parquet  at the end: all of them, packed
 
 Systems are those of the study that weigh windows; they choose nothing on validation.
 Next: reweighting_report.py and robustness_report.py make tables and pages from the answers alone.
@@ -21,9 +22,10 @@ from raxss.benchmark.analyses import robustness
 from raxss.benchmark.analyses.probe import Probe, Probed
 from raxss.benchmark.analyses.reweighting import Reweighting
 from raxss.benchmark.evaluation_set import View
+from raxss.benchmark.packed import facts_of, pack_cells, read_facts
 from raxss.benchmark.runs import Cell, answered
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import Outcome, Table, Work, listed, opened, read_facts, state_of, tell_sources
+from raxss.benchmark.table import Outcome, Table, Work, listed, opened, state_of, tell_sources
 from raxss.errors import ConfigError
 
 
@@ -102,7 +104,9 @@ def run_probe(
         except KeyboardInterrupt:
             _outcome(question, study, table)  # of what is done so far
             raise
-        return _outcome(question, study, table)
+        outcome = _outcome(question, study, table)
+        pack_cells(table.out / question)
+        return outcome
 
 
 def list_probe(
@@ -171,7 +175,7 @@ def _outcome(question: str, study: Study, table: Table) -> Outcome:
         probed = answered(cell)
         if probed is not None:
             found.append(probed)
-            facts.append(read_facts(cell.facts_place))
+            facts.append(facts_of(cell.place))
         elif cell.error_place.exists():
             errors.append(read_facts(cell.error_place))
         else:
