@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from scipy.stats import kstest
 import raxss
 from raxss._core.atomic import canonical_hash
 from raxss.benchmark.evaluation_set import views_of
+from raxss.benchmark.packed import cells_in, read_cell
+from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import cell_of, run_cell
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import run_table
@@ -353,8 +354,8 @@ def test_a_study_with_shuffled_labels_says_so_in_every_table(two, tmp_path):
     page = (tmp_path / "out" / "README.md").read_text()
     assert "**LABELS SHUFFLED:**" in page
     assert "- Data: labels shuffled (seed 1)." in page
-    (cell, *_) = (tmp_path / "out" / "cells").rglob("all-positive-1-*[0-9a-f].json")
-    assert json.loads(cell.read_text())["changes"] == {"shuffled": True, "seed": 1}
+    (cell, *_) = (place for place in cells_in(tmp_path / "out") if place.match("all-positive-1-*.json"))
+    assert read_cell(cell, CellResult).changes == {"shuffled": True, "seed": 1}
 
 
 # F1 over some classes, and what decides a cell ------------------------------------------------------------------

@@ -16,6 +16,7 @@ import zlib
 
 import matplotlib
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from test_opening import write_brainvision, write_edf, write_wfdb
@@ -306,8 +307,10 @@ def text_of_pdf(content):
 
 @functools.cache
 def read(file):
-    """A file's bytes, and of a PDF its text too."""
+    """A file's bytes, and of a PDF or a packed table its text too."""
     content = file.read_bytes()
+    if file.suffix == ".parquet":
+        return content + repr(pq.read_table(file).to_pylist()).encode()
     return content + text_of_pdf(content) if file.suffix == ".pdf" else content
 
 

@@ -29,6 +29,7 @@ from raxss.benchmark.analyses.robustness import (
     with_fewer_groups,
 )
 from raxss.benchmark.evaluation_set import views_of
+from raxss.benchmark.packed import cells_in, read_cell
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import answered, cell_of, is_done
 from raxss.benchmark.study import Study
@@ -36,6 +37,7 @@ from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError
 from toys import SMALL, waves
+from unpacked import as_files, unpack
 
 CPU = Work(device="cpu")
 STUDY = """
@@ -297,9 +299,10 @@ def run(command, *arguments):
 
 
 def files_in(folder):
-    """All but what tells durations."""
-    found = sorted(one for one in folder.rglob("*") if one.is_file() and not one.name.endswith(".facts.json"))
-    return {str(one.relative_to(folder)): one.read_bytes() for one in found}
+    """All but what tells durations; cells as they were before they were packed."""
+    return {
+        str(place): one for place, one in as_files(folder).items() if not place.name.endswith(".facts.json")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -366,10 +369,8 @@ def test_a_study_is_spoiled(finished):
 def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
     _, study, out = finished
     table = run_table(Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[1])
-    (place,) = [
-        one for one in (out / "reweighting" / "cells").rglob("sss-1-*.json") if one.suffixes == [".json"]
-    ]
-    assert_array_equal(Probed.read(place).result.probabilities, table.results[0].probabilities)
+    (place,) = [one for one in cells_in(out / "reweighting") if one.match("sss-1-*.json")]
+    assert_array_equal(read_cell(place, Probed).result.probabilities, table.results[0].probabilities)
 
 
 def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path):
@@ -377,6 +378,7 @@ def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path)
     for question in ("reweighting", "robustness"):
         before = files_in(out / question)
         cells = [one for one in before if one.startswith("cells")]
+        unpack(out / question)
         (out / question / cells[0]).unlink()
         damaged = out / question / cells[-1]
         damaged.write_bytes(damaged.read_bytes()[:500])
@@ -393,7 +395,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(finished, tmp_path, wor
     options = ["--out", tmp_path, "--device", "cpu", "--workers", workers]
     command = [sys.executable, "-m", "raxss", "reweigh", study, *options]
     begun = subprocess.Popen(list(map(str, command)), start_new_session=True)
-    cells = tmp_path / "reweighting" / "cells"
+    cells = tmp_path / "reweighting" / "cells"  # which are packed at the end alone
     while begun.poll() is None and not list(cells.rglob("recommended-*.json")):
         time.sleep(0.05)
     os.killpg(begun.pid, signal.SIGKILL)

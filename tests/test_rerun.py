@@ -19,6 +19,7 @@ from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work, run_table
 from raxss.cli import app
 from raxss.errors import ConfigError, DataError
+from unpacked import unpack
 
 RESULTS = Path(__file__).parents[1] / "results"
 STUDY = """
@@ -53,8 +54,8 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def committed(finished, tmp_path):
-    """A copy to change."""
-    return Path(shutil.copytree(finished, tmp_path / "committed"))
+    """A copy to change, of which each cell is a file."""
+    return unpack(Path(shutil.copytree(finished, tmp_path / "committed")))
 
 
 def run(*arguments):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
+from raxss.benchmark.packed import cells_in, read_cell
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.systems import SYSTEMS
 
@@ -28,10 +29,9 @@ def test_every_system_has_five_folds_of_every_main_dataset_with_its_time(folder)
 def test_each_row_is_what_scikit_learn_makes_of_its_predictions(folder):
     table = pd.read_csv(RESULTS / folder / "results.csv")
     cells = {}
-    for path in (RESULTS / folder / "cells").glob("*/*.json"):
-        if not path.name.endswith(".facts.json"):
-            one = CellResult.read(path)  # its seal is looked at
-            cells[one.dataset, one.system, one.seed, one.config_hash] = one
+    for place in cells_in(RESULTS / folder):
+        one = read_cell(place, CellResult)  # its seal is looked at
+        cells[one.dataset, one.system, one.seed, one.config_hash] = one
     assert len(cells) == len(table) > 0
     for row in table.itertuples():
         one = cells[row.dataset, row.system, row.seed, row.config_hash]

@@ -9,20 +9,24 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from raxss._core.outputs import output_lock
 from raxss.benchmark import live_table as board
 from raxss.benchmark.live_table import Board
+from raxss.benchmark.packed import PACKED, facts_of, read_cell, trials_in
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS
 from raxss.benchmark.table import Work, best_of, run_table
 from raxss.cli import app
 from raxss.data.prepare.folder import FACTS, seal
-from raxss.errors import MissingExtraError, OutputInUseError
+from raxss.errors import DataError, MissingExtraError, OutputInUseError
 from raxss.method.backbones import BACKBONES
+from unpacked import as_files, contents, unpack
 
 SMOKE = Path(__file__).parents[1] / "studies" / "smoke.toml"
 
@@ -112,9 +116,12 @@ def run(*arguments):
 
 
 def cells_in(out, part="cells"):
-    """Results by place, without facts and errors."""
-    found = sorted((out / part).rglob("*-*.json"))
-    return {file.relative_to(out): file.read_bytes() for file in found if len(file.suffixes) == 1}
+    """Results by place, without facts and errors; packed ones as they were written."""
+    return {
+        place: content
+        for place, content in as_files(out).items()
+        if place.parts[0] == part and place.match("*-*.json") and len(place.suffixes) == 1
+    }
 
 
 def rows_in(out):
@@ -138,10 +145,14 @@ def test_a_study_becomes_a_table(finished):
 
 def test_no_file_but_the_studys_own_names_a_folder_of_this_machine(finished):
     _, out = finished
-    files = [*out.glob("*.csv"), out / "README.md", *(out / "cells").rglob("*.json")]
+    files = {
+        place: content.decode()
+        for place, content in as_files(out).items()
+        if place.suffix in (".csv", ".md", ".json")
+    }
     assert len(files) > 12
-    for file in files:
-        assert str(out.parent) not in file.read_text(), file.name
+    for place, text in files.items():
+        assert str(out.parent) not in text, place
 
 
 def test_every_system_there_is_gives_a_row(tmp_path):
@@ -162,16 +173,67 @@ def test_what_is_done_is_not_done_again(study, tmp_path):
     read = Study.read(study)
     first = run_table(read, out, work=Work(device="cpu"), seeds=[1])
     assert (first.n_run, first.n_missing) == (2, 4)
-    before = {file: file.stat().st_mtime_ns for file in (out / "cells").rglob("*.json")}
+    before = contents(out)
     second = run_table(read, out, work=Work(device="cpu"), only=["all-positive"])
     assert (second.n_run, second.n_missing) == (2, 2)
     assert len(second.results) == 4  # those of the first run too
-    assert {file: file.stat().st_mtime_ns for file in before} == before
+    after = contents(out)
+    assert {place: after[place] for place in before} == before  # facts too: nothing was run again
+    assert len(after) == 4
+
+
+def test_a_packed_study_is_one_file_and_goes_on_where_it_was(study, finished, tmp_path):
+    """Some cells packed, some newer than the packed file, some missing: the same cells in the end."""
+    _, whole = finished
+    assert not (whole / "cells").exists()
+    out = tmp_path / "out"
+    run_table(Study.read(study), out, work=Work(device="cpu"), seeds=[1])
+    outcome = run_table(Study.read(study), out, work=Work(device="cpu"), seeds=[2])
+    assert (outcome.n_run, len(outcome.results)) == (2, 4)
+    loose = unpack(Path(shutil.copytree(whole, tmp_path / "loose"))) / "cells"
+    for file in loose.rglob("all-positive-3-*.json"):
+        place = out / "cells" / file.relative_to(loose)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+    assert "done  synthetic, all-positive, seed 3" in run(study, "--out", out, "--dry-run").output
+    outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
+    assert (outcome.n_run, len(outcome.results), outcome.n_missing) == (1, 6, 0)
+    assert not (out / "cells").exists()
+    assert cells_in(out) == cells_in(whole)
+    before = (out / PACKED).read_bytes()
+    assert run_table(Study.read(study), out, work=Work(device="cpu")).n_run == 0
+    assert (out / PACKED).read_bytes() == before
+
+
+def test_a_packed_cell_that_was_changed_is_noticed_and_redone(study, finished, tmp_path, caplog):
+    out = tmp_path / "out"
+    shutil.copytree(finished[1], out)
+    whole = cells_in(out)
+    table = pq.read_table(out / PACKED)
+    rows = table.to_pylist()
+    changed = next(row for row in rows if "linear-2" in row["cell"] and row["series"])
+    changed["p_0"] += 1e-12
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), out / PACKED)
+    outcome = run_table(Study.read(study), out, work=Work(device="cpu"))
+    assert outcome.n_run == 1
+    assert "cannot be read as the result of a cell" in caplog.text
+    assert cells_in(out) == whole
+
+
+def test_a_packed_file_that_was_cut_short_is_refused(study, finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[1], out)
+    (out / PACKED).write_bytes((out / PACKED).read_bytes()[:-50])
+    told = run(study, "--out", out)
+    assert told.exit_code == 1
+    assert isinstance(told.exception, DataError)
+    assert "cells.parquet" in str(told.exception)
 
 
 def test_a_result_that_was_cut_short_is_noticed_and_redone(study, finished, tmp_path, caplog):
     out = tmp_path / "out"
     shutil.copytree(finished[1], out)
+    unpack(out)
     whole = cells_in(out)
     damaged = out / next(place for place in whole if "linear-2" in place.name)
     damaged.write_bytes(damaged.read_bytes()[:300])
@@ -252,11 +314,12 @@ def test_nothing_but_results_is_left_where_workers_meet(finished):
 def test_results_of_two_states_of_the_code_are_told_apart(study, finished, tmp_path, caplog):
     _, whole = finished
     shutil.copytree(whole, tmp_path / "out")
-    facts = sorted((tmp_path / "out" / "cells").rglob("*.facts.json"))
+    facts = sorted((unpack(tmp_path / "out") / "cells").rglob("*.facts.json"))
     digests = {json.loads(file.read_text())["source"] for file in facts}
     assert len(digests) == 1
     assert run(study, "--out", tmp_path / "out").exit_code == 0
     assert "states of the code" not in caplog.text
+    unpack(tmp_path / "out")
     facts[0].write_text(json.dumps(json.loads(facts[0].read_text()) | {"source": "another"}))
     assert run(study, "--out", tmp_path / "out").exit_code == 0
     assert "come from 2 states of the code" in caplog.text
@@ -267,7 +330,7 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
     out = tmp_path / "out"
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"), only=["first-samples"])
     # the longest series has under 6000 samples, so 10000 is the first that is not below it
-    trials = [CellResult.read(out / place) for place in cells_in(out, "choices") if "-1-" in place.name]
+    trials = [read_cell(place, CellResult) for place in trials_in(out)]
     by_length = {one.settings["window_length"]: one.validation for one in trials}
     assert sorted(by_length) == [1000, 3000, 5000, 10000]
     assert {one.seed for one in trials} == {1}
@@ -275,7 +338,7 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
     assert [one.settings["window_length"] for one in outcome.results] == [-best[2]] * 3
     told = json.loads((out / "choices" / "synthetic" / "first-samples.json").read_text())
     assert told["choice"] == {"window_length": -best[2]}
-    spent = [json.loads(file.read_text())["seconds"] for file in (out / "choices").rglob("*.facts.json")]
+    spent = [facts_of(place)["seconds"] for place in trials_in(out)]
     assert [float(row["seconds_of_choice"]) for row in rows_in(out)] == pytest.approx(
         [sum(spent)] * 3, abs=0.01
     )
@@ -301,6 +364,7 @@ def test_a_dry_run_lists_the_fits_and_runs_none(study, finished, tmp_path):
     study.write_text(study.read_text().replace('"all-positive"]', '"all-positive", "first-samples"]'))
     out = tmp_path / "out"
     shutil.copytree(finished[1], out)
+    unpack(out)
     (out / next(place for place in cells_in(out) if "all-positive-2" in place.name)).unlink()
     told = run(study, "--out", out, "--dry-run")
     assert told.exit_code == 0

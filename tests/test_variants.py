@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from raxss.benchmark.packed import cells_in
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS, System
 from raxss.benchmark.table import Work, run_table
@@ -152,8 +153,8 @@ def test_cells_of_ordinary_systems_keep_their_names_beside_variants(tiny, tmp_pa
         stride = 128
     """)
     run_table(alone, tmp_path, work=Work(device="cpu"))
-    before = {one.name for one in (tmp_path / "cells").rglob("all-positive-*")}
-    assert before == {one.name for one in (out / "cells").rglob("all-positive-*")} != set()
+    before = {one.name for one in cells_in(tmp_path) if one.match("all-positive-*")}
+    assert before == {one.name for one in cells_in(out) if one.match("all-positive-*")} != set()
 
 
 def test_the_studys_text_lies_beside_its_results(tiny):

@@ -19,11 +19,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from raxss.benchmark.evaluation_set import is_view_of
+from raxss.benchmark.packed import facts_of, trials_in
 from raxss.benchmark.pages.report import csv_of, read_table
 from raxss.benchmark.runs import place_of
 from raxss.benchmark.study import ALL, Study
 from raxss.benchmark.systems import SYSTEMS
-from raxss.benchmark.table import STUDY_FILE, read_facts
+from raxss.benchmark.table import STUDY_FILE
 from raxss.errors import ConfigError, DataError
 
 logger = logging.getLogger("raxss")
@@ -283,11 +284,8 @@ def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence
 def _facts(place: Path, done: Frame) -> Iterable[Mapping[str, Any]]:
     """Of the cells that the table has, and of all trials."""
     keys = ("dataset", "system", "seed", "config_hash")
-    cells = [
-        place_of(place / "cells", *(str(one[key]) for key in keys)).with_suffix(".facts.json")
-        for one in done.to_dict("records")
-    ]
-    found = map(read_facts, [*cells, *sorted((place / "choices").rglob("*.facts.json"))])
+    cells = [place_of(place / "cells", *(str(one[key]) for key in keys)) for one in done.to_dict("records")]
+    found = map(facts_of, [*cells, *trials_in(place)])
     return [facts for facts in found if facts]
 
 

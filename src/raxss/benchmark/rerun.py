@@ -22,11 +22,12 @@ from raxss._core.atomic import json_ready
 from raxss._core.bounded import read_json
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.evaluation_set import View, is_view_of, views_of
+from raxss.benchmark.packed import facts_of, read_cell
 from raxss.benchmark.pages.report import csv_of, read_table
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import cell_of, place_of, run_cell
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import STUDY_FILE, read_facts
+from raxss.benchmark.table import STUDY_FILE
 from raxss.errors import ConfigError, DataError, RAxSSError, nearest
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
@@ -178,7 +179,7 @@ def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, di
     """The result behind a row, and what was noted beside it; a row that says something else is refused."""
     dataset, system, seed = str(row["dataset"]), str(row["system"]), int(row["seed"])
     place = place_of(folder / "cells", dataset, system, seed, str(row["config_hash"]))
-    result = CellResult.read(place)
+    result = read_cell(place, CellResult)
     for name, value in _figures(result).items():
         if not np.isclose(value, row[name], rtol=WRITTEN, atol=0, equal_nan=True):
             raise DataError(
@@ -186,7 +187,7 @@ def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, di
                 f"but predictions in {place.name!r} give {value:.10g}. One of them was changed; run the study "
                 "again."
             )
-    return result, read_facts(place.with_suffix(".facts.json"))
+    return result, facts_of(place)
 
 
 def _rows(table: pd.DataFrame, system: str, seed: int, dataset: str | None) -> list[dict[Any, Any]]:

@@ -114,7 +114,12 @@ class CellResult:
     def read(cls, path: Path | str) -> CellResult:
         """Read what `write` wrote; refuse a file that was cut short or changed."""
         with damage_told(path):
-            return cls.from_json(unsealed(path, FORMAT))
+            return cls.from_sealed(read_json(path))
+
+    @classmethod
+    def from_sealed(cls, content: Mapping[str, Any]) -> CellResult:
+        """Read the content of a file; ValueError where it was changed."""
+        return cls.from_json(unsealed(content, FORMAT))
 
 
 # Files that say when they are not whole -----------------------------------------------------------------------
@@ -125,16 +130,16 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "seal": canonical_hash(content)}
 
 
-def unsealed(path: Path | str, expected: str) -> dict[str, Any]:
-    """The content of a sealed file of this format, or an error for `damage_told`."""
-    content = read_json(path)
+def unsealed(content: Mapping[str, Any], expected: str) -> dict[str, Any]:
+    """Sealed content of this format without its seal, or an error for `damage_told`."""
+    content = dict(content)
     seal = content.pop("seal")
     if content["format"] != expected:
         raise ValueError(f"its format is {content['format']!r}, needed is {expected!r}")
     if seal != canonical_hash(content):
         raise ValueError("its content does not fit its seal")
     del content["format"]
-    return dict(content)
+    return content
 
 
 @contextmanager
@@ -142,7 +147,7 @@ def damage_told(path: Path | str) -> Iterator[None]:
     """Whatever goes wrong in reading a result means that the file is not what was written."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"{Path(path).name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
             "Remove it and run the study again: what is missing is computed anew."

@@ -35,6 +35,7 @@ from raxss._core.jobs.local import threads_limited
 from raxss._core.version import __version__
 from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
 from raxss.benchmark.evaluation_set import View, bootstrap_groups, slug
+from raxss.benchmark.packed import is_kept, read_cell
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.study import BUILT_IN, Study, load_extensions
 from raxss.benchmark.systems import System
@@ -65,7 +66,7 @@ class Cell:
     config_hash
         Of data, split, settings, seed, threads, device and version.
     place
-        The file that its result goes to.
+        The file that its result goes to, until it is packed with others.
     trial
         Whether only the validation part is scored.
     probe
@@ -203,10 +204,10 @@ def is_done(cell: Cell) -> bool:
 
 
 def _kept(cell: Cell, kind: type[Kept]) -> Kept | None:
-    if not cell.place.exists():
+    if not is_kept(cell.place):
         return None
     try:
-        result = kind.read(cell.place)
+        result = read_cell(cell.place, kind)
     except DataError as error:
         logger.warning("%s It is computed again.", error)
         return None

@@ -5,8 +5,9 @@
     DIR/study.toml  a copy of the study's file
     DIR/data/       prepared series; can be removed, and are then made again
     DIR/splits/     who was in which part, by dataset and seed
-    DIR/choices/    trials, and what was chosen
-    DIR/cells/      one result for each system, seed and configuration; durations and errors beside it
+    DIR/choices/    what was chosen; while the study runs, trials
+    DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
+    DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
 
 What is done is not done again, and what a run left half-done never looks done. Next: report.py makes the table
 from the results alone.
@@ -28,12 +29,12 @@ from typing import Any
 import numpy as np
 
 from raxss._core.atomic import output_lock, write_json, write_text
-from raxss._core.bounded import read_json
 from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
 from raxss.benchmark.analyses.probe import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
 from raxss.benchmark.live_table import Board
+from raxss.benchmark.packed import facts_of, pack_cells, read_facts
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import Cell, cell_of, done, is_done, run_cell
 from raxss.benchmark.study import Study, load_extensions
@@ -135,7 +136,9 @@ def run_table(
         except KeyboardInterrupt:
             table.outcome()  # of what is done so far
             raise
-        return table.outcome()
+        outcome = table.outcome()
+        pack_cells(table.out)
+        return outcome
 
 
 def list_table(
@@ -325,9 +328,9 @@ class Table:
 
     def _facts(self, cell: Cell) -> dict[str, Any]:
         """Of a cell, with the time that went into its choice."""
-        trials = [read_facts(one.facts_place) for one in self._trials_of(cell.view, cell.system)]
+        trials = [facts_of(one.place) for one in self._trials_of(cell.view, cell.system)]
         seconds = sum(float(one.get("seconds", 0.0)) for one in trials)
-        return read_facts(cell.facts_place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
+        return facts_of(cell.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
         """The error of a cell whose choice cannot be made, because a trial failed."""
@@ -376,19 +379,10 @@ def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
     if len(sources) > 1:
         logger.warning(
             "the results in %r come from %d states of the code; for a table from one, remove its folders cells "
-            "and choices and run the study again",
+            "and choices and its file cells.parquet, and run the study again",
             out.name,
             len(sources),
         )
-
-
-def read_facts(place: Path) -> dict[str, Any]:
-    """Facts and errors are for readers: where they cannot be read, the table does without them."""
-    try:
-        found = read_json(place)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @contextmanager

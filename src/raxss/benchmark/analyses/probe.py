@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.atomic import json_ready, write_text
+from raxss._core.bounded import read_json
 from raxss.benchmark.result import CellResult, damage_told, sealed, unsealed
 from raxss.data.series import SeriesCollection
 from raxss.metrics import score
@@ -143,16 +144,21 @@ class Probed:
     def read(cls, path: Path | str) -> Probed:
         """Read what `write` wrote; refuse a file that was cut short or changed."""
         with damage_told(path):
-            content = unsealed(path, FORMAT)
-            answers = tuple(
-                Answer(
-                    question=one["question"],
-                    probabilities=np.array(one["probabilities"], dtype=np.float64),
-                    validation=one["validation"],
-                    values={
-                        name: np.array(some, dtype=np.float64) for name, some in one.get("values", {}).items()
-                    },
-                )
-                for one in content["answers"]
+            return cls.from_sealed(read_json(path))
+
+    @classmethod
+    def from_sealed(cls, content: Mapping[str, Any]) -> Probed:
+        """Read the content of a file; ValueError where it was changed."""
+        known = unsealed(content, FORMAT)
+        answers = tuple(
+            Answer(
+                question=one["question"],
+                probabilities=np.array(one["probabilities"], dtype=np.float64),
+                validation=one["validation"],
+                values={
+                    name: np.array(some, dtype=np.float64) for name, some in one.get("values", {}).items()
+                },
             )
-            return cls(result=CellResult.from_json(content["cell"]), answers=answers)
+            for one in known["answers"]
+        )
+        return cls(result=CellResult.from_json(known["cell"]), answers=answers)

@@ -3,7 +3,8 @@
     Study, name of an analysis, DIR -> cells with a probe -> DIR/<analysis>/README.md, *.csv, plots
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; the same folder may be used for both
-    DIR/<analysis>/cells/     one file for each fit with all its answers; durations and errors beside it
+    DIR/<analysis>/cells/     while they run, one file for each fit with all its answers; errors
+    DIR/<analysis>/cells.parquet  at the end: all of them, packed
 
 Systems are those of the study whose kind the analysis can ask; they choose nothing on validation.
 Next: reweighting_analysis.py and robustness.py make tables and pages from the answers alone.
@@ -20,9 +21,10 @@ from raxss._core.jobs import check_engine
 from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, RunsItself, travelling
 from raxss.benchmark.analyses.builtin import analysis_for
 from raxss.benchmark.analyses.probe import Probed
+from raxss.benchmark.packed import facts_of, pack_cells, read_facts
 from raxss.benchmark.runs import Cell, answered
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import Table, Work, listed, opened, read_facts, state_of, tell_sources
+from raxss.benchmark.table import Table, Work, listed, opened, state_of, tell_sources
 from raxss.errors import ConfigError
 
 
@@ -79,7 +81,9 @@ def run_analysis(
         except KeyboardInterrupt:
             _outcome(analysis, study, table)  # of what is done so far
             raise
-        return _outcome(analysis, study, table)
+        outcome = _outcome(analysis, study, table)
+        pack_cells(table.out / name)
+        return outcome
 
 
 def list_analysis(
@@ -154,7 +158,7 @@ def _outcome(analysis: Analysis, study: Study, table: Table) -> AnalysisOutcome:
         probed = answered(cell)
         if probed is not None:
             found.append(probed)
-            facts.append(read_facts(cell.facts_place))
+            facts.append(facts_of(cell.place))
         elif cell.error_place.exists():
             errors.append(read_facts(cell.error_place))
         else:
