@@ -38,6 +38,7 @@ from raxss.estimator.persistence import describe_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
+from raxss.explain.tracing import trace_prediction
 from raxss.method.augmentation import LIGHT
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Predictor
@@ -364,7 +365,8 @@ class Answering(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = predictor.predictions(series, on_progress=on_progress or bar)
             for one, seen in zip(found, states, strict=True):
                 said = doubt.answer(one, seen_in_training=seen)
-                yield one.evidence(
+                yield trace_prediction(
+                    one,
                     self.classes_,
                     settings=settings,
                     notes=said.notes,

@@ -21,6 +21,7 @@ from raxss.errors import ConfigError
 from raxss.explain.neighbour_lists import NeighborLists
 from raxss.explain.series_evidence import SeriesEvidence, percent
 from raxss.method.aggregation import Aggregation
+from raxss.method.inference import Prediction
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import Windows
@@ -151,6 +152,34 @@ def trace(
         seen_in_training=seen_in_training,
     )
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
+
+
+def trace_prediction(
+    prediction: Prediction,
+    classes: NDArray[Any],
+    *,
+    settings: Mapping[str, Any],
+    notes: Sequence[str],
+    interval: Interval | None = None,
+    prediction_set: NDArray[np.bool_] | None = None,
+    seen_in_training: str = UNKNOWN,
+) -> SeriesEvidence:
+    """Evidence of a prediction that was made with lists of neighbours; parameters as in `trace`."""
+    assert prediction.retrieval is not None, "lists were not asked for"
+    return trace(
+        prediction.series,
+        prediction.windows,
+        prediction.retrieval,
+        prediction.aggregation,
+        classes=classes,
+        uncalibrated=prediction.uncalibrated,
+        calibrated=prediction.calibrated,
+        interval=interval,
+        prediction_set=prediction_set,
+        settings=settings,
+        notes=notes,
+        seen_in_training=seen_in_training,
+    )
 
 
 def _check_parts(

@@ -14,7 +14,7 @@ Next: evidence/ takes a prediction apart again; stepping.py puts these into the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -58,16 +58,28 @@ def posteriors_of(logits: Tensor) -> Tensor:
     return log_posteriors(logits).exp()
 
 
+@overload
 def series_probability(
-    posteriors: Tensor,  # (n_windows, C)
-    weights: Tensor,  # (n_windows,)
-    *,
-    series: Tensor | None = None,
-    n_series: int = 1,
-) -> Tensor:  # (C,), or (n_series, C) where ``series`` is given
-    """Add up the weighted window posteriors.
+    posteriors: Tensor, weights: Tensor, *, series: Tensor | None = None, n_series: int = 1
+) -> Tensor: ...
 
-    Eq. (3):  p-hat = sum_k alpha_k p_k, a convex combination
+
+@overload
+def series_probability(posteriors: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]: ...
+
+
+def series_probability(
+    posteriors: Any,  # (n_windows, C)
+    weights: Any,  # (n_windows,)
+    *,
+    series: Tensor | None = None,  # (n_windows,)
+    n_series: int = 1,
+) -> Any:  # (C,), or (n_series, C) where ``series`` is given
+    """Add up the weighted window posteriors. Implements Eq. (3).
+
+    p-hat = sum_k alpha_k p_k, a convex combination
+
+    Tensors, or for one series arrays of numpy.
 
     Examples
     --------
@@ -76,9 +88,32 @@ def series_probability(
     """
     contributions = weights[:, None] * posteriors
     if series is None:
-        return contributions.sum(dim=0)
+        return contributions.sum(0)
     total = torch.zeros(n_series, posteriors.shape[1], dtype=contributions.dtype, device=posteriors.device)
     return total.index_add(0, series, contributions)
+
+
+def aggregate_batch(
+    posteriors: Tensor,  # (n_windows, C)
+    influence: Tensor,  # (n_windows,)
+    *,
+    temperature: float | Tensor,
+    series: Tensor,  # (n_windows,)
+    n_series: int,
+) -> Tensor:  # (n_series, C)
+    """Twin of `aggregate` (Alg. 2) for the windows of many series at once: in training, validation and on a GPU.
+
+    Influence in place of support, nothing smoothed, no parts kept; gradients pass.
+
+    Examples
+    --------
+    >>> posteriors, influence = torch.tensor([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]]), torch.tensor([0.9, 0.7, 0.1])
+    >>> aggregate_batch(posteriors, influence, temperature=0.1, series=torch.tensor([0, 0, 1]), n_series=2)
+    tensor([[0.2477, 0.7523],
+            [0.5000, 0.5000]])
+    """
+    weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
+    return series_probability(posteriors, weights, series=series, n_series=n_series)
 
 
 def negative_log_likelihood(
@@ -202,7 +237,7 @@ def aggregate(
     neighbors: NDArray[np.int64] | None = None,  # (n_windows, m)
     flat: NDArray[np.bool_] | None = None,  # (n_windows,)
 ) -> Aggregation:
-    """Predict one series from its windows (Alg. 2), keeping every part.
+    """Predict one series from its windows, keeping every part. Implements Alg. 2.
 
     Parameters
     ----------
@@ -253,14 +288,14 @@ def aggregate(
             raise ConfigError(f"smoothing is {smoothing}, which needs neighbors; pass retrieval.neighbors.")
         mute = unusable if flat is None else unusable | flat
         smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, mute=mute)
-    contributions = weights[:, None] * (posteriors_ if smoothed is None else smoothed)
+    added_up = posteriors_ if smoothed is None else smoothed
     return Aggregation(
         posteriors_,
         support_,
         influence_,
         weights,
-        contributions,
-        contributions.sum(axis=0),
+        weights[:, None] * added_up,
+        series_probability(added_up, weights),
         weighting,
         float(temperature),
         float(smoothing),

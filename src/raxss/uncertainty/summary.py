@@ -19,8 +19,9 @@ from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import ConfigError
 from raxss.estimator.inputs import notes_about_rate
 from raxss.method.inference import Prediction
-from raxss.uncertainty.bootstrap import Interval
+from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
 from raxss.uncertainty.calibration.maps import Calibration
+from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
 from raxss.uncertainty.ood import Familiar
 from raxss.uncertainty.validation import Trial
@@ -125,7 +126,7 @@ class Doubt:
             one.series,
             one.probability,
             one.aggregation.series_probability,
-            one.interval(self.series_calibration),
+            interval_of(one, self.series_calibration),
             self.sets(one.probability, self.alpha) if self.has_sets else None,
             tuple(self.notes(one)),
             self.seen.state(one.series) if seen_in_training is None else seen_in_training,
@@ -144,3 +145,33 @@ class Doubt:
                 "weights. Fit again, or set calibration = 'none'."
             )
         return notes
+
+
+def interval_of(prediction: Prediction, calibration: Calibration | None = None) -> Interval | None:
+    """Where the probability of a predicted series may lie; None where there are too few windows to tell.
+
+    Parameters
+    ----------
+    calibration
+        That of series. Venn-Abers has an interval of its own.
+
+    Examples
+    --------
+    >>> from raxss import RAxSSClassifier
+    >>> from raxss.data.datasets import load_synthetic
+    >>> series = load_synthetic(8)
+    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+    >>> interval_of(next(model.predictor().predictions(list(series[:1])))).method
+    'block bootstrap over windows'
+    """
+    aggregation = prediction.aggregation
+    if isinstance(calibration, VennAbersCalibration):
+        low, high = calibration.interval(aggregation.series_probability[None])
+        return Interval(low[0], high[0], VENN_ABERS, None)
+    return bootstrap_interval(
+        aggregation.weights,
+        aggregation.contributions,
+        prediction.windows.starts,
+        window_length=prediction.windows.length,
+        after=calibration,
+    )

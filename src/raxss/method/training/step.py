@@ -22,17 +22,16 @@ from torch import Tensor, nn
 
 from raxss.estimator.config import TrainingConfig, TrainingPlan
 from raxss.method.aggregation import (
+    aggregate_batch,
     log_posteriors,
     negative_log_likelihood,
     posteriors_of,
-    series_probability,
 )
 from raxss.method.augmentation import AugmentationConfig, augment
 from raxss.method.backbones.protocol import logits_and_features
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import share_alone
 from raxss.method.training.window_pool import Batch, WindowPool
-from raxss.method.weighting.softmax import window_weights
 
 #: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
 BatchSupport = Callable[[Batch, Tensor | None], Tensor]
@@ -98,8 +97,9 @@ def batch_loss(
         loss = loss - window_loss_weight * picked.mean()
     if series_loss_weight > 0:
         n_series = len(targets)
-        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
-        probability = series_probability(posteriors_of(logits), weights, series=series, n_series=n_series)
+        probability = aggregate_batch(
+            posteriors_of(logits), influence, temperature=temperature, series=series, n_series=n_series
+        )
         present = torch.zeros(n_series, device=logits.device).index_fill(0, series, 1.0)
         losses = negative_log_likelihood(probability, targets)
         loss = loss + series_loss_weight * (losses * present).sum() / present.sum()
