@@ -1,4 +1,4 @@
-"""Who supports a window, and what would its weight be without one of them?
+"""Neighbour lists of every window, with the weight without each neighbour (Eq. 4).
 
     lists of all windows as retrieval keeps them -> rows of a table, for the windows that are asked for
 

@@ -1,4 +1,4 @@
-"""Why did a series get its score?
+"""Evidence of a series score: windows, weights, neighbours and warnings.
 
     windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
 

@@ -1,14 +1,12 @@
-"""How do the windows of a series decide together?
+"""Aggregation of window posteriors into a series probability (Eq. 3, Alg. 2), and its loss.
 
-    support (n_windows,)               -> weights (n_windows,)          Eq. (2)
-    weights, posteriors (n_windows, C) -> contributions (n_windows, C)
-                                       -> series_probability (C,)       Eq. (3)
+    weights, posteriors (n_windows, C) -> contributions (n_windows, C) -> series_probability (C,)
 
-Posteriors may be smoothed before they are weighted: a window then speaks for its neighbours as well.
-
-With equal weights this is plain Stochastic Sparse Sampling (SSS). In training the windows of many series
-come in one batch; ``series`` then says which window belongs to which, and one vectorised pass serves all.
-Next: evidence/ takes a prediction apart again; stepping.py puts these into the loss.
+Posteriors may be smoothed before they are weighted, by the mean of the window's neighbours. With equal weights this
+is plain Stochastic Sparse Sampling (SSS). In training the windows of many series come in one batch; ``series`` then
+tells which window belongs to which, and one vectorised pass serves all.
+Before this: weighting/ makes the weights (Eq. 2). Next: inference.py predicts with a fitted model, training/step.py
+computes the loss, explain/tracing.py takes a prediction apart.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How does a fitted chain score series, one after the other?
+"""Inference: scores of series from a fitted network, one series after the other.
 
     series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
 A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
-the other. Neither changes a score. Next: answering.py asks it, estimator.py makes the chain.
+the other. Neither changes a score. `Predictor.aggregate` is the one path from windows to a
+score. Next: estimator/classifier.py makes the predictor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which weights would have done better? Every setting of retrieval and aggregation, without another fit.
+"""Reweighting: predictions of a fitted model under every setting of retrieval and aggregation.
 
     a fitted model, series -> one pass of the network, one retrieval for each space and exclusion
         -> the probability of every series under every setting, one row each

@@ -1,11 +1,11 @@
-"""What does a fitted chain say of many altered copies of a series, sooner than one after the other?
+"""Scores of many perturbed copies of a series, in one pass over the windows that differ.
 
     Predictor, copies -> distinct windows -> logits and features of each, once -> neighbours of all copies at once
         -> series probabilities (n_copies, C)
 
 The same numbers as `Predictor.predictions`, up to the last bits of float32: windows stand in other passes. The
 lists are exact there and here. Nothing is kept in the cache of retrievals: no copy comes again.
-Next: subject.py asks about copies in this way.
+Next: model_adapter.py asks about copies in this way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does it matter which windows are neighbours?
+"""Retrieval randomisation: scores with shuffled, foreign or inverted neighbours.
 
     predictions of several series -> neighbours shuffled, of other series, inverted -> weights and score anew
         -> how far probabilities, weights and rankings move, and whether decisions stay
@@ -8,7 +8,7 @@
     inverted      what was supported most counts least (weights softmax(-s / tau))
 
 Evidence shows neighbours as reasons. If these can be swapped without harm, they are none.
-Next: network_control.py does the same to the network.
+Next: parameter_randomisation.py does the same to the network.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How are theta, and where asked for tau, found?
+"""Training loop: epochs of Alg. 1 with schedule, validation, early stopping and checkpoints.
 
     WindowPool (all windows of all training series) -> epochs of Alg. 1 -> the best epoch's weights
 
-`train_epoch` reads like Alg. 1; `train` adds schedule, validation, early stopping and checkpoints. On a GPU the
-windows lie on the device and the host only queues work: it waits for an answer once an epoch, not once a step.
-Next: estimator.py puts the chain together.
+`train_epoch` reads like Alg. 1; `train` adds the rest. On a GPU the windows lie on the device and the host only
+queues work: it waits for an answer once an epoch, not once a step. Next: estimator/fit.py puts the chain together.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What is one step of training?
+"""One optimiser step: loss of a minibatch and update of theta and tau.
 
     a batch of windows -> logits -> weights, series probabilities (Eqs. 2-3) -> loss -> theta, tau
 
 `take_step` is the body of Alg. 1's loop; where augmentation is asked for, windows are changed at random first. On a
 GPU it is recorded once and replayed.
-Next: training.py takes one step after the other.
+Next: loop.py takes one step after the other.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def take_step(
 
     Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor, in the space of the signal, theta, so it was done
     before the first epoch and lies in ``pool.influence``; support in feature space is put there epoch by epoch
-    (refreshing.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
+    (feature_support.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
     features of what ``augmentation`` made of them, which is all that the network sees.
     """
     batch = pool.take(indices)
