@@ -71,7 +71,7 @@ from raxss.estimator.persistence import describe_data, describe_model, load_mode
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence
-from raxss.explain.tracing import trace
+from raxss.explain.tracing import trace_prediction
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.augmentation import LIGHT, AugmentationConfig
 from raxss.method.backbones.convnet import ROW_LENGTH
@@ -782,19 +782,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = predictor.predictions(series, on_progress=on_progress or bar)
             for one, seen in zip(found, states, strict=True):
                 said = doubt.answer(one, seen_in_training=seen)
-                assert one.retrieval is not None, "with_lists is True"
-                yield trace(
-                    one.series,
-                    one.windows,
-                    one.retrieval,
-                    one.aggregation,
-                    classes=self.classes_,
-                    uncalibrated=one.uncalibrated,
-                    calibrated=one.calibrated,
-                    interval=said.interval,
-                    prediction_set=said.prediction_set,
+                yield trace_prediction(
+                    one,
+                    self.classes_,
                     settings=settings,
                     notes=said.notes,
+                    interval=said.interval,
+                    prediction_set=said.prediction_set,
                     seen_in_training=said.seen_in_training,
                 )
                 del one  # or its lists would be held while the next is computed

@@ -446,7 +446,7 @@ def _by_windows(
         if smoothing > 0 and one.retrieval is not None:
             mute = np.isnan(one.aggregation.influence) | one.retrieval.flat
             posteriors = smooth_posteriors(posteriors, one.retrieval.neighbors, smoothing, mute=mute)
-        told.append(one.aggregation.weights @ posteriors)
+        told.append(one.aggregation.weights @ posteriors)  # twin of `series_probability`, as a product
     return np.stack(told)
 
 

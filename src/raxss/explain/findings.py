@@ -1,9 +1,9 @@
-"""What is worth telling of a recording whose channels were explained?
+"""Findings of a recording: its channels ranked, with the strongest windows of each.
 
     Evidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
 
 The evidence of one channel can be hundreds of megabytes; what a table or a printed page says of it is small, and is
-taken while the evidence passes by. Next: annotations.py, derivatives.py and printed.py write it down.
+taken while the evidence passes by. Next: export/ writes it down.
 """
 
 from __future__ import annotations

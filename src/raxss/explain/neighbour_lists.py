@@ -1,4 +1,4 @@
-"""Who supports a window, and what would its weight be without one of them?
+"""Neighbour lists of every window, with the weight without each neighbour (Eq. 4).
 
     lists of all windows as retrieval keeps them -> rows of a table, for the windows that are asked for
 
@@ -135,7 +135,10 @@ def weight_without(
     gate: NDArray[np.float64] | None = None,  # (n_windows,)
     rows: NDArray[np.int64] | slice = slice(None),
 ) -> NDArray[np.float64]:  # (n_rows, m)
-    r"""The weight each window would have if one of its neighbours were left out of its list.
+    r"""The weight each window would have if one of its neighbours were left out of its list. Implements Eq. (4).
+
+    The equation is a slope, d alpha_k / d s_k^(j) = alpha_k (1 - alpha_k) / (m tau), other supports held; this is
+    the exact change that it stands for, of a neighbour that is there or not.
 
     s-bar_k without j is the mean over the m - 1 others; nobody takes the place. All that depends on s-bar_k
     moves with it: the sum under the softmax, and the supports of lonely windows, which are the mean support

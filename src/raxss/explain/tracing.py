@@ -1,4 +1,4 @@
-"""Why did a series get its score?
+"""Evidence of a series score: windows, weights, neighbours and warnings.
 
     windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
 
@@ -22,6 +22,7 @@ from raxss.explain.evidence import percent
 from raxss.explain.neighbour_lists import NeighborLists
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import Aggregation
+from raxss.method.inference import Prediction
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import Windows
@@ -152,6 +153,34 @@ def trace(
         seen_in_training=seen_in_training,
     )
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
+
+
+def trace_prediction(
+    prediction: Prediction,
+    classes: NDArray[Any],
+    *,
+    settings: Mapping[str, Any],
+    notes: Sequence[str],
+    interval: Interval | None = None,
+    prediction_set: NDArray[np.bool_] | None = None,
+    seen_in_training: str = UNKNOWN,
+) -> SeriesEvidence:
+    """Evidence of a prediction that was made with lists of neighbours; parameters as in `trace`."""
+    assert prediction.retrieval is not None, "lists were not asked for"
+    return trace(
+        prediction.series,
+        prediction.windows,
+        prediction.retrieval,
+        prediction.aggregation,
+        classes=classes,
+        uncalibrated=prediction.uncalibrated,
+        calibrated=prediction.calibrated,
+        interval=interval,
+        prediction_set=prediction_set,
+        settings=settings,
+        notes=notes,
+        seen_in_training=seen_in_training,
+    )
 
 
 def _check_parts(

@@ -1,20 +1,18 @@
-"""How do the windows of a series decide together?
+"""Aggregation of window posteriors into a series probability (Eq. 3, Alg. 2), and its loss.
 
-    support (n_windows,)               -> weights (n_windows,)          Eq. (2)
-    weights, posteriors (n_windows, C) -> contributions (n_windows, C)
-                                       -> series_probability (C,)       Eq. (3)
+    weights, posteriors (n_windows, C) -> contributions (n_windows, C) -> series_probability (C,)
 
-Posteriors may be smoothed before they are weighted: a window then speaks for its neighbours as well.
-
-With equal weights this is plain Stochastic Sparse Sampling (SSS). In training the windows of many series
-come in one batch; ``series`` then says which window belongs to which, and one vectorised pass serves all.
-Next: evidence/ takes a prediction apart again; stepping.py puts these into the loss.
+Posteriors may be smoothed before they are weighted, by the mean of the window's neighbours. With equal weights this
+is plain Stochastic Sparse Sampling (SSS). In training the windows of many series come in one batch; ``series`` then
+tells which window belongs to which, and one vectorised pass serves all.
+Before this: weighting/ makes the weights (Eq. 2). Next: inference.py predicts with a fitted model, training/step.py
+computes the loss, explain/tracing.py takes a prediction apart.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -59,16 +57,28 @@ def posteriors_of(logits: Tensor) -> Tensor:
     return log_posteriors(logits).exp()
 
 
+@overload
 def series_probability(
-    posteriors: Tensor,  # (n_windows, C)
-    weights: Tensor,  # (n_windows,)
-    *,
-    series: Tensor | None = None,
-    n_series: int = 1,
-) -> Tensor:  # (C,), or (n_series, C) where ``series`` is given
-    """Add up the weighted window posteriors.
+    posteriors: Tensor, weights: Tensor, *, series: Tensor | None = None, n_series: int = 1
+) -> Tensor: ...
 
-    Eq. (3):  p-hat = sum_k alpha_k p_k, a convex combination
+
+@overload
+def series_probability(posteriors: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]: ...
+
+
+def series_probability(
+    posteriors: Any,  # (n_windows, C)
+    weights: Any,  # (n_windows,)
+    *,
+    series: Tensor | None = None,  # (n_windows,)
+    n_series: int = 1,
+) -> Any:  # (C,), or (n_series, C) where ``series`` is given
+    """Add up the weighted window posteriors. Implements Eq. (3).
+
+    p-hat = sum_k alpha_k p_k, a convex combination
+
+    Tensors, or for one series arrays of numpy.
 
     Examples
     --------
@@ -77,9 +87,32 @@ def series_probability(
     """
     contributions = weights[:, None] * posteriors
     if series is None:
-        return contributions.sum(dim=0)
+        return contributions.sum(0)
     total = torch.zeros(n_series, posteriors.shape[1], dtype=contributions.dtype, device=posteriors.device)
     return total.index_add(0, series, contributions)
+
+
+def aggregate_batch(
+    posteriors: Tensor,  # (n_windows, C)
+    influence: Tensor,  # (n_windows,)
+    *,
+    temperature: float | Tensor,
+    series: Tensor,  # (n_windows,)
+    n_series: int,
+) -> Tensor:  # (n_series, C)
+    """Twin of `aggregate` (Alg. 2) for the windows of many series at once: in training, validation and on a GPU.
+
+    Influence in place of support, nothing smoothed, no parts kept; gradients pass.
+
+    Examples
+    --------
+    >>> posteriors, influence = torch.tensor([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]]), torch.tensor([0.9, 0.7, 0.1])
+    >>> aggregate_batch(posteriors, influence, temperature=0.1, series=torch.tensor([0, 0, 1]), n_series=2)
+    tensor([[0.2477, 0.7523],
+            [0.5000, 0.5000]])
+    """
+    weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
+    return series_probability(posteriors, weights, series=series, n_series=n_series)
 
 
 def negative_log_likelihood(
@@ -203,7 +236,7 @@ def aggregate(
     neighbors: NDArray[np.int64] | None = None,  # (n_windows, m)
     flat: NDArray[np.bool_] | None = None,  # (n_windows,)
 ) -> Aggregation:
-    """Predict one series from its windows (Alg. 2), keeping every part.
+    """Predict one series from its windows, keeping every part. Implements Alg. 2.
 
     Parameters
     ----------
@@ -254,14 +287,14 @@ def aggregate(
             raise ConfigError(f"smoothing is {smoothing}, which needs neighbors; pass retrieval.neighbors.")
         mute = unusable if flat is None else unusable | flat
         smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, mute=mute)
-    contributions = weights[:, None] * (posteriors_ if smoothed is None else smoothed)
+    added_up = posteriors_ if smoothed is None else smoothed
     return Aggregation(
         posteriors_,
         support_,
         influence_,
         weights,
-        contributions,
-        contributions.sum(axis=0),
+        weights[:, None] * added_up,
+        series_probability(added_up, weights),
         weighting,
         float(temperature),
         float(smoothing),

@@ -1,10 +1,11 @@
-"""What is learned about windows beside their posteriors, from the features of the network?
+"""Gate and projection: what is learned from the features of a window beside its posterior.
 
     standardised features (n_windows, d) -> projection (n_windows, p): where windows are compared
                                          -> gate (n_windows,): what is added to a window's support
 
 Both are learned by the series loss together with the network and the temperature; the paper names them as future
-work. Weights stay a softmax and evidence stays a sum. Next: stepping.py trains them, predicting.py asks them.
+work. Weights stay a softmax and evidence stays a sum. Next: training/step.py trains them,
+inference.py uses them.
 """
 
 from __future__ import annotations

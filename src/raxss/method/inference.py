@@ -1,22 +1,23 @@
-"""How does a fitted chain score series, one after the other?
+"""Inference: scores of series from a fitted network, one series after the other.
 
     series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
 A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
-the other. Neither changes a score. Next: answering.py asks it, estimator.py makes the chain.
+the other. Neither changes a score. `Predictor.aggregate` is the one path from windows to a
+score. Next: estimator/classifier.py makes the predictor.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from raxss.data.prepare.preprocessing import Scaling
@@ -24,6 +25,7 @@ from raxss.data.series import Series
 from raxss.method.aggregation import Aggregation, aggregate, posteriors_of
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.retrieval.cache import cached_retrieve, cached_retrieve_many
+from raxss.method.retrieval.many import retrieve_many
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.retrieval.settings import RetrievalConfig
 from raxss.method.weighting.protocol import weighting_named
@@ -38,11 +40,11 @@ PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly,
 
 
 class ProbabilityMap(Protocol):
-    """A fitted calibration: probabilities ``(n, C)`` -> probabilities of the same shape."""
+    """A fitted calibration, as far as inference needs it."""
 
     method: ClassVar[str]
 
-    def __call__(self, posteriors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
         """``(n, C)`` -> ``(n, C)``."""
         ...
 
@@ -85,8 +87,8 @@ class WindowScores:
 
     Attributes
     ----------
-    series, scaled
-        As it was given, and as it was looked at.
+    series, scaled, windows
+        As it was given, as it was looked at, and its windows.
     posteriors
         ``(n_windows, C)``, calibrated where the model is.
     features
@@ -97,6 +99,7 @@ class WindowScores:
 
     series: Series
     scaled: Series
+    windows: Windows
     posteriors: NDArray[np.float64]
     features: NDArray[np.float64] | None
     gate: NDArray[np.float64] | None
@@ -203,30 +206,58 @@ class Predictor:
     def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
         """One pass of the network over each series: everything that weights can be made of afterwards."""
         scorer = Scorer(self.backbone, self.device)
-        launched: deque[tuple[Series, Series, Scores]] = deque()
+        launched: deque[tuple[Series, Series, Windows, Scores]] = deque()
         for one in series:
             scaled = self.scaling.apply(one)
             windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-            launched.append((one, scaled, scorer.launch(windows, with_features=with_features)))
+            launched.append((one, scaled, windows, scorer.launch(windows, with_features=with_features)))
             while len(launched) > SERIES_AHEAD[self.device.type]:
                 yield self._scored(*launched.popleft())
         while launched:
             yield self._scored(*launched.popleft())
 
-    def _scored(self, series: Series, scaled: Series, scores: Scores) -> WindowScores:
-        return WindowScores(series, scaled, *self.said(scores.logits(), scores.features))
+    def _scored(self, series: Series, scaled: Series, windows: Windows, scores: Scores) -> WindowScores:
+        gate = self.standardise(scores.features)
+        _, posteriors = self.window_posteriors(scores.logits())
+        return WindowScores(series, scaled, windows, posteriors, scores.features, gate)
 
-    def said(
-        self, logits: Tensor, features: NDArray[np.float64] | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]:
-        """Posteriors (calibrated), standardised features and gate of any windows; the features change in place."""
-        told: NDArray[np.float64] = posteriors_of(logits.double()).numpy()
-        gate = None
-        if features is not None:
-            self._standardise(features)
-            if self.heads is not None and self.heads.gate is not None:
-                gate = self._gate(features)
-        return told if self.calibration is None else self.calibration(told), features, gate
+    def window_posteriors(self, logits: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Posteriors ``(n_windows, C)`` of any windows: as the network gives them, and calibrated.
+
+        The same where windows are not calibrated.
+        """
+        posteriors: NDArray[np.float64] = posteriors_of(logits.double()).numpy()
+        return posteriors, posteriors if self.calibration is None else self.calibration(posteriors)
+
+    def standardise(self, features: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        """Standardise features ``(n_windows, d)`` in place; returns what the gate says of them ``(n_windows,)``.
+
+        None without features, and without a gate.
+        """
+        if features is None:
+            return None
+        features -= self.feature_mean
+        features /= self.feature_scale
+        if self.heads is None or self.heads.gate is None:
+            return None
+        with torch.inference_mode():
+            gate: NDArray[np.float64] = self.heads.gate(torch.from_numpy(features)).numpy()
+        return gate
+
+    def neighbors_of(
+        self, scaled: Sequence[Series], compared: Sequence[NDArray[np.float64]] | None = None
+    ) -> list[Retrieval]:
+        """Neighbours within each of several series, kept in no cache.
+
+        Parameters
+        ----------
+        compared
+            In feature space: of each series what its windows are compared by, see `compared`.
+        """
+        settings = self._retrieval_settings
+        if self.retrieval.space == "features":
+            settings |= {"measure": "cosine", "features": compared}
+        return retrieve_many([one.samples for one in scaled], **settings)
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
@@ -247,9 +278,7 @@ class Predictor:
     ) -> Iterator[_Work]:
         """Retrieval for all of them, then the network for one after the other."""
         in_features, gated = retrieves and self.retrieval.space == "features", self.gated
-        settings = retrieval_settings(
-            self.retrieval, window_length=self.window_length, stride=self.stride, device=self.device
-        )
+        settings = self._retrieval_settings
         scaled = [self.scaling.apply(one) for one in group]
         found: list[Retrieval | None] = [None] * len(group)
         if retrieves and not in_features:
@@ -259,9 +288,7 @@ class Predictor:
             windows = windows_of(scaled[place], window_length=self.window_length, stride=self.stride)
             told = progress.part(len(windows))
             scores = scorer.launch(windows, with_features=in_features or gated, on_progress=told)
-            if scores.features is not None:
-                self._standardise(scores.features)
-            gate = self._gate(scores.features) if gated and scores.features is not None else None
+            gate = self.standardise(scores.features)
             if in_features and scores.features is not None:
                 settings |= {"measure": "cosine", "features": self.compared(scores.features)}
                 told = progress.part(self._effort(one))
@@ -271,14 +298,18 @@ class Predictor:
 
     def _finished(self, work: _Work) -> Prediction:
         """Add the windows of one series up."""
-        told: NDArray[np.float64] = posteriors_of(work.scores.logits().double()).numpy()
-        posteriors = told if self.calibration is None else self.calibration(told)
-        aggregation = self.added_up(work.series, work.windows, posteriors, work.retrieval, work.gate)
-        uncalibrated = None if self.calibration is None else told
-        calibrated = self.after_sum(aggregation.series_probability) if self.series_calibration else None
-        return Prediction(work.series, work.windows, work.retrieval, aggregation, uncalibrated, calibrated)
+        uncalibrated, posteriors = self.window_posteriors(work.scores.logits())
+        aggregation = self.aggregate(work.series, work.windows, posteriors, work.retrieval, work.gate)
+        return Prediction(
+            work.series,
+            work.windows,
+            work.retrieval,
+            aggregation,
+            None if self.calibration is None else uncalibrated,
+            self.calibrate(aggregation.series_probability) if self.series_calibration else None,
+        )
 
-    def added_up(
+    def aggregate(
         self,
         series: Series,
         windows: Windows,
@@ -286,7 +317,20 @@ class Predictor:
         retrieval: Retrieval | None,
         gate: NDArray[np.float64] | None,
     ) -> Aggregation:
-        """The weighted sum over the windows of one series (Eqs. 2-3); without retrieval all weigh the same."""
+        """From windows to the score of one series, under the settings of this predictor (Alg. 2).
+
+        Prediction, reweighting, retrieval randomisation and perturbation all come through here; with other settings
+        by `dataclasses.replace`. Training validates through `raxss.method.aggregation.aggregate_batch`.
+
+        Parameters
+        ----------
+        posteriors
+            ``(n_windows, C)`` from `window_posteriors`.
+        retrieval
+            Without it all usable windows have the same support.
+        gate
+            ``(n_windows,)`` from `standardise`; not looked at under weightings without a gate.
+        """
         support = np.where(windows.nonfinite, np.nan, 0.0) if retrieval is None else retrieval.support
         return aggregate(
             posteriors,
@@ -300,8 +344,8 @@ class Predictor:
             flat=None if retrieval is None else retrieval.flat,
         )
 
-    def after_sum(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What a calibration of series makes of sums ``(..., C)``; the same where there is none."""
+    def calibrate(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Series probabilities ``(..., C)`` after a calibration of series; unchanged where there is none."""
         if self.series_calibration is None:
             return probabilities
         rows = probabilities.reshape(-1, probabilities.shape[-1])
@@ -318,16 +362,11 @@ class Predictor:
         with torch.inference_mode():
             return self.heads.compared(torch.from_numpy(features)).numpy()
 
-    def _gate(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        assert self.heads is not None, "who asks for gated weights has been asked for a gate"
-        assert self.heads.gate is not None, "likewise"
-        with torch.inference_mode():
-            gate: NDArray[np.float64] = self.heads.gate(torch.from_numpy(features)).numpy()
-        return gate
-
-    def _standardise(self, features: NDArray[np.float64]) -> None:
-        features -= self.feature_mean
-        features /= self.feature_scale
+    @property
+    def _retrieval_settings(self) -> dict[str, Any]:
+        return retrieval_settings(
+            self.retrieval, window_length=self.window_length, stride=self.stride, device=self.device
+        )
 
     def _effort(self, series: Series) -> float:
         """What retrieval for one series takes, in windows that could be scored meanwhile."""
@@ -339,7 +378,7 @@ class Predictor:
 def retrieval_settings(
     settings: RetrievalConfig, *, window_length: int, stride: int, device: torch.device
 ) -> dict[str, Any]:
-    """What `retrieve` is asked for (Eq. 1).
+    """Settings of `retrieve` (Eq. 1) from those of the estimator.
 
     >>> cpu = torch.device("cpu")
     >>> retrieval_settings(RetrievalConfig(), window_length=64, stride=8, device=cpu)["exclusion"]

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 def draw_probabilities(n_samples: ArrayLike) -> NDArray[np.float64]:
     """How likely each series is to be drawn next, while all have windows left.
 
-    Alg. 1:  Pr(series i) = T_i / sum_j T_j
+    In Alg. 1, Pr(series i) = T_i / sum_j T_j
 
     Examples
     --------

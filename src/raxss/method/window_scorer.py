@@ -1,4 +1,4 @@
-"""What does each window of one series say?
+"""Forward passes of the network over the windows of one series.
 
     Windows of a series -> logits (n_windows, n_outputs), features (n_windows, d)
 

@@ -1,4 +1,4 @@
-"""Which weights would have done better? Every setting of retrieval and aggregation, without another fit.
+"""Reweighting: predictions of a fitted model under every setting of retrieval and aggregation.
 
     a fitted model, series -> one pass of the network, one retrieval for each space and exclusion
         -> the probability of every series under every setting, one row each
@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from raxss.errors import ConfigError, SignalError, nearest, one_of
 from raxss.estimator.classifier import RAxSSClassifier
-from raxss.method.aggregation import aggregate, smooth_posteriors
+from raxss.method.aggregation import smooth_posteriors
 from raxss.method.feature_heads import heads_in_use
-from raxss.method.inference import Predictor, WindowScores, retrieval_settings
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.inference import Predictor, WindowScores
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named
 from raxss.method.weighting.support import UNIFORM
-from raxss.method.windows import windows_of
 
 SUREST = 1e-12  # probabilities are kept this far from 0 inside a logarithm
 TENTH = 0.1  # share of the windows that decide alone under the pooling "top tenth"
@@ -215,9 +213,15 @@ def weighed(
     found: Sequence[Retrieval | None] = [None] * len(scores)
     if retrieves:
         found = _retrieved(predictor, scores, space, exclusion)
+    others = [replace(predictor, weighting=name) for name in weightings]
     told = [
-        [_added_up(predictor, one, retrieval, weighting) for weighting in weightings]
-        for one, retrieval in zip(scores, found, strict=True)
+        [
+            other.calibrate(
+                other.aggregate(one.series, one.windows, one.posteriors, lists, one.gate).series_probability
+            )
+            for other in others
+        ]
+        for one, lists in zip(scores, found, strict=True)
     ]
     return np.stack(told, axis=1)
 
@@ -229,51 +233,23 @@ def needs_gate(model: RAxSSClassifier, weightings: Sequence[str]) -> bool:
     return any(weighting_named(name).needs_gate for name in weightings)
 
 
-def _added_up(
-    predictor: Predictor, scores: WindowScores, retrieval: Retrieval | None, weighting: str
-) -> NDArray[np.float64]:
-    """The probability of one series under one weighting; without neighbours, equal weights of usable windows."""
-    if retrieval is None:
-        windows = windows_of(scores.scaled, window_length=predictor.window_length, stride=predictor.stride)
-        support = np.where(windows.nonfinite, np.nan, 0.0)
-    else:
-        support = retrieval.support
-    added_up = aggregate(
-        scores.posteriors,
-        support,
-        temperature=predictor.temperature,
-        weighting=weighting,
-        seed=predictor.seed_of(scores.series),
-        gate=scores.gate,
-        smoothing=predictor.smoothing,
-        neighbors=None if retrieval is None else retrieval.neighbors,
-        flat=None if retrieval is None else retrieval.flat,
-    )
-    return predictor.after_sum(added_up.series_probability)
-
-
 def _retrieved(
     predictor: Predictor, scores: list[WindowScores], space: Space, exclusion: int | float
 ) -> list[Retrieval]:
     """The neighbours of every window of every series, in one space with one exclusion."""
-    settings = retrieval_settings(
-        replace(predictor.retrieval, space=space, exclusion=exclusion),
-        window_length=predictor.window_length,
-        stride=predictor.stride,
-        device=predictor.device,
-    )
-    if space == "features":
-        settings |= {
-            "measure": "cosine",
-            "features": [predictor.compared(one.features) for one in scores if one.features is not None],
-        }
-    return retrieve_many([one.scaled.samples for one in scores], **settings)
+    other = replace(predictor, retrieval=replace(predictor.retrieval, space=space, exclusion=exclusion))
+    compared = [other.compared(one.features) for one in scores if one.features is not None]
+    return other.neighbors_of([one.scaled for one in scores], compared if space == "features" else None)
 
 
 def _one_list(
     predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross, positive: int
 ) -> NDArray[np.float64]:  # (n_settings of one list, C)
-    """One series with one retrieval: all weights and temperatures, all ways of adding up, all smoothings."""
+    """One series with one retrieval: all weights and temperatures, all ways of adding up, all smoothings.
+
+    Twin of `Predictor.aggregate` for all settings in a few products of matrices; those of the pooling ``"mean"``
+    are the same sums (Eq. 3) up to rounding.
+    """
     usable = ~np.isnan(retrieval.support)
     if not usable.any():
         raise SignalError(
@@ -300,13 +276,13 @@ def _one_list(
     powers = np.exp(logs - logs.max(axis=-1, keepdims=True))
     both = np.stack([means, powers / powers.sum(axis=-1, keepdims=True)], axis=1)  # (W, 2, S, C)
     n_classes = posteriors.shape[1]
-    return predictor.after_sum(np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)]))
+    return predictor.calibrate(np.concatenate([both.reshape(-1, n_classes), _top_tenth(said, positive)]))
 
 
 def _weights(
     predictor: Predictor, scores: WindowScores, retrieval: Retrieval, cross: Cross
 ) -> Iterator[NDArray[np.float64]]:  # (n_temperatures, n_windows)
-    """The weights of each twin at each temperature, then equal ones."""
+    """The weights of each twin at each temperature, then equal ones. Twin of `window_weights` (Eq. 2)."""
     sharpness = 1.0 / np.array(cross.temperatures)[:, None]
     for twin in itertools.chain.from_iterable(twins()[name] for name in cross.weightings):
         seed = predictor.seed_of(scores.series)

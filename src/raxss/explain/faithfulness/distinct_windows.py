@@ -1,4 +1,4 @@
-"""Which windows of many altered copies of a series are different from one another?
+"""Distinct windows of many perturbed copies of a series.
 
     Windows of each copy -> Distinct: every window that occurs, once, and which of them each copy has
         -> passes of the network over these alone, on its device: (n, n_variates, length)
@@ -6,7 +6,7 @@
 Copies differ in some stretches, so most of their windows are the same, sample by sample; what a network says of a
 window depends on the window alone, so it is asked once. Compared is what the network sees: where a copy is scaled
 by its own deviation, all its windows are new, and are found to be. Many copies at once also fill a GPU, which a
-single series does not. Next: many_copies.py adds the windows of each copy up.
+single series does not. Next: perturbed_series.py adds the windows of each copy up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does evidence depend on what the network has learned?
+"""Parameter randomisation: evidence of a network whose layers are scrambled one after the other.
 
     Subject, series -> layers scrambled from the last to the first, one more at a time -> evidence anew
         -> rank correlation of contributions, weights and posteriors with those of the model as it is
@@ -47,7 +47,7 @@ def randomised_network(
     Rows: ``step``, from 1; ``layers``, those that were scrambled last; ``share``, of the layers scrambled so far;
     ``rank_correlation`` and ``top_overlap`` of contributions to the class that was predicted before;
     ``posterior_correlation``, ``weight_correlation`` (None where weights are equal); ``moved`` as in
-    retrieval_control.py; ``probability``.
+    retrieval_randomisation.py; ``probability``.
 
     Examples
     --------

@@ -1,17 +1,16 @@
-"""What does a fitted chain say of many altered copies of a series, sooner than one after the other?
+"""Scores of many perturbed copies of a series, in one pass over the windows that differ.
 
     Predictor, copies -> distinct windows -> logits and features of each, once -> neighbours of all copies at once
         -> series probabilities (n_copies, C)
 
 The same numbers as `Predictor.predictions`, up to the last bits of float32: windows stand in other passes. The
 lists are exact there and here. Nothing is kept in the cache of retrievals: no copy comes again.
-Next: subject.py asks about copies in this way.
+Next: model_adapter.py asks about copies in this way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,7 @@ from numpy.typing import NDArray
 from raxss.data.series import Series
 from raxss.explain.faithfulness.distinct_windows import WINDOWS_AT_ONCE, Distinct, distinct_windows, portions
 from raxss.method.backbones.protocol import logits_and_features
-from raxss.method.inference import Predictor, retrieval_settings
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.inference import Predictor
 from raxss.method.retrieval.result import Retrieval
 from raxss.method.window_scorer import exact_arithmetic
 from raxss.method.windows import windows_of
@@ -90,14 +88,17 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     scaled = [predictor.scaling.apply(one) for one in copies]
     cut = [windows_of(one, window_length=predictor.window_length, stride=predictor.stride) for one in scaled]
     distinct = distinct_windows(cut)
-    posteriors, features, gate = predictor.said(*_asked(predictor, distinct))
+    logits, features = _asked(predictor, distinct)
+    gate = predictor.standardise(features)
+    _, posteriors = predictor.window_posteriors(logits)
     lists: Sequence[Retrieval | None] = [None] * len(copies)
     if predictor.retrieves:
-        lists = _retrieved(predictor, scaled, distinct.places, features)
-    if not predictor.gated:
-        gate = None
+        compared = None if features is None else predictor.compared(features)
+        lists = predictor.neighbors_of(
+            scaled, None if compared is None else [compared[rows] for rows in distinct.places]
+        )
     told = [
-        predictor.added_up(one, windows, posteriors[rows], found, None if gate is None else gate[rows])
+        predictor.aggregate(one, windows, posteriors[rows], found, None if gate is None else gate[rows])
         for one, windows, rows, found in zip(copies, cut, distinct.places, lists, strict=True)
     ]
     return np.stack([one.series_probability for one in told])
@@ -117,21 +118,3 @@ def _asked(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Floa
                 told = network(windows)
             logits.append(told.float())
         return torch.cat(logits).cpu(), torch.cat(features).numpy() if wanted else None
-
-
-def _retrieved(
-    predictor: Predictor, scaled: list[Series], places: NDArray[np.int64], features: Floats | None
-) -> list[Retrieval]:
-    """Neighbours within each copy."""
-    settings: dict[str, Any] = retrieval_settings(
-        predictor.retrieval,
-        window_length=predictor.window_length,
-        stride=predictor.stride,
-        device=predictor.device,
-    )
-    if predictor.retrieval.space != "features":
-        return retrieve_many(scaled, **settings)
-    assert features is not None, "they were asked for"
-    compared = predictor.compared(features)
-    settings["measure"] = "cosine"
-    return retrieve_many(scaled, **settings, features=[compared[rows] for rows in places])

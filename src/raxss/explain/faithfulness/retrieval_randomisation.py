@@ -1,4 +1,4 @@
-"""Does it matter which windows are neighbours?
+"""Retrieval randomisation: scores with shuffled, foreign or inverted neighbours.
 
     predictions of several series -> neighbours shuffled, of other series, inverted -> weights and score anew
         -> how far probabilities, weights and rankings move, and whether decisions stay
@@ -8,12 +8,13 @@
     inverted      what was supported most counts least (weights softmax(-s / tau))
 
 Evidence shows neighbours as reasons. If these can be swapped without harm, they are none.
-Next: network_control.py does the same to the network.
+Next: parameter_randomisation.py does the same to the network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 from raxss.data.series import Series
 from raxss.explain.faithfulness.model_adapter import WindowSubject
 from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
-from raxss.method.aggregation import Aggregation, aggregate
+from raxss.method.aggregation import Aggregation
 from raxss.method.inference import Prediction, Predictor
+from raxss.method.retrieval.result import Retrieval
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import windows_of
 
@@ -65,7 +67,7 @@ def randomised_retrieval(
             SHUFFLED: _shuffled(predictor, one, generator),
         }
         if inverse is not None:
-            changed[INVERTED] = _added_up(predictor, one, weighting=inverse)
+            changed[INVERTED] = _again(replace(predictor, weighting=inverse), one, _lists(one))
         if len(predictions) > 1:
             others = [k for k in range(len(predictions)) if k != place]
             changed[OTHERS] = _of_others(predictor, predictions, vectors, place, others, generator)
@@ -89,41 +91,36 @@ def compared_by(predictor: Predictor, prediction: Prediction) -> Floats:
     return rows / np.where(norms > 0, norms, 1.0)
 
 
-def _added_up(
+def _again(
     predictor: Predictor,
     prediction: Prediction,
+    retrieval: Retrieval,
     *,
-    support: Floats | None = None,
-    said: Floats | None = None,
-    neighbors: NDArray[np.int64] | None = None,
-    weighting: str | None = None,
+    posteriors: Floats | None = None,
 ) -> Aggregation:
-    """The score again, with another support, other posteriors or other neighbours."""
-    own, retrieval = prediction.aggregation, prediction.retrieval
-    assert retrieval is not None, "lists were asked for"
-    smoothing = 0.0 if said is not None else predictor.smoothing
-    return aggregate(
-        own.posteriors if said is None else said,
-        own.support if support is None else support,
-        temperature=predictor.temperature,
-        weighting=weighting or predictor.weighting,
-        seed=predictor.seed_of(prediction.series),
-        gate=own.gate,
-        smoothing=smoothing,
-        neighbors=retrieval.neighbors if neighbors is None else neighbors,
-        flat=retrieval.flat,
+    """The score again, by a predictor with other settings, with other lists or with other posteriors."""
+    own = prediction.aggregation
+    return predictor.aggregate(
+        prediction.series,
+        prediction.windows,
+        own.posteriors if posteriors is None else posteriors,
+        retrieval,
+        own.gate,
     )
+
+
+def _lists(prediction: Prediction) -> Retrieval:
+    assert prediction.retrieval is not None, "lists were asked for"
+    return prediction.retrieval
 
 
 def _shuffled(predictor: Predictor, prediction: Prediction, generator: np.random.Generator) -> Aggregation:
-    retrieval = prediction.retrieval
-    assert retrieval is not None, "lists were asked for"
+    retrieval = _lists(prediction)
     usable = np.flatnonzero(~np.isnan(retrieval.support))
     dealt = np.arange(len(retrieval.support))
     dealt[usable] = generator.permutation(usable)
-    return _added_up(
-        predictor, prediction, support=retrieval.support[dealt], neighbors=retrieval.neighbors[dealt]
-    )
+    dealt_out = replace(retrieval, support=retrieval.support[dealt], neighbors=retrieval.neighbors[dealt])
+    return _again(predictor, prediction, dealt_out)
 
 
 def _of_others(
@@ -153,8 +150,11 @@ def _of_others(
         heard[which] = bank_said[best].mean(axis=1)
     support[np.isnan(own.support)] = np.nan
     smoothing = predictor.smoothing
-    said = (1 - smoothing) * own.posteriors + smoothing * heard
-    return _added_up(predictor, predictions[place], support=support, said=said)
+    posteriors = (
+        1 - smoothing
+    ) * own.posteriors + smoothing * heard  # smoothed here, by posteriors of others
+    found = replace(_lists(predictions[place]), support=support)
+    return _again(replace(predictor, smoothing=0.0), predictions[place], found, posteriors=posteriors)
 
 
 def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any]:

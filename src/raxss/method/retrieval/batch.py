@@ -33,8 +33,9 @@ def batch_support(
 ) -> Tensor:  # (batch,)
     """Mean similarity of each window to its top neighbors among the batch's windows of the same series.
 
-    Eq. (1) with the batch as the bank. A window that has no neighbor there borrows the mean support of its
-    series' other windows in the batch, 0 if there are none. A flat window keeps support 0 even then.
+    Twin of `retrieve` (Eq. 1) with the batch as the bank; gradients pass. A window that has no neighbor there
+    borrows the mean support of its series' other windows in the batch, 0 if there are none. A flat window keeps
+    support 0 even then.
 
     Parameters
     ----------
@@ -87,8 +88,8 @@ def feature_support(
 ) -> Tensor:  # (n_windows,)
     """Mean cosine of each window's features to those of its top neighbors in the same series.
 
-    Eq. (1) in feature space, with the whole series as the bank: what `retrieve` finds for each, in float32 and for
-    all windows of a training set at once.
+    Twin of `retrieve` (Eq. 1) in feature space, with the whole series as the bank: in float32, and for all windows
+    of a training set at once.
 
     Parameters
     ----------

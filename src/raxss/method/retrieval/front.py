@@ -48,9 +48,9 @@ def retrieve(
     device: str = "cpu",
     on_progress: Callable[[float], None] | None = None,
 ) -> Retrieval:
-    r"""Find the nearest windows of every window within its own series, exactly.
+    r"""Find the nearest windows of every window within its own series, exactly. Implements Eq. (1).
 
-    Eq. (1):  s̄_k = (1/m) sum_{j in N_k} phi(w_k, w_j),  N_k the m nearest windows other than w_k
+    s̄_k = (1/m) sum_{j in N_k} phi(w_k, w_j),  N_k the m nearest windows other than w_k
 
     Parameters
     ----------

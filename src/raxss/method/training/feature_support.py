@@ -1,11 +1,11 @@
-"""What is support in feature space, while the network that makes the features is still learning?
+"""Support in feature space during training, recomputed from the current network after every epoch.
 
     learner, pools -> features of every window (n_windows, d), standardised -> support -> pool.influence
                    -> their mean and deviation (d,) -> learner.heads
 
 Asked for after every epoch, and before the first: a function of the weights as they stand, so a run that was
-stopped goes on with the same supports. Prediction (predicting.py) retrieves the same way with the finished
-network, in float64. Next: training.py asks for it.
+stopped goes on with the same supports. Prediction (inference.py) retrieves the same way with the finished
+network, in float64. Next: loop.py asks for it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How are theta, and where asked for tau, found?
+"""Training loop: epochs of Alg. 1 with schedule, validation, early stopping and checkpoints.
 
     WindowPool (all windows of all training series) -> epochs of Alg. 1 -> the best epoch's weights
 
-`train_epoch` reads like Alg. 1; `train` adds schedule, validation, early stopping and checkpoints. On a GPU the
-windows lie on the device and the host only queues work: it waits for an answer once an epoch, not once a step.
-Next: estimator.py puts the chain together.
+`train_epoch` reads like Alg. 1; `train` adds the rest. On a GPU the windows lie on the device and the host only
+queues work: it waits for an answer once an epoch, not once a step. Next: estimator/fit.py puts the chain together.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from torch import Tensor, nn
 
 from raxss.errors import TrainingError
 from raxss.method.aggregation import (
+    aggregate_batch,
     negative_log_likelihood,
     posteriors_of,
-    series_probability,
 )
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.sampling import epoch_orders
@@ -56,7 +55,6 @@ from raxss.method.training.step_memory import (
     memory_that_ends_is_told,
 )
 from raxss.method.training.window_pool import WindowPool
-from raxss.method.weighting.softmax import window_weights
 from raxss.method.window_scorer import exact_arithmetic
 
 logger = logging.getLogger("raxss")
@@ -98,7 +96,7 @@ def train_epoch(
     first_step: int,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> float:
-    """Visit every window once and update theta after each batch (Alg. 1).
+    """Visit every window once and update theta after each batch. Implements Alg. 1.
 
     Parameters
     ----------
@@ -150,8 +148,9 @@ def validate(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None
         influence = influence + pool_gates(learner, pool, autocast=autocast).to(place)
     with torch.inference_mode():
         temperature = learner.temperature.to(place)
-        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
-        probability = series_probability(posteriors, weights, series=series, n_series=n_series).cpu()
+        probability = aggregate_batch(
+            posteriors, influence, temperature=temperature, series=series, n_series=n_series
+        ).cpu()
         targets = pool.targets.cpu()
         loss = float(negative_log_likelihood(probability, targets).mean())
     truth, guess = targets.numpy(), probability.argmax(dim=1).numpy()
@@ -281,9 +280,9 @@ def fit_temperature(
     )
 
     def loss(log_temperature: float) -> float:
-        temperature = math.exp(log_temperature)
-        weights = window_weights(scores, temperature=temperature, series=series, n_series=len(targets))
-        probability = series_probability(values, weights, series=series, n_series=len(targets))
+        probability = aggregate_batch(
+            values, scores, temperature=math.exp(log_temperature), series=series, n_series=len(targets)
+        )
         return float(negative_log_likelihood(probability, torch.from_numpy(targets)).mean())
 
     found = minimize_scalar(loss, bounds=(math.log(1e-3), math.log(10.0)), method="bounded")

@@ -1,10 +1,10 @@
-"""What is one step of training?
+"""One optimiser step: loss of a minibatch and update of theta and tau.
 
     a batch of windows -> logits -> weights, series probabilities (Eqs. 2-3) -> loss -> theta, tau
 
 `take_step` is the body of Alg. 1's loop; where augmentation is asked for, windows are changed at random first. On a
 GPU it is recorded once and replayed.
-Next: training.py takes one step after the other.
+Next: loop.py takes one step after the other.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from raxss.method.aggregation import (
+    aggregate_batch,
     log_posteriors,
     negative_log_likelihood,
     posteriors_of,
-    series_probability,
 )
 from raxss.method.augmentation import AugmentationConfig, augment
 from raxss.method.backbones.protocol import logits_and_features
@@ -32,7 +32,6 @@ from raxss.method.feature_heads import FeatureHeads
 from raxss.method.sampling import share_alone
 from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.window_pool import Batch, WindowPool
-from raxss.method.weighting.softmax import window_weights
 
 #: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
 BatchSupport = Callable[[Batch, Tensor | None], Tensor]
@@ -98,8 +97,9 @@ def batch_loss(
         loss = loss - window_loss_weight * picked.mean()
     if series_loss_weight > 0:
         n_series = len(targets)
-        weights = window_weights(influence, temperature=temperature, series=series, n_series=n_series)
-        probability = series_probability(posteriors_of(logits), weights, series=series, n_series=n_series)
+        probability = aggregate_batch(
+            posteriors_of(logits), influence, temperature=temperature, series=series, n_series=n_series
+        )
         present = torch.zeros(n_series, device=logits.device).index_fill(0, series, 1.0)
         losses = negative_log_likelihood(probability, targets)
         loss = loss + series_loss_weight * (losses * present).sum() / present.sum()
@@ -136,7 +136,7 @@ def take_step(
 
     Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor, in the space of the signal, theta, so it was done
     before the first epoch and lies in ``pool.influence``; support in feature space is put there epoch by epoch
-    (refreshing.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
+    (feature_support.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
     features of what ``augmentation`` made of them, which is all that the network sees.
     """
     batch = pool.take(indices)

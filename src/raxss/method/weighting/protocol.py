@@ -374,8 +374,8 @@ def support_without(similarity: Floats, support: Floats, flat: NDArray[np.bool_]
     array([0.9, 0.7, 0.8])
     """
     changed = support.copy()
-    has_list: NDArray[np.bool_] = ~np.isnan(similarity).all(axis=1)
-    borrows: NDArray[np.bool_] = ~np.isnan(support) & ~has_list & ~flat
+    has_list = np.array(~np.isnan(similarity).all(axis=1), dtype=bool)
+    borrows = ~np.isnan(support) & ~has_list & ~flat
     rest = np.delete(similarity[k], j)
     rest = rest[~np.isnan(rest)]
     if len(rest):

@@ -18,9 +18,9 @@ def window_weights(
     series: Tensor | None = None,  # (n_windows,) index of each window's series
     n_series: int = 1,
 ) -> Tensor:  # (n_windows,)
-    r"""Turn each window's support into its share of the series decision.
+    r"""Turn each window's support into its share of the series decision. Implements Eq. (2).
 
-    Eq. (2):  alpha_k = exp(s_k / tau) / sum_t exp(s_t / tau), the sum over the windows of the same series
+    alpha_k = exp(s_k / tau) / sum_t exp(s_t / tau), the sum over the windows of the same series
 
     Parameters
     ----------

@@ -1,0 +1,64 @@
+"""Each equation and algorithm of the paper has one function that says so; fast twins name what they replace."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import raxss
+
+SOURCES = Path(raxss.__file__).parent
+FORMULAS = {
+    "Eq. (1)": "retrieve",
+    "Eq. (2)": "window_weights",
+    "Eq. (3)": "series_probability",
+    "Eq. (4)": "weight_without",
+    "Alg. 1": "train_epoch",
+    "Alg. 2": "aggregate",
+}
+
+
+def functions():
+    """Name, with the class where it is in one, and docstring of every function of the package."""
+    for path in sorted(SOURCES.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        homes = [
+            ("", tree),
+            *((f"{one.name}.", one) for one in ast.walk(tree) if isinstance(one, ast.ClassDef)),
+        ]
+        for owner, home in homes:
+            for one in home.body:
+                if isinstance(one, ast.FunctionDef):
+                    yield owner + one.name, ast.get_docstring(one) or ""
+
+
+DOCSTRINGS = list(functions())
+
+
+@pytest.mark.parametrize(("formula", "function"), FORMULAS.items())
+def test_one_function_implements_it(formula, function):
+    said = re.compile(rf"Implements {re.escape(formula)}")
+    assert [name for name, text in DOCSTRINGS if said.search(text)] == [function]
+
+
+def test_nothing_else_is_implemented_from_the_paper():
+    found = {one for _, text in DOCSTRINGS for one in re.findall(r"Implements ((?:Eq|Alg)\. \(?\d\)?)", text)}
+    assert found == set(FORMULAS)
+
+
+def test_no_formula_is_written_a_second_time():
+    """A docstring that begins a line with an equation's number claims it."""
+    claimed = [
+        name for name, text in DOCSTRINGS if re.search(r"^\s*(Eqs?|Alg)\. \(?\d\)?:", text, re.MULTILINE)
+    ]
+    assert claimed == []
+
+
+def test_twins_name_a_function_that_is_there():
+    names = {name for name, _ in DOCSTRINGS}
+    twins = {name: re.findall(r"Twin of `([\w.]+)`", text) for name, text in DOCSTRINGS if "Twin of" in text}
+    assert {"aggregate_batch", "batch_support", "feature_support", "_one_list"} <= set(twins)
+    for name, replaced in twins.items():
+        assert len(replaced) == 1, name
+        assert replaced[0] in names, f"{name} is a twin of {replaced[0]}"
