@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from raxss._core.atomic import canonical_hash, json_ready, write_text
+from raxss._core.store import computed_once
 from raxss.benchmark.analyses.faithfulness_control import run_controls
 from raxss.benchmark.analyses.mil_adapter import MILSubject
 from raxss.benchmark.baselines.mil import MILClassifier
@@ -30,7 +31,7 @@ from raxss.benchmark.table import Work, opened
 from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness.model_adapter import Subject
-from raxss.explain.faithfulness.running import REVISION, STABILITY, Parts, Plan, kept, run_probes
+from raxss.explain.faithfulness.running import REVISION, STABILITY, Parts, Plan, run_probes
 from raxss.method.window_scorer import pick_device
 
 KINDS = ("windows", "mil")
@@ -180,4 +181,4 @@ def _probed(
         return asdict(parts)
 
     write_text(home / "models" / ".gitignore", "*\n")  # like the parts that they hold
-    return Parts(**kept(home / "models" / f"{slug(system.name)}-{digest}.json", compute))
+    return Parts(**computed_once(home / "models" / f"{slug(system.name)}-{digest}.json", digest, compute))
