@@ -1,5 +1,7 @@
 """Probes of faithfulness against answers that are known: planted motifs, networks written by hand, plain loops."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -479,6 +481,18 @@ def test_what_is_done_is_not_done_again_and_another_model_begins_anew(loud, tmp_
         model.backbone_.head.bias.fill_(3.0)
     run_probes(model.subject(), series, tmp_path, plan=Plan(n_series=4, probes=("stability",)), quiet=True)
     assert len(list((tmp_path / "parts").glob("*/"))) == 2
+
+
+def test_parts_that_raxss_0_1_left_are_taken_up(loud, tmp_path):
+    model, series = loud
+    plan = Plan(n_series=3, probes=("stability", "features"))
+    first = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
+    for place in tmp_path.rglob("*.json"):  # which had neither key nor seal
+        place.write_text(json.dumps({"answer": json.loads(place.read_text())["answer"]}, indent=2) + "\n")
+    files = {place: place.stat().st_mtime_ns for place in tmp_path.rglob("*.json")}
+    again = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
+    assert {place: place.stat().st_mtime_ns for place in tmp_path.rglob("*.json")} == files
+    assert (again.by_series, again.of_all, again.series) == (first.by_series, first.of_all, first.series)
 
 
 def test_measures_have_the_balanced_accuracy_of_the_model(loud, tmp_path):

@@ -22,10 +22,12 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
+from raxss._core.atomic import canonical_hash
+from raxss._core.store import seal_of
 from raxss.data.manifests import plan_labelled, plan_manifest
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan, read_plan
 from raxss.data.prepare import preparing, units
-from raxss.data.prepare.folder import COLUMNS, N_OPEN, is_prepared, read_prepared, seal
+from raxss.data.prepare.folder import COLUMNS, N_OPEN, is_prepared, read_prepared
 from raxss.data.prepare.preparing import prepare
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.recording import ArrayRecording, Channel, Recording, Segment
@@ -268,7 +270,7 @@ def reseal(folder, change):
     """Change the facts so that only their meaning is wrong, as somebody who means ill would."""
     facts = json.loads((folder / "prepared.json").read_text())
     change(facts)
-    (folder / "prepared.json").write_text(json.dumps({**facts, "seal": seal(facts)}))
+    (folder / "prepared.json").write_text(json.dumps({**facts, "seal": seal_of(facts)}))
 
 
 def test_missing_cut_off_and_foreign_files_are_named(folder, tmp_path):
@@ -416,6 +418,19 @@ def test_what_is_finished_is_not_done_again(manifest, folder, tmp_path, monkeypa
     plan, out = plan_manifest(manifest), tmp_path / "again"
     stopped(plan, out, monkeypatch, after=2)
     assert len(list((tmp_path / "again.preparing").glob("*.npy"))) == 2
+    done = counted(monkeypatch)
+    prepare(plan, out, PAPER)
+    assert done == ["r2"]
+    assert content_of(out) == content_of(folder)
+
+
+def test_units_that_raxss_0_1_left_are_taken_up(manifest, folder, tmp_path, monkeypatch):
+    plan, out = plan_manifest(manifest), tmp_path / "again"
+    stopped(plan, out, monkeypatch, after=2)
+    for place in (tmp_path / "again.preparing").glob("*.json"):  # as it wrote them
+        result = {name: value for name, value in json.loads(place.read_text()).items() if name != "seal"}
+        result["seal"] = canonical_hash(result)
+        place.write_text(json.dumps(result, ensure_ascii=True, allow_nan=False), "utf-8")
     done = counted(monkeypatch)
     prepare(plan, out, PAPER)
     assert done == ["r2"]

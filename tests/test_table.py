@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raxss._core.outputs import output_lock
+from raxss._core.store import seal_of
 from raxss.benchmark import live_table as board
 from raxss.benchmark.live_table import Board
 from raxss.benchmark.packed import PACKED, facts_of, read_cell, trials_in
@@ -23,7 +24,7 @@ from raxss.benchmark.study import Study
 from raxss.benchmark.systems import SYSTEMS
 from raxss.benchmark.table import Work, best_of, run_table
 from raxss.cli import app
-from raxss.data.prepare.folder import FACTS, seal
+from raxss.data.prepare.folder import FACTS
 from raxss.errors import DataError, MissingExtraError, OutputInUseError
 from raxss.method.backbones import BACKBONES
 from unpacked import as_files, contents, unpack
@@ -412,7 +413,7 @@ def test_a_dry_run_writes_nothing(study, tmp_path, tmp_path_factory, monkeypatch
         (place,) = (out / "data").glob(f"*/{FACTS}")
         facts = json.loads(place.read_text()) | {"key": "that of other files"}
         facts.pop("seal")
-        place.write_text(json.dumps({**facts, "seal": seal(facts)}))
+        place.write_text(json.dumps({**facts, "seal": seal_of(facts)}))
     before = snapshot(tmp_path)
     told = CliRunner().invoke(app, [command, str(study), "--out", str(out), "--device", "cpu", "--dry-run"])
     assert told.exit_code == 0, told.exception

@@ -91,7 +91,9 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 
 
 @contextmanager
-def whole_file(path: Path | str, *, overwrite: bool | None = None) -> Iterator[Path]:
+def whole_file(
+    path: Path | str, *, overwrite: bool | None = None, flushed: bool = True, advice: str | None = None
+) -> Iterator[Path]:
     """Give a temporary path to write to, and move it into place if the block succeeds.
 
     Parameters
@@ -100,6 +102,11 @@ def whole_file(path: Path | str, *, overwrite: bool | None = None) -> Iterator[P
         Whether this output may replace a file that is there; it is locked meanwhile. None: it is no output but a
         part of one, or an entry of a cache, whose writers all write the same or hold a lock on the whole; it
         replaces what is there, and is not locked.
+    flushed
+        Whether to wait until the disk has it. A part whose hash tells later whether it is whole need not wait, and
+        whoever owns its folder clears what killed runs left there.
+    advice
+        What an error recommends, naming the file without its folder; None: the usual.
 
     Examples
     --------
@@ -116,16 +123,18 @@ def whole_file(path: Path | str, *, overwrite: bool | None = None) -> Iterator[P
         if overwrite is not None:
             held.enter_context(output_lock(path))
             refuse_existing(path, overwrite=overwrite)
-        temporary = _place_beside(path)
+        temporary = _place_beside(path) if flushed else _hidden_beside(path)
         try:
-            with named_output(path):
+            with named_output(path) if advice is None else named_output(path.name, advice):
                 yield temporary
-                flush(temporary)
+                if flushed:
+                    flush(temporary)
                 if overwrite is False:
                     _rename_new(temporary, path)
                 else:
                     os.replace(temporary, path)
-                flush(path.parent)
+                if flushed:
+                    flush(path.parent)
         finally:
             remove(temporary)
 
@@ -291,12 +300,19 @@ def _place_beside(path: Path) -> Path:
 
     The name tells host and process, so that only what surely nobody writes any more is removed.
     """
-    host = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
-    for left in path.parent.glob(f".{glob.escape(path.name)}.{host}-*{PARTIAL}"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{_host()}-*{PARTIAL}"):
         process = left.name.removesuffix(PARTIAL).split("-")[-2]
         if process.isdigit() and not _runs(int(process)):
             remove(left)
-    return path.with_name(f".{path.name}.{host}-{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
+    return _hidden_beside(path)
+
+
+def _hidden_beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9-]", "-", platform.node())
 
 
 def _runs(process: int) -> bool:

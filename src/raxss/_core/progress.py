@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+Item = TypeVar("Item")
 
 
 def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
@@ -22,6 +24,21 @@ def progress_bar(*, unit: str, quiet: bool = False) -> Progress:
         console=Console(stderr=True),
         disable=quiet or not sys.stderr.isatty(),
     )
+
+
+def with_progress(
+    results: Generator[Item, None, None], total: int, title: str, *, unit: str, quiet: bool = False
+) -> Generator[Item, None, None]:
+    """The same results, counted by a bar; whatever ends this early closes what gives them.
+
+    >>> list(with_progress((n * n for n in range(3)), 3, "squares", unit="numbers"))
+    [0, 1, 4]
+    """
+    with progress_bar(unit=unit, quiet=quiet) as bar, closing(results):
+        task = bar.add_task(title, total=total)
+        for result in results:
+            bar.advance(task)
+            yield result
 
 
 @contextmanager

@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from raxss._core.atomic import output_lock, whole_file
 from raxss._core.bounded import json_of, read_json
 from raxss._core.bounded_parquet import read_parquet_table
+from raxss._core.store import unsealed
 from raxss.benchmark.result import FORMAT as CELL_FORMAT
-from raxss.benchmark.result import damage_told, unsealed
+from raxss.benchmark.result import damage_told
 from raxss.errors import DataError
 
 if TYPE_CHECKING:

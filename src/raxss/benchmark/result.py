@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss._core.atomic import canonical_hash, json_ready, write_json
+from raxss._core.atomic import json_ready
 from raxss._core.bounded import read_json
+from raxss._core.store import unsealed, write_sealed
 from raxss.errors import DataError
 
 FORMAT = "raxss cell 1"
@@ -108,7 +109,7 @@ class CellResult:
 
     def write(self, path: Path | str) -> None:
         """As JSON, with a seal over its content."""
-        write_json(path, sealed({"format": FORMAT, **self.to_json()}))
+        write_sealed(path, {"format": FORMAT, **self.to_json()})
 
     @classmethod
     def read(cls, path: Path | str) -> CellResult:
@@ -119,27 +120,11 @@ class CellResult:
     @classmethod
     def from_sealed(cls, content: Mapping[str, Any]) -> CellResult:
         """Read the content of a file; ValueError where it was changed."""
-        return cls.from_json(unsealed(content, FORMAT))
+        known = unsealed(content, FORMAT)
+        return cls.from_json({name: value for name, value in known.items() if name != "format"})
 
 
 # Files that say when they are not whole -----------------------------------------------------------------------
-
-
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
-    """Content of JSON with a hash of it."""
-    return {**content, "seal": canonical_hash(content)}
-
-
-def unsealed(content: Mapping[str, Any], expected: str) -> dict[str, Any]:
-    """Sealed content of this format without its seal, or an error for `damage_told`."""
-    content = dict(content)
-    seal = content.pop("seal")
-    if content["format"] != expected:
-        raise ValueError(f"its format is {content['format']!r}, needed is {expected!r}")
-    if seal != canonical_hash(content):
-        raise ValueError("its content does not fit its seal")
-    del content["format"]
-    return content
 
 
 @contextmanager

@@ -1,6 +1,6 @@
-"""How is an archive of recordings predicted, so that nothing is computed twice?
+"""Batch prediction of many recordings, resumable, in several processes or on a cluster.
 
-    model folder, inputs -> one job a recording -> a part file each, keyed by content -> one table, in input order
+    model folder, inputs -> one job a recording -> a part of a store each -> one table, in input order
 
 A job reads one recording, so that a worker never holds more. Its part is found again by what decides the numbers:
 the model, the settings, the content of the recording's files. A rerun does what is missing, wherever the run before
@@ -27,12 +27,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from raxss._core.atomic import canonical_hash, make_folder, sha256_of, write_json
-from raxss._core.bounded import read_json
+from raxss._core.atomic import canonical_hash, make_folder, sha256_of
 from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
-from raxss._core.progress import progress_bar
+from raxss._core.progress import with_progress
 from raxss._core.sealing import FACTS, MOST_BYTES, WEIGHTS, digest_of, open_plain
+from raxss._core.store import Store
 from raxss.data.bids import is_bids_root, plan_to_read
 from raxss.data.files import Line, distinct_names, lines_of_inputs, read_lines
 from raxss.data.formats.opening import files_of
@@ -163,14 +163,13 @@ def predict_archive(
         address=address,
         shared_folder=parts,
     )
-    with progress_bar(unit="recordings", quiet=quiet) as bar, closing(results):
-        task = bar.add_task("predicting", total=len(jobs))
-        for position, result in results:
+    counted = with_progress(results, len(jobs), "predicting", unit="recordings", quiet=quiet)
+    with closing(counted):
+        for position, result in counted:
             if isinstance(result, Failure):
                 failures[position] = result
             else:
-                done[position] = _read_part(result)
-            bar.advance(task)
+                done[position] = _parts(parts).require(result, result)
     rows = [row for position in sorted(done) for row in done[position]["rows"]]
     _refuse_repeated(sources, done)
     for text in dict.fromkeys(text for position in sorted(done) for text in done[position]["warnings"]):
@@ -268,29 +267,36 @@ def _unknown_rate(answer: Answer) -> list[str]:
 # One recording ------------------------------------------------------------------------------------------------
 
 
-def predict_recording(job: Job) -> Path:
-    """Write the part of one recording, unless it is there; a worker runs this."""
-    model = _loaded(job.model)
-    key = _key(job)
-    place = job.parts / f"{key}.json"
-    if not _is_done(place, key):
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            series = job.source.read(model.preparation_of_model(resample=job.model.resample))
-            rows = [
-                {
-                    "name": one.series.name,
-                    "probabilities": one.probability.tolist(),
-                    "seconds": seconds_of(one.series),
-                    "label": one.series.label,
-                    "doubt": doubt_columns(model.classes_, one),
-                }
-                for one in model.answers(series)
-            ]
-        notes = [str(one.message) for one in told if issubclass(one.category, RAxSSWarning)]
-        content = {"format": FORMAT, "key": key, "rows": rows, "warnings": notes}
-        write_json(place, {**content, "seal": canonical_hash(content)})
-    return place
+def predict_recording(job: Job) -> str:
+    """Write the part of one recording, unless it is there, and return its key; a worker runs this."""
+    model, key = _loaded(job.model), _key(job)
+    _parts(job.parts).get(key, key, lambda: _predicted(job, model))
+    return key
+
+
+def _parts(folder: Path) -> Store:
+    return Store(folder, format=FORMAT)
+
+
+def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:
+    """What a part holds: rows of the table, and warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        series = job.source.read(model.preparation_of_model(resample=job.model.resample))
+        rows = [
+            {
+                "name": one.series.name,
+                "probabilities": one.probability.tolist(),
+                "seconds": seconds_of(one.series),
+                "label": one.series.label,
+                "doubt": doubt_columns(model.classes_, one),
+            }
+            for one in model.answers(series)
+        ]
+    return {
+        "rows": rows,
+        "warnings": [str(one.message) for one in told if issubclass(one.category, RAxSSWarning)],
+    }
 
 
 @lru_cache(maxsize=1)
@@ -321,29 +327,6 @@ def _key(job: Job) -> str:
             "files": [[file.name, sha256_of(file)] for file in job.source.files() if os.path.isfile(file)],
         }
     )
-
-
-def _is_done(place: Path, key: str) -> bool:
-    """A part that was cut short or changed is computed again."""
-    try:
-        return bool(_read_part(place)["key"] == key)
-    except DataError:
-        return False
-
-
-def _read_part(place: Path) -> dict[str, Any]:
-    try:
-        content = read_json(place)
-        if content.pop("seal") != canonical_hash(content):
-            raise ValueError("its content does not fit its seal")
-        lists = [content[name] for name in ("rows", "warnings")]
-        if not all(isinstance(one, list) for one in lists) or not isinstance(content["key"], str):
-            raise ValueError("it lacks its rows, warnings or key")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"the part {shown(place)} cannot be read ({error}); it was cut short or changed. Run the command again."
-        ) from error
-    return content
 
 
 # Which recordings there are -----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from raxss._core.atomic import canonical_hash, json_ready, write_text
+from raxss._core.store import computed_once
 from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, register_analysis
 from raxss.benchmark.analyses.faithfulness_control import run_controls
 from raxss.benchmark.analyses.faithfulness_report import rows_of, write_faithfulness, write_index
@@ -38,7 +39,7 @@ from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS
 from raxss.explain.faithfulness.model_adapter import Subject
-from raxss.explain.faithfulness.running import PROBES, REVISION, STABILITY, Parts, Plan, kept, run_probes
+from raxss.explain.faithfulness.running import PROBES, REVISION, STABILITY, Parts, Plan, run_probes
 from raxss.method.window_scorer import pick_device
 
 
@@ -250,6 +251,7 @@ class _Fit:
     plan: Plan
     home: Path
     place: Path
+    key: str
 
     @classmethod
     def of(
@@ -259,12 +261,13 @@ class _Fit:
         cell = cell_of(study, view, system, seed, home, device=str(pick_device(device)))
         second = another_seed(study, seed) if STABILITY in plan.probes else None
         digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan), second]))[:12]
-        return cls(cell, second, plan, home, home / "models" / f"{slug(system.name)}-{digest}.json")
+        place = home / "models" / f"{slug(system.name)}-{digest}.json"
+        return cls(cell, second, plan, home, place, digest)
 
     def parts(self) -> Parts:
         """What was found before, or what is found now."""
         write_text(self.place.parent / ".gitignore", "*\n")  # like the parts that they hold
-        return Parts(**kept(self.place, self._compute))
+        return Parts(**computed_once(self.place, self.key, self._compute))
 
     def result(self, parts: Parts) -> CellResult:
         """What the model says of the series that were probed."""

@@ -10,7 +10,6 @@ Next: cells.py fits and asks; reweighting.py and robustness.py are probes; probi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss._core.atomic import json_ready, write_text
 from raxss._core.bounded import read_json
-from raxss.benchmark.result import CellResult, damage_told, sealed, unsealed
+from raxss._core.store import unsealed, write_sealed
+from raxss.benchmark.result import CellResult, damage_told
 from raxss.data.series import SeriesCollection
 from raxss.metrics import score
 
@@ -136,9 +135,8 @@ class Probed:
             | ({"values": one.values} if one.values else {})
             for one in self.answers
         ]
-        content = json_ready({"format": FORMAT, "cell": self.result.to_json(), "answers": answers})
-        text = json.dumps(sealed(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        write_text(path, text + "\n")
+        content = {"format": FORMAT, "cell": self.result.to_json(), "answers": answers}
+        write_sealed(path, content, indent=None)
 
     @classmethod
     def read(cls, path: Path | str) -> Probed:

@@ -15,10 +15,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from raxss._core.atomic import canonical_hash, json_ready, sha256_of, whole_folder, write_json
+from raxss._core.atomic import canonical_hash, sha256_of, whole_folder, write_json
+from raxss._core.store import write_sealed
 from raxss._core.version import __version__
 from raxss.data.plan import CollectionPlan
-from raxss.data.prepare.folder import COLUMNS, FACTS, FORMAT, PROBLEMS, TABLE, seal
+from raxss.data.prepare.folder import COLUMNS, FACTS, FORMAT, PROBLEMS, TABLE
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.prepare.units import Result, Unit
 from raxss.errors import EmptyDataError
@@ -85,7 +86,7 @@ def assemble(
             "outputs": outputs,
             "versions": _versions(),
         }
-        write_json(temporary / FACTS, {**facts, "seal": seal(json_ready(facts))})
+        write_sealed(temporary / FACTS, facts)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss._core.atomic import MARK, canonical_hash, read_parquet, sha256_of
+from raxss._core.atomic import MARK, read_parquet, sha256_of
 from raxss._core.bounded import read_json
+from raxss._core.store import seal_of
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import ORIGINS, Series, SeriesCollection
 from raxss.errors import RAxSSError, RecordingError, shown
@@ -199,11 +200,6 @@ def read_prepared(folder: Path | str, *, verify: bool = False) -> PreparedCollec
     return PreparedCollection(folder, facts, _read_table(folder, facts))
 
 
-def seal(facts: dict[str, Any]) -> str:
-    """SHA-256 of all facts but the seal itself, whatever their order."""
-    return canonical_hash({key: value for key, value in facts.items() if key != "seal"})
-
-
 def _read_facts(folder: Path) -> dict[str, Any]:
     try:
         facts = read_json(folder / FACTS)
@@ -223,7 +219,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     if not (folder / MARK).is_file():
         raise _damaged(folder, f"the file {MARK} that marks it is missing")
     try:
-        sealed = facts["seal"] == seal(facts)
+        unchanged = facts["seal"] == seal_of(facts)
         Preparation.parse(facts["preparation"])
         outputs = {
             name: (re.fullmatch("[0-9a-f]{64}", told["sha256"]), told["n_bytes"] >= 0)
@@ -233,7 +229,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         complete &= all(isinstance(facts[name], kind) for name, kind in KINDS.items())
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(folder, f"{FACTS} lacks something") from error
-    if not (sealed and complete):
+    if not (unchanged and complete):
         raise _damaged(folder, f"{FACTS} was changed after it was written")
     return facts
 

@@ -1,9 +1,9 @@
-"""How does a plan become a prepared folder, whatever happens on the way?
+"""Preparation of a whole plan, by several processes, resumed after a kill.
 
     CollectionPlan, Preparation -> FOLDER (folder.py says what is in it)
 
-Finished units (units.py) lie in ``FOLDER.preparing``; a run that was killed goes on from those that are whole
-and whose key still fits. At the end they become the folder, in one step. What comes out depends neither on the
+Finished units (units.py) lie in the store ``FOLDER.preparing``; a run that was killed goes on from those that are
+whole and whose key still fits. At the end they become the folder, in one step. The result depends neither on the
 number of workers, nor on their order, nor on how often it was interrupted. Next: folder.py reads it.
 """
 
@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import errno
 import logging
-import multiprocessing
-import multiprocessing.connection
 import os
-import signal
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -32,19 +28,20 @@ from raxss._core.atomic import (
     named_output,
     output_lock,
     refuse_existing,
-    remove,
     sha256_of,
 )
-from raxss._core.progress import progress_bar
+from raxss._core.jobs import each_result
+from raxss._core.jobs.outcome import DIED, Failure
+from raxss._core.progress import with_progress
 from raxss.data.plan import CollectionPlan, RecordingPlan
 from raxss.data.prepare.assembling import assemble
 from raxss.data.prepare.folder import FORMAT, is_prepared, read_prepared
 from raxss.data.prepare.preprocessing import Preparation
-from raxss.data.prepare.units import KEPT, Input, Result, Unit, read_unit, write_unit
+from raxss.data.prepare.units import KEPT, Input, Result, Unit, read_unit, units_in, write_unit
 from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, shown
 
 N_LISTED: Final = 10  # names that a message has one by one
-N_POOLS: Final = 3  # times that processes are started, if workers die
+N_DEATHS: Final = 3  # of workers at one recording, before the command gives up
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +108,7 @@ def prepare(
             if strict:
                 _refuse_left_out(results)
             assemble(plan, folder, preparation, units, results, work, key, overwrite=overwrite)
-        _clear(work)
+        units_in(work).keep_only(())
     return folder
 
 
@@ -270,34 +267,34 @@ def _work_folder(work: Path) -> Iterator[None]:
 
 
 def _earlier(units: list[Unit], work: Path) -> dict[str, Result]:
-    """What earlier runs have left that is whole and still wanted; the rest is thrown away."""
+    """Results of earlier runs that are whole and still wanted; everything else is removed."""
     results = {unit.slug: result for unit in units if (result := read_unit(unit, work)) is not None}
-    kept = {f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")}
-    for left in work.iterdir():
-        if left.name not in kept:
-            remove(left)
+    units_in(work).keep_only({f"{slug}{suffix}" for slug in results for suffix in (".npy", ".json")})
     return results
-
-
-def _clear(work: Path) -> None:
-    """Remove what is in the work folder."""
-    for left in work.iterdir():
-        remove(left)
 
 
 # Work ---------------------------------------------------------------------------------------------------------
 
 
 def _work_through(units: list[Unit], work: Path, workers: int, *, progress: bool) -> dict[str, Result]:
-    """Every unit's result. Recordings that cannot be read are told together at the end; the others are kept."""
+    """Every unit's result. Recordings that cannot be read are named together at the end; the others are kept."""
     results: dict[str, Result] = {}
     faults: list[str] = []
-    with progress_bar(unit="recordings", quiet=not progress) as bar:
-        task = bar.add_task("preparing", total=len(units))
-        for unit, result in _each_result(units, work, workers):
-            bar.advance(task)
+    attempts = each_result(
+        partial(_attempt, work=work), units, n_workers=max(1, min(workers, len(units))), retries=N_DEATHS - 1
+    )
+    counted = with_progress(attempts, len(units), "preparing", unit="recordings", quiet=not progress)
+    with closing(counted):
+        for position, result in counted:
+            unit = units[position]
             if isinstance(result, DataError):
                 faults.append(str(result))
+            elif isinstance(result, Exception):
+                raise result
+            elif isinstance(result, Failure):
+                if result.kind == DIED:
+                    raise _workers_died(len(units) - len(results) - len(faults))
+                faults.append(f"recording {unit.recording.name!r}: {result}.")
             else:
                 results[unit.slug] = result
     if faults:
@@ -310,57 +307,17 @@ def _work_through(units: list[Unit], work: Path, workers: int, *, progress: bool
     return results
 
 
-def _each_result(units: list[Unit], work: Path, workers: int) -> Iterator[tuple[Unit, Result | DataError]]:
-    if workers <= 1 or len(units) <= 1:
-        yield from ((unit, _attempt(unit, work)) for unit in units)
-        return
-    left = {unit.slug: unit for unit in units}
-    for _ in range(N_POOLS):
-        try:
-            for slug, result in _in_processes(list(left.values()), work, workers):
-                yield left.pop(slug), result
-            return
-        except BrokenProcessPool:
-            log.warning("A worker died; the %d recordings that are left are tried again.", len(left))
-    raise OutputError(
-        errno.ENOMEM,
-        f"workers died {N_POOLS} times, perhaps for lack of memory; {len(left)} recordings are left. Run the same "
-        "command again with fewer workers: it goes on from there",
-    )
-
-
-def _attempt(unit: Unit, work: Path) -> Result | DataError:
-    """A unit's result, or what is wrong with its recording."""
+def _attempt(unit: Unit, work: Path) -> Result | Exception:
+    """A unit's result, or why there is none: returned, so that its type is known to the process that asked."""
     try:
         return write_unit(unit, work)
-    except DataError as error:
+    except Exception as error:
         return error
 
 
-def _in_processes(units: list[Unit], work: Path, workers: int) -> Iterator[tuple[str, Result | DataError]]:
-    """Spawned, not forked: the fork of a process that has threads may hang."""
-    others = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(units)), context, initializer=_be_a_worker) as pool:
-        futures = {pool.submit(_attempt, unit, work): unit for unit in units}
-        try:
-            for future in as_completed(futures):
-                yield futures[future].slug, future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - others:
-                process.kill()  # what it was writing is not in place yet
-            raise
-
-
-def _be_a_worker() -> None:
-    """Leave Ctrl-C to the parent, and end when the parent does, even if it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_it() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_it, daemon=True).start()
+def _workers_died(n_left: int) -> OutputError:
+    return OutputError(
+        errno.ENOMEM,
+        f"workers died {N_DEATHS} times, perhaps for lack of memory; {n_left} recordings are left. Run the same "
+        "command again with fewer workers: it goes on from there",
+    )

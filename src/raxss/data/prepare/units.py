@@ -1,6 +1,6 @@
-"""How does one recording become one file of samples, in the memory of a few blocks?
+"""Unit of preparation: one recording becomes one file of samples, in the memory of a few blocks.
 
-    RecordingPlan, Preparation -> Unit -> <slug>.npy, and <slug>.json that says what is in it
+    RecordingPlan, Preparation -> Unit -> <slug>.npy, and <slug>.json that describes it: parts of a store
 
 All channels of one rate and stretch are read side by side, a block at a time; each is pooled or resampled on its
 way and written at its place. The z-score is a second pass over what was written. A unit is there whole or not at
@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -25,8 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss._core.atomic import canonical_hash, named_output, sha256_of
-from raxss._core.bounded import read_json
+from raxss._core.atomic import canonical_hash, sha256_of
+from raxss._core.store import Store
 from raxss.data.plan import RecordingPlan, SeriesPlan, sample_range
 from raxss.data.prepare.folder import FORMAT, SAMPLE_BYTES
 from raxss.data.prepare.preprocessing import CHUNK, Preparation, level, z_scored
@@ -81,37 +78,36 @@ class Unit:
         return canonical_hash([FORMAT, self.recording.name, inputs, series, str(self.preparation)])
 
 
+def units_in(work: Path) -> Store:
+    """The store of finished units; its owner clears the folder, so that nothing waits for the disk."""
+    return Store(work, indent=None, flushed=False, advice=KEPT)
+
+
 def read_unit(unit: Unit, work: Path) -> Result | None:
-    """What an earlier run has left of it, if that is whole and of this key."""
+    """What an earlier run has left of a unit, if that is whole and of this key."""
+    result = units_in(work).read(unit.slug, unit.key)
     try:
-        result = read_json(work / f"{unit.slug}.json")
-        body = {name: value for name, value in result.items() if name != "seal"}
-        if result["key"] != unit.key or result["seal"] != canonical_hash(body):
-            return None
-        return result if sha256_of(work / f"{unit.slug}.npy") == result["sha256"] else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        whole = result is not None and sha256_of(work / f"{unit.slug}.npy") == result["sha256"]
+    except OSError:
         return None
+    return result if whole else None
 
 
 def write_unit(unit: Unit, work: Path) -> Result:
     """Write the samples and then the result, each in one step.
 
     The result has ``series`` (rows of the table, without ``file`` and ``group``), ``left_out``, ``problems``,
-    ``warnings``, ``sha256`` and ``n_bytes`` of the samples, ``key`` and ``seal``.
+    ``warnings``, ``sha256`` and ``n_bytes`` of the samples, and ``key``.
     """
-    samples = work / f"{unit.slug}.npy"
+    store = units_in(work)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with unit.recording.open_recording() as recording, _in_place(samples) as temporary:
+        with unit.recording.open_recording() as recording, store.file(f"{unit.slug}.npy") as temporary:
             result = _write_samples(unit, recording, temporary)
     _refuse_changed(unit)
     # Warnings of other libraries may quote a header or a path; ours never do.
     result["warnings"] = sorted({str(one.message) for one in told if issubclass(one.category, RAxSSWarning)})
-    result["key"] = unit.key
-    result["seal"] = canonical_hash(result)
-    with _in_place(work / f"{unit.slug}.json") as temporary:
-        temporary.write_text(json.dumps(result, ensure_ascii=True, allow_nan=False), "utf-8")
-    return result
+    return store.write(unit.slug, unit.key, result)
 
 
 def _refuse_changed(unit: Unit) -> None:
@@ -127,18 +123,6 @@ def _refuse_changed(unit: Unit) -> None:
                 f"the file {shown(before.name)} changed while it was read. Run the same command again when nothing "
                 "writes to it any more."
             )
-
-
-@contextmanager
-def _in_place(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes this one. Not flushed to the disk: a hash tells later whether it is whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with named_output(path.name, KEPT):
-            yield temporary
-            os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # Samples ------------------------------------------------------------------------------------------------------

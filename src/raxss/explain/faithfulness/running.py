@@ -1,4 +1,4 @@
-"""How are all probes run over many series, and gone on with after an end that nobody planned?
+"""Runner of all faithfulness probes over many series, resumable.
 
     Subject, series -> a draw of them -> each probe of each series -> DIR/parts/<hash>/<probe>/<series>.json
         -> Parts: everything that was found
@@ -9,9 +9,9 @@ model is left alone. Next: measures.py turns parts into numbers with intervals.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from raxss._core.atomic import canonical_hash, json_ready, write_json, write_text
-from raxss._core.bounded import read_json
+from raxss._core.atomic import canonical_hash, json_ready, write_text
 from raxss._core.jobs.local import threads_limited
 from raxss._core.progress import progress_bar
+from raxss._core.store import computed_once
 from raxss.data.series import Series
 from raxss.errors import ConfigError, one_of
 from raxss.explain.evidence import safe_name
@@ -46,7 +46,6 @@ DELETION, COUNTERFACTUAL, STABILITY, LOCALISATION = OF_A_SERIES = (
 RETRIEVAL, NETWORK, FEATURES = OF_ALL = ("retrieval", "network", "features")
 PROBES = (*OF_A_SERIES, *OF_ALL)
 THREADS_BESIDE_A_GPU = 4
-logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,17 +176,17 @@ def run_probes(
         for probe in (one for one in OF_A_SERIES if one in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
             answers = []
-            for place in range(len(chosen)):
-                name = f"{place:04d}-{safe_name(chosen[place].name)}.json"
-                answers.append(kept(home / probe / name, lambda p=probe, k=place: asked.one(p, k)))  # type: ignore[misc]
+            for place, one in enumerate(chosen):
+                part = f"{probe}/{place:04d}-{safe_name(one.name)}"
+                answers.append(asked.part(home, part, partial(asked.one, probe, place)))
                 bar.update(task, advance=1)
             by_series[probe] = answers
         of_all = {}
         for probe in (one for one in OF_ALL if one in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
-            of_all[probe] = kept(home / f"{probe}.json", lambda p=probe: asked.all(p))  # type: ignore[misc]
+            of_all[probe] = asked.part(home, probe, partial(asked.all, probe))
             bar.update(task, completed=len(chosen))
-        summary = kept(home / "series.json", asked.summary)
+        summary = asked.part(home, "series", asked.summary)
     told = {
         "classes": [str(one) for one in subject.classes],
         "window_length": subject.window_length,
@@ -210,23 +209,6 @@ def n_threads_beside(device: torch.device) -> int | None:
     return None if device.type == "cpu" else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
 
 
-def kept(place: Path, compute: Callable[[], Any]) -> Any:
-    """What a file has, or what is computed now and then written; a file that cannot be read is made again.
-
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "a.json"
-    >>> kept(place, lambda: [1.5]), kept(place, lambda: [2.5])
-    ([1.5], [1.5])
-    """
-    if place.exists():
-        try:
-            return read_json(place)["answer"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("%r cannot be read (%s); it is computed again", place.name, error)
-    write_json(place, {"answer": compute()})
-    return read_json(place)["answer"]  # the same whether it was there or not
-
-
 class _Asked:
     """One subject with its series; judgements are made when they are first needed."""
 
@@ -244,7 +226,7 @@ class _Asked:
         self._judged: dict[int, Judgement] = {}
         self._effects: dict[int, dict[str, NDArray[np.float64]]] = {}
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Of model, series and settings, but not of how many probes are run."""
         decides = {
@@ -257,6 +239,10 @@ class _Asked:
             "plan": [self.plan.seed, self.plan.n_steps, self.plan.n_random],
         }
         return canonical_hash(json_ready(decides))[:12]
+
+    def part(self, home: Path, name: str, compute: Callable[[], Any]) -> Any:
+        """The answer in a file, computed if it is missing or damaged."""
+        return computed_once(home / f"{name}.json", f"{self.hash}/{name}", compute)
 
     def judged(self, place: int) -> Judgement:
         """Of one series, with neighbours."""

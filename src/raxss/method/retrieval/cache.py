@@ -1,9 +1,10 @@
-"""Has this series been searched before?
+"""Cache of retrievals, in memory and on disk.
 
     samples, settings -> key (a hash of both) -> Retrieval, from memory, from disk, or computed
 
 Support depends on the signal and the settings alone, never on the model, so it is computed once per series.
-An entry on disk is believed only if its content hashes to what it says; those not used for longest make room.
+Entries on disk are files of a `raxss._core.store.Store`: one is used only if its content has the hash that it
+states, and those not used for longest make room.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import json
 import logging
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from raxss._core import atomic as storage
 from raxss._core.kernel_cache import user_cache_folder
+from raxss._core.store import Store
 from raxss.data.series import Series
 from raxss.errors import ConfigError, OutputError
 from raxss.method.retrieval.front import retrieve
@@ -41,6 +41,7 @@ DISK_BYTES = 2 * 2**30
 LEAST_WINDOWS_ON_DISK = 2**14  # smaller searches are faster than a file
 GPU_ADVANTAGE = 8  # so many times more windows are searched in the time of a file
 
+SUFFIX = ".safetensors"
 _ARRAYS = ("similarity", "neighbors", "support", "starts", "flags")
 _log = logging.getLogger("raxss")
 
@@ -104,10 +105,9 @@ def cached_retrieve_many(
 def clear_cache() -> None:
     """Forget every retrieval, in memory and on disk."""
     _memory.clear()
-    folder = _folder()
-    if folder is not None and folder.is_dir():
-        for file in folder.glob("*.safetensors"):
-            file.unlink(missing_ok=True)
+    store = _store()
+    if store is not None:
+        store.make_room(0, f"*{SUFFIX}")
 
 
 class _Memory:
@@ -191,12 +191,12 @@ def _add(digest: Any, array: NDArray[Any]) -> None:
     digest.update(np.ascontiguousarray(array).data)  # not copied: a day's lists are 230 MB
 
 
-def _folder() -> Path | None:
+def _store() -> Store | None:
     """Where entries lie on disk, or None where they should not."""
     chosen = os.environ.get("RAXSS_CACHE")
     if chosen is not None and chosen.lower() == "off":
         return None
-    return Path(chosen) if chosen else user_cache_folder()
+    return Store(Path(chosen) if chosen else user_cache_folder())
 
 
 def _disk_bytes() -> int:
@@ -214,17 +214,17 @@ def _disk_bytes() -> int:
 
 def _write(key: str, retrieval: Retrieval) -> None:
     """Put an entry on disk; a folder that cannot be written costs time, not the result."""
-    folder, limit = _folder(), _disk_bytes()
-    if folder is None or _n_bytes(retrieval) > limit:
+    store, limit = _store(), _disk_bytes()
+    if store is None or _n_bytes(retrieval) > limit:
         return
     arrays = {name: getattr(retrieval, name) for name in _ARRAYS}
     others = {one.name: getattr(retrieval, one.name) for one in fields(retrieval) if one.name not in _ARRAYS}
     settings = json.dumps(others, sort_keys=True)
     metadata = {"key": key, "settings": settings, "sha256": _content_hash(key, settings, arrays)}
     try:
-        with storage.whole_file(folder / f"{key}.safetensors") as temporary:
+        with store.file(f"{key}{SUFFIX}") as temporary:
             save_file(arrays, temporary, metadata)
-        _make_room(folder, limit)
+        store.make_room(limit, f"*{SUFFIX}")
     except OutputError as error:
         _log.warning(
             "a retrieval was not cached and will be computed again next time: %s. "
@@ -233,44 +233,26 @@ def _write(key: str, retrieval: Retrieval) -> None:
         )
 
 
-def _make_room(folder: Path, limit: int) -> None:
-    """Remove the entries not used for longest. Other processes may do the same: what is gone is gone."""
-    entries = []
-    for file in folder.glob("*.safetensors"):
-        with suppress(OSError):
-            about = file.stat()
-            entries.append((about.st_atime_ns, about.st_size, file))
-    total = sum(size for _, size, _ in entries)
-    for _, size, file in sorted(entries):
-        if total <= limit:
-            return
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
-        total -= size
-
-
 def _read(key: str) -> Retrieval | None:
     """Read an entry if there is one and it is what it claims to be."""
-    folder = _folder()
-    path = None if folder is None else folder / f"{key}.safetensors"
-    if path is None or not path.is_file():
-        return None
+    store, filename = _store(), f"{key}{SUFFIX}"
+    found = None if store is None else store.recover(filename, partial(_unpacked, key))
+    if store is not None and found is not None:
+        store.mark_used(filename)
+    return found
+
+
+def _unpacked(key: str, path: Path) -> Retrieval:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in _ARRAYS}
-        settings = metadata["settings"]
-        if metadata["key"] != key or metadata["sha256"] != _content_hash(key, settings, arrays):
-            raise ValueError("its content does not match its hash")
-        found = Retrieval(**arrays, **json.loads(settings))
-    except FileNotFoundError:  # another process has just made room
-        return None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        _log.warning("the cached retrieval %s is damaged (%s); it is computed again.", path.name, error)
-        return None
-    with suppress(OSError):  # when it was last used: many disks do not note that by themselves
-        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
-    return found
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    settings = metadata["settings"]
+    if metadata["key"] != key or metadata["sha256"] != _content_hash(key, settings, arrays):
+        raise ValueError("its content does not match its hash")
+    return Retrieval(**arrays, **json.loads(settings))
 
 
 def _content_hash(key: str, settings: str, arrays: Mapping[str, NDArray[Any]]) -> str:
