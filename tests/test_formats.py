@@ -108,14 +108,14 @@ def test_every_registered_format_has_an_example():
 
 def test_a_sound_file_has_no_problem(known, example, path):
     inspection = inspect_file(path, signals=True)
-    assert [one.code for one in inspection.problems] == list(example.codes), inspection.problems
+    assert [problem.code for problem in inspection.problems] == list(example.codes), inspection.problems
     assert not known.self_describing or inspection.verdict == "ok"
 
 
 def test_headers_are_inspected_without_the_packages_that_decode(known, example, path, monkeypatch):
     for package in known.packages:
         monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    assert [one.code for one in inspect_file(path).problems] == list(example.codes)
+    assert [problem.code for problem in inspect_file(path).problems] == list(example.codes)
     if known.packages:
         with pytest.raises(MissingExtraError, match=rf"package {known.packages[0]}.*raxss\[{known.extra}\]"):
             open_recording(path)
@@ -150,7 +150,7 @@ def test_a_file_pointed_to_that_is_a_link_out_of_the_folder_is_refused(path, tmp
         elsewhere = tmp_path / file.name
         file.rename(elsewhere)
         file.symlink_to(elsewhere)
-        assert "outside" in {one.code for one in inspect_file(path).problems}, file.name
+        assert "outside" in {problem.code for problem in inspect_file(path).problems}, file.name
         with pytest.raises(RecordingError, match="outside"):
             open_recording(path)
         file.unlink()
@@ -162,12 +162,12 @@ def test_a_file_pointed_to_that_is_a_link_out_of_the_folder_is_refused(path, tmp
 
 def test_an_opened_file_states_names_units_rates_and_length(known, example, path):
     with open_recording(path) as recording:
-        assert tuple(one.name for one in recording.channels) == example.names
-        assert tuple(one.unit for one in recording.channels) == example.units
-        assert tuple(one.rate for one in recording.channels) == example.rates
+        assert tuple(channel.name for channel in recording.channels) == example.names
+        assert tuple(channel.unit for channel in recording.channels) == example.units
+        assert tuple(channel.rate for channel in recording.channels) == example.rates
         lengths = [recording.n_samples(place) for place in range(len(recording.channels))]
         assert lengths == [len(example.samples[place]) for place in range(len(lengths))]
-        assert [(one.start_seconds, one.seconds) for one in recording.segments] == [
+        assert [(segment.start_seconds, segment.seconds) for segment in recording.segments] == [
             (0.0, lengths[0] / example.rates[0])
         ]
         facts = known.facts_of(path, path.parent)
@@ -205,15 +205,15 @@ def test_what_streams_is_not_read_into_memory_when_it_is_opened(known, path):
 def refused_or_warned(path: Path, example: Case) -> str:
     """Inspect and read a damaged file: only errors of raxss, and without a problem only the sound samples."""
     inspection = inspect_file(path, signals=True)
-    assert not any(UNEXPECTED in one.message for one in inspection.problems), inspection.problems
+    assert not any(UNEXPECTED in problem.message for problem in inspection.problems), inspection.problems
     try:
         with open_recording(path) as recording:
-            names = tuple(one.name for one in recording.channels)
+            names = tuple(channel.name for channel in recording.channels)
             samples = [recording.read([place])[0] for place in range(len(names))]
     except RAxSSError:
         assert inspection.verdict == "refused"
         return "refused"
-    if {one.code for one in inspection.problems} <= set(
+    if {problem.code for problem in inspection.problems} <= set(
         example.codes
     ):  # what was lost is no part of the recording
         assert names == example.names
@@ -261,7 +261,7 @@ def test_changed_bytes_of_a_header_never_crash(example, path):
             changed[place] = rng.integers(256)
         path.write_bytes(changed)
         inspection = inspect_file(path)
-        assert not any(UNEXPECTED in one.message for one in inspection.problems), inspection.problems
+        assert not any(UNEXPECTED in problem.message for problem in inspection.problems), inspection.problems
         try:
             with open_recording(path) as recording:
                 recording.read([0], stop=10)
@@ -274,9 +274,9 @@ def test_changed_bytes_of_a_header_never_crash(example, path):
 
 def test_check_finds_it_by_its_suffix(known, example, path):
     found = json.loads(CliRunner().invoke(app, ["check", str(path), "--json"]).stdout)
-    assert [(one["path"], one["verdict"]) for one in found] == [(str(path), example.verdict)]
+    assert [(entry["path"], entry["verdict"]) for entry in found] == [(str(path), example.verdict)]
     below = inspect_paths([path.parent])
-    assert [one.path for one in below] == [str(path if known.searched else path.parent)]
+    assert [entry.path for entry in below] == [str(path if known.searched else path.parent)]
     assert (below[0].verdict == "refused") == (not known.searched)
     assert (path.suffix in searched_suffixes()) == known.searched
 
@@ -285,7 +285,7 @@ def test_messages_about_other_files_list_its_suffixes(known, tmp_path):
     assert {*known.suffixes, *known.companions} <= set(all_suffixes())
     (tmp_path / "a.docx").touch()
     (problem,) = inspect_file(tmp_path / "a.docx").problems
-    assert all(one in problem.message for one in (*known.suffixes, *known.companions))
+    assert all(suffix in problem.message for suffix in (*known.suffixes, *known.companions))
 
 
 def test_inputs_and_manifests_find_it_by_its_suffix(known, example, path):
@@ -308,7 +308,7 @@ def test_a_bids_tree_finds_it_where_it_may_occur(known, datatype, tmp_path):
     for suffix in (known.suffixes[0], *known.companions):
         (folder / f"sub-01_task-rest_{datatype}{suffix}").write_bytes(b"x")
     runs = find_runs(tmp_path, datatype=(datatype,))
-    assert [(one.name, one.absent) for one in runs] == (
+    assert [(run.name, run.absent) for run in runs] == (
         [("sub-01_task-rest", ())] if datatype in known.datatypes else []
     )
 

@@ -234,14 +234,14 @@ def _signal_of(tree: Tree, folder: Path, stem: str, suffix: str) -> tuple[Path |
     known = format_of(Path(wanted[0]))
     if known is not None and known.companions:
         header_is_there = is_fetched(tree, folder / wanted[0])
-        has_data = any(f"{stem}{one}" in tree.names(folder) for one in known.data_suffixes)
+        has_data = any(f"{stem}{data}" in tree.names(folder) for data in known.data_suffixes)
         wanted += [
-            f"{stem}{one}"
-            for one in known.companions
+            f"{stem}{beside}"
+            for beside in known.companions
             # a header may name its files as it likes; what there is by the usual name must have been fetched
             if not header_is_there
-            or f"{stem}{one}" in tree.names(folder)
-            or (one in known.data_suffixes and not has_data)
+            or f"{stem}{beside}" in tree.names(folder)
+            or (beside in known.data_suffixes and not has_data)
         ]
     absent = [name for name in wanted if not is_fetched(tree, folder / name)]
     return (None if absent else folder / wanted[0]), tuple(tree.relative(folder / name) for name in absent)

@@ -671,7 +671,7 @@ def recording_name(text: str) -> str:
     unread = (suffix for some in UNREAD.values() for suffix in some)
     # known ones only: night.v2 is not night
     known = (*all_suffixes(), *UNREAD_COMPANIONS, *unread)
-    return next((name[: -len(one)] for one in known if name.lower().endswith(one)), name)
+    return next((name[: -len(suffix)] for suffix in known if name.lower().endswith(suffix)), name)
 
 
 _TYPE = re.compile(r"_(?:ieeg|eeg)$")

@@ -70,7 +70,7 @@ def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
 
     Examples
     --------
-    >>> [one.code for one in inspect_recording(Path("no-such.edf"))]
+    >>> [problem.code for problem in inspect_recording(Path("no-such.edf"))]
     ['not-found']
     """
     try:
@@ -123,8 +123,8 @@ def _warnings(path: Path, root: Path | None) -> tuple[Problem, ...]:
         )
     problems = inspect_recording(path, root=root)
     if refused := refusals(problems):
-        told = " ".join(f"[{one.code}] {one.message}" for one in refused)
-        raise RecordingError(f"recording {shown(path)} was not opened: {told}")
+        reasons = " ".join(f"[{problem.code}] {problem.message}" for problem in refused)
+        raise RecordingError(f"recording {shown(path)} was not opened: {reasons}")
     return tuple(problems)
 
 
@@ -136,4 +136,4 @@ def _unknown(path: Path) -> Problem:
 
 def _bare() -> str:
     """The formats whose recordings may be given without a suffix."""
-    return " or ".join(one.name for one in FORMATS.values() if one.bare_names)
+    return " or ".join(entry.name for entry in FORMATS.values() if entry.bare_names)

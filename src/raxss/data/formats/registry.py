@@ -124,9 +124,9 @@ class Format:
         with self.open(path, root, None) as recording:
             channels, segments = recording.channels, recording.segments
             return RecordingFacts(
-                [one.name for one in channels],
-                [one.rate for one in channels],
-                [one.unit for one in channels],
+                [channel.name for channel in channels],
+                [channel.rate for channel in channels],
+                [channel.unit for channel in channels],
                 segments[0].seconds if len(segments) == 1 else None,
             )
 
@@ -147,7 +147,11 @@ def register_format(known: Format) -> Format:
     Traceback (most recent call last):
     raxss.errors.ConfigError: format 'mine' has the suffix '.edf', which belongs to format 'EDF'. ...
     """
-    wrong = [one for one in (*known.suffixes, *known.companions) if not re.fullmatch(r"\.[^./\\A-Z\s]+", one)]
+    wrong = [
+        suffix
+        for suffix in (*known.suffixes, *known.companions)
+        if not re.fullmatch(r"\.[^./\\A-Z\s]+", suffix)
+    ]
     if wrong or not known.suffixes:
         raise ConfigError(
             f"format {known.name!r} has {f'the suffix {wrong[0]!r}' if wrong else 'no suffix'}; a dot and small "
@@ -187,7 +191,7 @@ def format_of(path: Path) -> Format | None:
     ('EDF', 'BrainVision', None)
     """
     suffix = header_of(path).suffix.lower()
-    return next((one for one in FORMATS.values() if suffix in one.suffixes), None)
+    return next((entry for entry in FORMATS.values() if suffix in entry.suffixes), None)
 
 
 def header_of(path: Path) -> Path:
@@ -201,18 +205,18 @@ def header_of(path: Path) -> Path:
     a.vhdr a.edf
     """
     suffix, formats = path.suffix.lower(), list(FORMATS.values())
-    if any(suffix in one.suffixes for one in formats):
+    if any(suffix in entry.suffixes for entry in formats):
         return path
-    owners = [one for one in formats if suffix in one.companions]
+    owners = [entry for entry in formats if suffix in entry.companions]
     if owners:
-        owners += [one for one in formats if suffix in one.data_suffixes and one not in owners]
-        headers = [_sibling(path, header) for one in owners for header in one.suffixes]
-        return next((one for one in headers if one.exists()), headers[0])
+        owners += [entry for entry in formats if suffix in entry.data_suffixes and entry not in owners]
+        headers = [_sibling(path, own) for entry in owners for own in entry.suffixes]
+        return next((header for header in headers if header.exists()), headers[0])
     if path.name and not path.is_dir():
         named = [
-            path.with_name(path.name + header) for one in formats if one.bare_names for header in one.suffixes
+            path.with_name(path.name + own) for entry in formats if entry.bare_names for own in entry.suffixes
         ]
-        return next((one for one in named if one.is_file()), path)
+        return next((header for header in named if header.is_file()), path)
     return path
 
 
@@ -228,7 +232,7 @@ def searched_suffixes() -> tuple[str, ...]:
     >>> searched_suffixes()
     ('.edf', '.bdf', '.vhdr', '.hea', '.npz', '.npy')
     """
-    return tuple(suffix for one in FORMATS.values() if one.searched for suffix in one.suffixes)
+    return tuple(suffix for entry in FORMATS.values() if entry.searched for suffix in entry.suffixes)
 
 
 def all_suffixes() -> tuple[str, ...]:
@@ -237,8 +241,8 @@ def all_suffixes() -> tuple[str, ...]:
     >>> all_suffixes()[-3:]
     ('.vmrk', '.dat', '.mat')
     """
-    named = (suffix for one in FORMATS.values() if not one.searched for suffix in one.suffixes)
-    beside = (suffix for one in FORMATS.values() for suffix in one.companions)
+    named = (suffix for entry in FORMATS.values() if not entry.searched for suffix in entry.suffixes)
+    beside = (suffix for entry in FORMATS.values() for suffix in entry.companions)
     return tuple(dict.fromkeys((*searched_suffixes(), *named, *beside)))
 
 
@@ -248,5 +252,7 @@ def bids_suffixes(datatype: str | None = None) -> tuple[str, ...]:
     >>> bids_suffixes("ieeg"), bids_suffixes()
     (('.edf', '.vhdr'), ('.edf', '.bdf', '.vhdr'))
     """
-    formats = (one for one in FORMATS.values() if (datatype in one.datatypes if datatype else one.datatypes))
-    return tuple(suffix for one in formats for suffix in one.suffixes)
+    formats = (
+        entry for entry in FORMATS.values() if (datatype in entry.datatypes if datatype else entry.datatypes)
+    )
+    return tuple(suffix for entry in formats for suffix in entry.suffixes)

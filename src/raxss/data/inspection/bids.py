@@ -178,7 +178,7 @@ def _key(name: str, datatype: str) -> Any:
 def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str) -> dict[str, str]:
     """Recording -> what is missing, for data files without a header and sidecars that apply to nothing."""
     stems = {Path(name).stem for name in signals}
-    parts = {suffix for one in FORMATS.values() if one.datatypes for suffix in one.companions}
+    parts = {suffix for known in FORMATS.values() if known.datatypes for suffix in known.companions}
     parts.update(UNREAD_COMPANIONS)  # these belong to a signal file of the same name
     missing = {
         Path(

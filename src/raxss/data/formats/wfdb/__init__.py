@@ -21,7 +21,7 @@ def open_wfdb(path: Path, root: Path, rate: float | None) -> WfdbRecording:
 def wfdb_files(path: Path) -> list[Path]:
     """The files that the header points to, and those of its segments."""
     header = read_header(path)
-    files = [path.parent / one.file for one in header.signals]
+    files = [path.parent / signal.file for signal in header.signals]
     for segment, _ in header.segments:
         if segment != "~":  # a gap has no file
             inner = path.with_name(f"{segment}.hea")
