@@ -26,6 +26,7 @@ import numpy as np
 
 from raxss._core.atomic import write_text
 from raxss._core.bounded import read_toml_text, toml_of
+from raxss._core.renames import SETTING, current_backbone, current_names, current_tables, former_tables
 from raxss.errors import ConfigError, nearest, one_of
 from raxss.method.aggregation import GATED, WEIGHTINGS, Weighting
 from raxss.method.augmentation import AugmentationConfig
@@ -91,6 +92,9 @@ class BackboneConfig:
                 f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."
             )
         _toml_value(self.backbone_options)  # better now than when the fitted model is saved
+        network, options = current_backbone(self.backbone, self.backbone_options)
+        object.__setattr__(self, "backbone", network)
+        object.__setattr__(self, "backbone_options", options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -442,7 +446,7 @@ class Config:
             training windows, for signals of this kind.
 
         >>> Config.preset("recommended", signal="eeg").backbone.backbone_options
-        {'views': ['textures']}
+        {'views': ['ppv']}
         """
         if name not in PRESETS:
             raise ConfigError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
@@ -504,7 +508,7 @@ class Config:
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
         stages = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        for stage, settings in tables.items():
+        for stage, settings in current_tables(tables).items():
             if stage not in stages:
                 raise ConfigError(f"unknown section {stage!r}{nearest(stage, stages)}")
             if not isinstance(settings, Mapping):
@@ -525,7 +529,7 @@ class Config:
         """
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
-        for name, value in parameters.items():
+        for name, value in current_names(parameters, SETTING).items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{nearest(name, homes)}")
             if name == "augmentation":
@@ -574,7 +578,7 @@ class Config:
         for stage in ("calibration", "augmentation"):
             if getattr(self, stage) == getattr(Config(), stage):
                 del tables[stage]  # so that settings from before there was one keep their hash
-        tables = {stage: without_additions(settings) for stage, settings in tables.items()}
+        tables = former_tables({stage: without_additions(settings) for stage, settings in tables.items()})
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from raxss._core.atomic import canonical_hash
+from raxss._core.renames import former_tables
 from raxss.data.series import Series
 from raxss.data.splits import hold_out
 from raxss.errors import BackboneError, ConfigError, DataError, NotLearnedWarning
@@ -404,7 +405,7 @@ def score_settings(config: Config) -> str:
     tables["windows"] = {"stride": tables["windows"]["stride"]}
     kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
     kept["retrieval"].pop("refresh", None)  # of training
-    return canonical_hash(kept)[:12]
+    return canonical_hash(former_tables(kept))[:12]
 
 
 def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], config: Config) -> list[float]:
