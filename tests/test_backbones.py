@@ -251,9 +251,7 @@ def test_a_registered_network_is_known_by_name_and_the_name_is_not_given_twice()
 
 
 def test_an_unknown_backbone_is_answered_with_the_nearest_name():
-    with pytest.raises(
-        ConfigError, match=r"'patchts'; did you mean 'patchtst'\? Known: committee, .*patchtst"
-    ):
+    with pytest.raises(ConfigError, match=r"'patchts'; did you mean 'patchtst'\? Known: convnet, .*patchtst"):
         build("patchts")
 
 

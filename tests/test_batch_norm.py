@@ -103,7 +103,7 @@ def test_after_few_steps_running_averages_lag_and_recomputed_ones_do_not(rng):
 
 def test_every_network_with_such_layers_is_named_above():
     found = set()
-    for name in set(BACKBONES) - {"committee"}:  # which is made of the others
+    for name in set(BACKBONES) - {"ensemble"}:  # which is made of the others
         if norms_of(build_backbone(name, n_variates=1, window_length=64, n_outputs=1)):
             found.add(name)
     assert found == set(WITH_NORMS)

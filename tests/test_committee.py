@@ -1,4 +1,4 @@
-"""Committees: each window teaches one member, all of them speak, and what they say is still one sum."""
+"""Ensembles: each window teaches one member, all of them speak, and what they say is still one sum."""
 
 import copy
 from contextlib import contextmanager
@@ -21,8 +21,7 @@ from network_claims import (
 from raxss import Config, RAxSSClassifier
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.method.aggregation import posteriors_of
-from raxss.method.backbones import BACKBONES, Committee, n_parameters, register_backbone
-from raxss.method.backbones import ensemble as committee
+from raxss.method.backbones import BACKBONES, Ensemble, ensemble, n_parameters, register_backbone
 from raxss.method.backbones.ensemble import mean_posterior
 from raxss.method.training.step import Learner, adam, take_step
 from raxss.method.training.step_memory import step_bytes
@@ -54,7 +53,7 @@ def pool_of(rng, window_length=32):
 @pytest.mark.parametrize("chosen", range(3))
 @pytest.mark.parametrize("by", ["forward", "logits_of"])
 def test_a_window_teaches_one_member_alone(chosen, by):
-    network = build("committee", of="dlinear", members=3).train()
+    network = build("ensemble", of="dlinear", members=3).train()
     windows = torch.randn(9, 1, 64)
     logits = network(windows) if by == "forward" else network.logits_of(network.features(windows))
     logits[chosen::3].sum().backward()
@@ -62,7 +61,7 @@ def test_a_window_teaches_one_member_alone(chosen, by):
 
 
 def test_in_training_a_windows_logits_are_its_members():
-    network = build("committee", of="dlinear", members=3, n_outputs=4).train()
+    network = build("ensemble", of="dlinear", members=3, n_outputs=4).train()
     windows = torch.randn(8, 1, 64)
     logits = network(windows)
     for k in range(8):
@@ -73,7 +72,7 @@ def test_in_training_a_windows_logits_are_its_members():
 @pytest.mark.parametrize("of", ["multiview", "convnet", "patchtst", "gru"])
 @pytest.mark.parametrize("n_windows", [1, 2, 4])
 def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_windows):
-    network = build("committee", of=of, members=3, window_length=17).train()
+    network = build("ensemble", of=of, members=3, window_length=17).train()
     logits = network(torch.randn(n_windows, 1, 17))
     assert logits.shape == (n_windows, 1)
     logits.sum().backward()
@@ -83,7 +82,7 @@ def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_wind
 
 def test_members_that_were_taught_nothing_stay_as_they_are(rng):
     pool = pool_of(rng)
-    learner = Learner(build("committee", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
+    learner = Learner(build("ensemble", window_length=32, **OF_TWO), temperature=0.1, learned=False).train()
     config = training_plan(batch_size=4)
     optimizer = adam(learner, config, torch.device("cpu"))
     take_step(
@@ -97,13 +96,13 @@ def test_members_that_were_taught_nothing_stay_as_they_are(rng):
 
 
 def test_no_windows_have_no_logits():
-    network = build("committee", **OF_TWO)
+    network = build("ensemble", **OF_TWO)
     assert network.train()(torch.zeros(0, 1, 64)).shape == (0, 1)
     assert network.eval()(torch.zeros(0, 1, 64)).shape == (0, 1)
 
 
 def test_members_begin_with_weights_of_their_own():
-    first, second = build("committee", **OF_TWO).members
+    first, second = build("ensemble", **OF_TWO).members
     assert not torch.equal(first.head.weight, second.head.weight)
 
 
@@ -112,7 +111,7 @@ def test_members_begin_with_weights_of_their_own():
 
 @pytest.mark.parametrize("n_outputs", [1, 2, 5])
 def test_the_posterior_is_the_mean_of_the_members(n_outputs):
-    network = build("committee", n_outputs=n_outputs, of="dlinear", members=3).eval()
+    network = build("ensemble", n_outputs=n_outputs, of="dlinear", members=3).eval()
     for member in network.members:
         member.head.weight.data *= 30  # so that they disagree
     windows = torch.randn(6, 1, 64)
@@ -127,9 +126,9 @@ def test_a_member_that_is_certain_does_not_overflow():
     assert_close(mean_posterior([torch.tensor([[1000.0, 0, 0]])]).exp(), torch.tensor([[1.0, 0, 0]]))
 
 
-@pytest.mark.parametrize("of", sorted(set(BACKBONES) - {"committee"}))
+@pytest.mark.parametrize("of", sorted(set(BACKBONES) - {"ensemble"}))
 def test_every_network_of_the_package_can_be_a_member(of):
-    network = build("committee", n_variates=2, n_outputs=3, of=of, members=2)
+    network = build("ensemble", n_variates=2, n_outputs=3, of=of, members=2)
     assert network.training
     network(torch.randn(5, 2, 64)).sum().backward()
     assert gradients_by_member(network) == [True, True]
@@ -145,7 +144,7 @@ def test_every_network_of_the_package_can_be_a_member(of):
 @pytest.mark.parametrize("length", LENGTHS)
 def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
     for n_outputs in (1, 3):
-        network = build("committee", n_variates, length, n_outputs, members=2)
+        network = build("ensemble", n_variates, length, n_outputs, members=2)
         windows = torch.randn(3, n_variates, length)
         assert network.train()(windows).shape == (3, n_outputs)
         assert network(windows[:1]).shape == (1, n_outputs)
@@ -153,32 +152,32 @@ def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length)
 
 
 def test_the_parameter_count_is_the_documented_one():
-    network = build("committee", window_length=1024)
+    network = build("ensemble", window_length=1024)
     assert n_parameters(network) == 4 * n_parameters(build("multiview", window_length=1024))
-    assert f"{n_parameters(network):,}" in Committee.__doc__
+    assert f"{n_parameters(network):,}" in Ensemble.__doc__
 
 
 def test_gradients_reach_every_parameter():
-    assert parameters_without_gradient("committee", 2, 64, **OF_TWO) == []
+    assert parameters_without_gradient("ensemble", 2, 64, **OF_TWO) == []
 
 
 def test_a_window_is_scored_alone_as_among_others():
-    assert_scored_alone_as_among_others("committee", 2, 65)
+    assert_scored_alone_as_among_others("ensemble", 2, 65)
 
 
 def test_ten_series_are_learned_by_heart(rng):
     try:
-        register_backbone("two")(lambda *shape: Committee(*shape, **OF_TWO))
+        register_backbone("two")(lambda *shape: Ensemble(*shape, **OF_TWO))
         assert accuracy_on_ten_series("two", rng) == 1.0
     finally:
         BACKBONES.pop("two", None)
 
 
 def test_members_that_want_to_see_windows_see_them():
-    network = build("committee", members=[{}, {"views": ["shapes"]}])
+    network = build("ensemble", members=[{}, {"views": ["shapes"]}])
     network.look_at(torch.randn(40, 1, 64))
     assert network.members[0].views["textures"].cuts.any()
-    build("committee", of="gru").look_at(torch.randn(4, 1, 64))  # nobody asks
+    build("ensemble", of="gru").look_at(torch.randn(4, 1, 64))  # nobody asks
 
 
 # In the whole chain -----------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def fitted():
     series = waves(np.random.default_rng(69421), n_classes=3)
     options = {"members": [{"width": 4}, {"width": 8, "derivatives": 0}], "options": {"n_dilations": 3}}
     with contextmanager(seeded_on_one_thread)():  # as the tests
-        return RAxSSClassifier("committee", backbone_options=options, **SMALL).fit(series), series
+        return RAxSSClassifier("ensemble", backbone_options=options, **SMALL).fit(series), series
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])
@@ -243,7 +242,7 @@ def test_a_model_with_another_number_of_members_is_refused(fitted, tmp_path):
 def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings):
     series = waves(rng)
     learned = {**SMALL, **settings, "series_loss_weight": 1.0, "batch_size": 256}
-    model = RAxSSClassifier("committee", backbone_options=OF_TWO, **learned).fit(series)
+    model = RAxSSClassifier("ensemble", backbone_options=OF_TWO, **learned).fit(series)
     assert len(model.heads_.mean) == sum(model.backbone_.widths) == 2 * 64
     one = model.explain(series[0])
     assert one.windows["weight"].sum() == pytest.approx(1)
@@ -252,7 +251,7 @@ def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings)
 def test_a_step_of_a_committee_needs_about_the_memory_of_one_member(rng):
     pool = pool_of(rng, window_length=64)
     one = step_bytes(build("convnet"), pool, 128)
-    four = step_bytes(build("committee", of="convnet", members=4), pool, 128)
+    four = step_bytes(build("ensemble", of="convnet", members=4), pool, 128)
     assert 0.9 * one < four < 1.2 * one
 
 
@@ -262,43 +261,43 @@ def test_a_step_of_a_committee_needs_about_the_memory_of_one_member(rng):
 @pytest.mark.parametrize("members", [0, -3, True, 2.5, "four", [], ["convnet"], [{}, 3], {"width": 3}, None])
 def test_members_that_are_no_number_and_no_list_of_tables_are_refused(members):
     with pytest.raises(ConfigError, match=r"needed is a number of members, at least 1, or a list") as told:
-        build("committee", members=members)
+        build("ensemble", members=members)
     assert f"members is {members!r} and" in str(told.value)
 
 
 def test_options_that_are_no_table_are_refused():
     with pytest.raises(ConfigError, match=r"options is \['width'\]; needed is"):
-        build("committee", options=["width"])
+        build("ensemble", options=["width"])
 
 
 @pytest.mark.parametrize("members", [10**12, [{}] * 65])
 def test_a_committee_that_would_be_built_for_ever_is_refused_at_once(members):
     found = 65 if isinstance(members, list) else members
     with pytest.raises(ConfigError, match=f"members must be at most 64, got {found}"):
-        build("committee", members=members)
+        build("ensemble", members=members)
 
 
 def test_a_committee_that_would_fill_the_memory_is_refused_at_its_first_member(monkeypatch):
     each = n_parameters(build("convnet", width=4))
-    monkeypatch.setattr(committee, "MOST_PARAMETERS", 3 * each)
-    build("committee", of="convnet", members=3, options={"width": 4})
-    told = rf"4 members of some {each:,} parameters are more than a committee may have, {3 * each:,} in all"
+    monkeypatch.setattr(ensemble, "MOST_PARAMETERS", 3 * each)
+    build("ensemble", of="convnet", members=3, options={"width": 4})
+    told = rf"4 members of some {each:,} parameters are more than an ensemble may have, {3 * each:,} in all"
     with pytest.raises(ConfigError, match=told):
-        build("committee", of="convnet", members=4, options={"width": 4})
+        build("ensemble", of="convnet", members=4, options={"width": 4})
 
 
 def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(ConfigError, match="there is no backbone 'multivew'; did you mean 'multiview'"):
-        build("committee", of="multivew")
-    with pytest.raises(ConfigError, match="'committee' has no option 'member'; did you mean 'members'"):
-        build("committee", member=3)
+        build("ensemble", of="multivew")
+    with pytest.raises(ConfigError, match="'ensemble' has no option 'member'; did you mean 'members'"):
+        build("ensemble", member=3)
     with pytest.raises(ConfigError, match="'convnet' has no option 'widht'; did you mean 'width'"):
-        build("committee", of="convnet", members=[{}, {"widht": 3}])
+        build("ensemble", of="convnet", members=[{}, {"widht": 3}])
 
 
 def test_a_committee_of_committees_is_refused():
-    with pytest.raises(ConfigError, match="cannot be made of committees"):
-        build("committee", of="committee")
+    with pytest.raises(ConfigError, match="cannot be made of ensembles"):
+        build("ensemble", of="ensemble")
 
 
 class WithFeatures(nn.Module):
@@ -320,7 +319,7 @@ def test_networks_whose_features_or_head_cannot_be_asked_are_refused(network):
     try:
         register_backbone("mine")(network)
         with pytest.raises(BackboneError, match=rf"of 'mine' .* {network.__name__} lacks features.*Add both"):
-            build("committee", of="mine")
+            build("ensemble", of="mine")
     finally:
         BACKBONES.pop("mine", None)
 
@@ -335,7 +334,7 @@ def test_a_users_network_with_features_and_head_can_be_a_member():
 
     try:
         register_backbone("mine")(Whole)
-        network = build("committee", of="mine", members=2).eval()
+        network = build("ensemble", of="mine", members=2).eval()
     finally:
         BACKBONES.pop("mine", None)
     windows = torch.randn(3, 1, 64)

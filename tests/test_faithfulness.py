@@ -161,7 +161,7 @@ def test_attributions_add_up_to_the_change_of_the_score(loud):
 def test_a_network_of_fixed_kernels_has_no_gradient_and_says_so(rng):
     series = bursts(rng)
     model = RAxSSClassifier(
-        "multiview", backbone_options={"views": ["textures"], "n_dilations": 2, "n_cuts": 1}, window_length=64,
+        "multiview", backbone_options={"views": ["ppv"], "n_dilations": 2, "n_cuts": 1}, window_length=64,
         stride=32, max_epochs=1, random_state=0, device="cpu",
     ).fit(series)  # fmt: skip
     subject = model.subject()

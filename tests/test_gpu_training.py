@@ -46,7 +46,7 @@ CAPTURABLE = [
     "moderntcn",
     "mamba",
     "multiview",
-    "committee",
+    "ensemble",
 ]
 
 
@@ -191,7 +191,7 @@ def test_replayed_steps_of_a_committee_with_a_gate_end_bit_for_bit_where_plain_o
     ends = []
     for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
         monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
-        pool, learner = pool_of(np.random.default_rng(5)), learner_of("committee", learned=True, heads=heads)
+        pool, learner = pool_of(np.random.default_rng(5)), learner_of("ensemble", learned=True, heads=heads)
         show_windows(learner.backbone, pool, seed=5)
         trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **weights)
         ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
@@ -202,7 +202,7 @@ def test_replayed_steps_of_a_committee_with_a_gate_end_bit_for_bit_where_plain_o
 
 @pytest.mark.parametrize("n_windows", [1, 3, 4, 7])
 def test_a_committee_takes_steps_of_fewer_windows_than_it_has_members(rng, n_windows):
-    pool, learner = pool_of(rng, n_series=4), learner_of("committee").train()
+    pool, learner = pool_of(rng, n_series=4), learner_of("ensemble").train()
     config = training_plan(batch_size=n_windows, **PAPER)
     optimizer, before = adam(learner, config, DEVICE), weights_of(learner)
     with reproducible(DEVICE):
@@ -214,7 +214,7 @@ def test_a_committee_takes_steps_of_fewer_windows_than_it_has_members(rng, n_win
         assert torch.equal(before[head], after[head]) == (k >= n_windows)
 
 
-@pytest.mark.parametrize("backbone", ["multiview", "committee"])
+@pytest.mark.parametrize("backbone", ["multiview", "ensemble"])
 def test_what_was_looked_at_on_the_gpu_is_what_the_cpu_sees(backbone):
     """Up to places that lie at a threshold, which may count on one of them only."""
     networks, windows = [], None

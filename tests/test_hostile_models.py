@@ -420,10 +420,10 @@ FACT_BOMBS = {
     "deep moderntcn": wide("moderntcn", 2**22, widths=[4096] * 64, n_blocks=64),
     "deep gru": backbone("gru", d_model=4096, n_layers=64),
     "deep mamba": backbone("mamba", d_model=4096, n_layers=64, d_state=4096, expand=64),
-    "many rows": wide("multiview", 16, 2**18, views=["textures"], n_dilations=32),
+    "many rows": wide("multiview", 16, 2**18, views=["ppv"], n_dilations=32),
     "long multiview": wide("multiview", 2**22),
-    "committee": wide("committee", 2**21, members=64, of="timesnet", options={"d_model": 512}),
-    "committee of long": wide("committee", 2**22, members=64, of="convnet"),
+    "ensemble": wide("ensemble", 2**21, members=64, of="timesnet", options={"d_model": 512}),
+    "committee of long": wide("ensemble", 2**22, members=64, of="convnet"),
     "deep options": backbone("convnet", width=[[[[]]]] * 1000),
     "large projection": lambda facts: facts["settings"]["retrieval"].update(projection=10**9),
 }

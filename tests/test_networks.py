@@ -13,7 +13,7 @@ from raxss.method.backbones import BACKBONES
 from raxss.method.backbones.sizes import MOST
 
 NAMES = [
-    "committee",
+    "ensemble",
     "convnet",
     "dlinear",
     "gru",
@@ -58,7 +58,7 @@ def test_under_autocast_logits_are_near_those_of_float32_and_gradients_finite(na
         assert all(one.grad.isfinite().all() for one in network.parameters())
     exact, mixed = logits
     torch.testing.assert_close(mixed.float(), exact, rtol=0, atol=0.05 * float(exact.abs().max()))
-    mean_of_posteriors = name == "committee" and mode == "eval"
+    mean_of_posteriors = name == "ensemble" and mode == "eval"
     assert mixed.dtype == (torch.float32 if mean_of_posteriors else torch.bfloat16)
 
 

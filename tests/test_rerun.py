@@ -166,6 +166,32 @@ def test_the_committed_settings_win_over_todays_and_that_is_told(committed):
     assert "the study would set n_trees = 11 today; this fit has the committed 10" in told.output
 
 
+def older(folder, system, change):
+    """Write other settings into a committed cell, as an earlier version would have."""
+    place = place_of(folder, system, 1)
+    result = CellResult.read(place)
+    settings = dict(result.settings)
+    change(settings)
+    dataclasses.replace(result, settings=settings).write(place)
+
+
+def test_a_setting_that_is_newer_than_the_cell_has_its_neutral_value(committed):
+    older(committed, "network", lambda settings: settings.pop("smoothing"))
+    copy = committed / "study.toml"
+    copy.write_text(copy.read_text().replace("batch_size = 256", "batch_size = 256\nsmoothing = 0.5"))
+    told = run(committed, "network", 1)
+    assert told.exit_code == 0, told.output
+    assert "probabilities are equal bit for bit" in told.output
+    assert "the study would set smoothing = 0.5 today; this fit has the committed 0.0" in told.output
+
+
+def test_a_cell_under_old_names_comes_out_again_without_a_warning(committed):
+    old_names = {"width": 4, "views": ["shapes", "rhythms", "textures"], "d_textures": 64}
+    older(committed, "network", lambda settings: settings.update(backbone_options=old_names))
+    (again,) = rerun(committed, "network", 1, device="cpu")
+    assert (again.same, again.farthest) == (True, 0.0)
+
+
 def test_what_differs_in_device_and_versions_is_told(committed):
     place = place_of(committed, "trees", 3).with_suffix(".facts.json")
     facts = json.loads(place.read_text()) | {"torch": "1.0.0", "device": "NVIDIA H200"}

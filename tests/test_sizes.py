@@ -107,7 +107,7 @@ def test_a_committee_of_ones_own_networks_still_works():
 
     try:
         shape = {"n_variates": 1, "window_length": 16, "n_outputs": 1}
-        network = build_backbone("committee", **shape, options={"of": "own-with-head", "members": 2})
+        network = build_backbone("ensemble", **shape, options={"of": "own-with-head", "members": 2})
         assert network.widths == [3, 3]
         assert known_n_features(network) == 6
     finally:

@@ -54,7 +54,7 @@ MIB = 2**20
 MOST_TENSORS = (
     20_000  # half of them of the network, half of what is kept with it; most networks have below 100
 )
-MOST_WEIGHT_BYTES = 2**31 + 2**24  # half of them of the network, as much as the largest committee has
+MOST_WEIGHT_BYTES = 2**31 + 2**24  # half of them of the network, as much as the largest ensemble has
 MOST_HEADER_BYTES = 16 * MIB  # of a safetensors file: 100,000 tensors with names of 100 letters
 MOST_VALUES = 2_000_000  # of a JSON file: Python takes up to 200 bytes for each
 MOST_JSON_MEMORY = 2**30  # more than so many values take in a file of at most 64 MiB

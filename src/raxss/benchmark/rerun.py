@@ -20,6 +20,7 @@ import pandas as pd
 
 from raxss._core.atomic import json_ready
 from raxss._core.bounded import read_json
+from raxss._core.renames import SETTING, current_names, current_settings
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.evaluation_set import View, is_view_of, views_of
 from raxss.benchmark.packed import facts_of, read_cell
@@ -29,6 +30,7 @@ from raxss.benchmark.runs import cell_of, place_of, run_cell
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.table import STUDY_FILE
 from raxss.errors import ConfigError, DataError, RAxSSError, nearest
+from raxss.estimator.config import ADDED_LATER
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
 
@@ -246,11 +248,13 @@ def _again(
         known = [str(one) for one in view.splits]
         raise ConfigError(f"the study has no seed {old.seed}{nearest(str(old.seed), known)}")
     system = study.compared()[old.system]
-    choice = dict(old.settings.get("choice", {}))
+    committed = current_settings(old.settings, warn=False)
+    choice = current_names(committed.get("choice", {}), SETTING, warn=False)
     today = system.parameters(
         view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
     )
-    kept = {name: old.settings[name] for name in today if name in old.settings}
+    neutral = {name: value for name, value in ADDED_LATER.items() if name in today}  # where the cell is older
+    kept = neutral | {name: committed[name] for name in today if name in committed}
     pinned = replace(system, settings={**system.settings, **kept})
     cell = cell_of(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
     new = run_cell(cell)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 import raxss
 from raxss._core.atomic import canonical_hash, json_ready, sha256_of, write_json
 from raxss._core.jobs.local import threads_limited
+from raxss._core.renames import former_settings
 from raxss._core.version import __version__
 from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
 from raxss.benchmark.evaluation_set import View, bootstrap_groups, slug
@@ -49,6 +50,12 @@ from raxss.method.training.step import reproducible
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
 
+#: Part of the hash of every cell. Raise it where the same data, split, settings, seed and device come to give other
+#: numbers for many systems, so that all cells are computed anew; for one system, raise its `System.revision`. A new
+#: version of the package, or a new setting with a neutral value (`ADDED_LATER`), is no reason.
+RESULTS_VERSION = 1
+FIRST_VERSION = "0.1"  # stands for 1 in hashes, which were made of the version of the package then
+
 Kept = TypeVar("Kept", CellResult, Probed)
 logger = logging.getLogger("raxss")
 
@@ -64,7 +71,7 @@ class Cell:
     settings
         Every parameter of the estimator, as resolved.
     config_hash
-        Of data, split, settings, seed, threads, device and version.
+        Of data, split, settings, seed, threads, device and `RESULTS_VERSION`.
     place
         The file that its result goes to, until it is packed with others.
     trial
@@ -131,13 +138,13 @@ def cell_of(
     foreign = system.name not in BUILT_IN or system.name in study.settings  # may use what an extension brings
     extensions = tuple((file, sha256_of(file)) for file in study.extensions)
     decides = {
-        "version": _compatible(__version__),
+        "version": FIRST_VERSION if RESULTS_VERSION == 1 else RESULTS_VERSION,
         "data": view.content,
         "classes": [list(view.classes), view.positive],
         "split": [getattr(split, part).tolist() for part in PARTS],
         "system": [
             system.kind,
-            json_ready(without_additions(settings)),
+            json_ready(former_settings(without_additions(settings))),
             *([system.revision] if system.revision else []),
             *(["learns from all"] if probe is None and system.learns_from_all(settings) else []),
         ],
@@ -176,16 +183,6 @@ def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_ha
     'cells/bonn/sss-1-0123456789ab.json'
     """
     return folder / slug(dataset) / f"{slug(system)}-{seed}-{config_hash}.json"
-
-
-def _compatible(version: str) -> str:
-    """The part of a version that changes when numbers may: the major one, and the minor one before 1.0.
-
-    >>> _compatible("2.3.1"), _compatible("0.4.2")
-    ('2', '0.4')
-    """
-    major, minor, *_ = version.split(".")
-    return major if major != "0" else f"0.{minor}"
 
 
 def done(cell: Cell) -> CellResult | None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from raxss._core.atomic import sha256_of
 from raxss._core.bounded import read_toml_text, toml_of
+from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
@@ -111,7 +112,7 @@ class Study:
     @classmethod
     def from_toml(cls, text: str, *, folder: Path = Path(), name: str = "study") -> Study:
         """Check a study's text; ``name`` is for one that does not tell its own."""
-        tables = _tables(text)
+        tables = current_names(_tables(text), STUDY)
         known = ("name", "systems", "seeds", "n_threads", "extensions")
         sections = ("dataset", "preparation", "windows", "split", "training", "system", "analysis")
         refuse_unknown("the study", tables, (*known, *sections))
@@ -166,7 +167,7 @@ class Study:
         if base != name and base in self.settings:
             self._add_system(base, own, (*above, name))
         own[name] = find_system(base, own).with_settings(name, settings)
-        backbone = settings.get("backbone")
+        backbone = own[name].settings["backbone"] if "backbone" in settings else None
         if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
             raise ConfigError(
                 f"system {name!r} has the backbone {backbone!r}, which there is not"
@@ -225,6 +226,7 @@ def _refuse_value(value: Any) -> None:
 
 
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
+    given = current_names(given, SETTING)
     refuse_unknown("[training]", given, BUDGET)
     dataclasses.replace(TrainingConfig(), **given)
     return dict(given)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from raxss._core.renames import current_settings
 from raxss.errors import ConfigError, nearest
 from raxss.estimator.config import Config, setting_homes
 from raxss.method.windows import WindowConfig
@@ -134,6 +135,7 @@ class System:
         A table, such as ``backbone_options``, is merged with that of the base key by key; an empty one empties it,
         and another backbone begins without options.
         """
+        settings = self._current(settings)
         known = [one for one in _parameters_of(self.kind) if one not in BY_THE_STUDY]
         if self.kind == "fixed":
             known.remove("stride")  # one window a series is what makes it that
@@ -150,6 +152,12 @@ class System:
             return replace(self, settings=merged)
         told = f"{self.name} with {_told(settings)}"
         return replace(self, name=name, description=told, settings=merged, base=self.name)
+
+    def _current(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings for this system under today's names; which options a backbone has depends on the backbone."""
+        own = (self._start() | dict(self.settings)).get("backbone")
+        found = current_settings({**settings, "backbone": settings.get("backbone", own)})  # in their order
+        return {name: found[name] for name in found if name != "backbone" or "backbone" in settings}
 
     def _merged(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """This system's settings and others that win over them, tables key by key."""

@@ -111,7 +111,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     backbone, backbone_options
         The network that scores a window: ``"convnet-fine"``, ``"convnet"``, ``"patchtst"``, ``"timesnet"``,
-        ``"moderntcn"``, ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, ``"multiview"``, ``"committee"``, or a
+        ``"moderntcn"``, ``"dlinear"``, ``"gru"``, ``"lstm"``, ``"mamba"``, ``"multiview"``, ``"ensemble"``, or a
         callable ``(n_variates, window_length, n_outputs, **options) -> torch module``.
     window_length, stride
         L, and the step from one window to the next, in samples.

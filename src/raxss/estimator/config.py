@@ -24,6 +24,7 @@ import numpy as np
 
 from raxss._core.atomic import canonical_hash, write_text
 from raxss._core.bounded import read_toml_text, toml_of
+from raxss._core.renames import SETTING, current_names, current_tables, former_tables
 from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
 from raxss.errors import ConfigError, nearest, one_of
@@ -202,7 +203,7 @@ class Config:
             training windows, for signals of this kind.
 
         >>> Config.preset("recommended", signal="eeg").backbone.backbone_options
-        {'views': ['textures']}
+        {'views': ['ppv']}
         """
         if name not in PRESETS:
             raise ConfigError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
@@ -264,7 +265,7 @@ class Config:
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
         stages = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        for stage, settings in tables.items():
+        for stage, settings in current_tables(tables).items():
             if stage not in stages:
                 raise ConfigError(f"unknown section {stage!r}{nearest(stage, stages)}")
             if not isinstance(settings, Mapping):
@@ -285,7 +286,7 @@ class Config:
         """
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
-        for name, value in parameters.items():
+        for name, value in current_names(parameters, SETTING).items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{nearest(name, homes)}")
             if name == "augmentation":
@@ -334,7 +335,7 @@ class Config:
         for stage in ("calibration", "augmentation"):
             if getattr(self, stage) == getattr(DEFAULTS, stage):
                 del tables[stage]  # so that settings from before there was one keep their hash
-        tables = {stage: without_additions(settings) for stage, settings in tables.items()}
+        tables = former_tables({stage: without_additions(settings) for stage, settings in tables.items()})
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
@@ -348,7 +349,7 @@ class Config:
         tables["windows"] = {"stride": tables["windows"]["stride"]}
         kept = {name: without_additions(tables[name]) for name in ("windows", "retrieval", "aggregation")}
         kept["retrieval"].pop("refresh", None)  # of training
-        return canonical_hash(kept)[:12]
+        return canonical_hash(former_tables(kept))[:12]
 
 
 DEFAULTS = Config()

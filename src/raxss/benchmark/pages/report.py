@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 
 from raxss._core.atomic import without_formula, write_bytes
 from raxss._core.bounded import decoded, read_bytes
+from raxss._core.renames import current_columns
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.pages.markdown import TITLES
 from raxss.benchmark.pages.page import SHOWN, in_words, make_page, plot_name
@@ -354,7 +355,7 @@ def read_table(text: str) -> Frame:
     >>> read_table("dataset,system,seed,auc\\n007,nan,1,0.5\\n007,'-x,1,0.5\\n").values.tolist()
     [['007', 'nan', 1, 0.5], ['007', '-x', 1, 0.5]]
     """
-    table = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    table = current_columns(pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False), warn=False)
     for name in table:
         if name in FIGURES or NUMBERS.fullmatch(str(name)):
             table[name] = pd.to_numeric(table[name])

@@ -8,7 +8,7 @@ how to register one. Next: aggregation.py makes one decision of many windows.
 
 from raxss.method.backbones.convnet import ConvNet, FineConvNet
 from raxss.method.backbones.dlinear import DLinear
-from raxss.method.backbones.ensemble import Committee
+from raxss.method.backbones.ensemble import Ensemble
 from raxss.method.backbones.mamba import Mamba
 from raxss.method.backbones.moderntcn import ModernTCN
 from raxss.method.backbones.multiview import MultiView
@@ -31,9 +31,9 @@ from raxss.method.backbones.timesnet import TimesNet
 __all__ = [
     "BACKBONES",
     "Backbone",
-    "Committee",
     "ConvNet",
     "DLinear",
+    "Ensemble",
     "FineConvNet",
     "GRU",
     "LSTM",

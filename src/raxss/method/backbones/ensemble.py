@@ -7,7 +7,7 @@ different batches in a different order. At prediction all speak, and the posteri
 still has one posterior, so contributions add up as ever. Members fail on different windows; their mean is steadier
 than any of them.
 
-Next: multiview.py is what a committee is usually made of.
+Next: multiview.py is what an ensemble is usually made of.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from raxss.method.backbones.sizes import check_at_most
 MOST_PARAMETERS = 2**28  # of all members together: one gigabyte
 
 
-@register_backbone("committee")
-class Committee(nn.Module):
+@register_backbone("ensemble")
+class Ensemble(nn.Module):
     """Several networks of one kind; the mean of their posteriors.
 
     With the defaults, windows of 1024 samples, one variate and one output: 3,949,268 parameters.
@@ -58,12 +58,12 @@ class Committee(nn.Module):
 
     Examples
     --------
-    >>> network = Committee(1, 256, 1, of="convnet", members=3)
+    >>> network = Ensemble(1, 256, 1, of="convnet", members=3)
     >>> network.eval()(torch.zeros(4, 1, 256)).shape
     torch.Size([4, 1])
     >>> network.features(torch.zeros(4, 1, 256)).shape  # those of its members, side by side
     torch.Size([4, 768])
-    >>> Committee(1, 256, 1, of="convnet", members=[{"width": 8}, {"width": 16}], options={"revin": True}).widths
+    >>> Ensemble(1, 256, 1, of="convnet", members=[{"width": 8}, {"width": 16}], options={"revin": True}).widths
     [128, 256]
     """
 
@@ -78,8 +78,8 @@ class Committee(nn.Module):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if of == "committee":
-            raise ConfigError("a committee cannot be made of committees. Set of to another backbone.")
+        if of == "ensemble":
+            raise ConfigError("an ensemble cannot be made of ensembles. Set of to another backbone.")
         shape = {"n_variates": n_variates, "window_length": window_length, "n_outputs": n_outputs}
         self.members = nn.ModuleList()
         tables = options_by_member(members, options or {})
@@ -87,14 +87,14 @@ class Committee(nn.Module):
             member = build_backbone(of, options=table, **shape)
             if not (callable(getattr(member, "features", None)) and has_head(member)):
                 raise BackboneError(
-                    f"a committee of {of!r} cannot be made: {type(member).__name__} lacks features(windows) -> "
+                    f"an ensemble of {of!r} cannot be made: {type(member).__name__} lacks features(windows) -> "
                     "(batch, d) or logits_of(features), which belongs to its forward. Add both: the input of its "
                     "last layer, and that layer."
                 )
             self.members.append(member)
             if n_parameters(self) * len(tables) > MOST_PARAMETERS * len(self.members):
                 raise ConfigError(
-                    f"{len(tables)} members of some {n_parameters(member):,} parameters are more than a committee "
+                    f"{len(tables)} members of some {n_parameters(member):,} parameters are more than an ensemble "
                     f"may have, {MOST_PARAMETERS:,} in all. Ask for fewer members, or smaller ones."
                 )
         self.widths = [n_features(member, n_variates, window_length) for member in self.members]

@@ -3,11 +3,11 @@
     windows (batch, n_variates, length) -> the window, and its derivative at unit deviation
         -> shapes: seven convolutions, as in convnet.py           -> mean and maximum over time
         -> rhythms: log power of short frames, three convolutions -> mean, maximum and deviation over time
-        -> textures: on what share of places fixed kernels speak  -> one learned linear map
+        -> ppv: on what share of places fixed kernels speak       -> one learned linear map
         -> features, side by side (batch, d) -> logits (batch, n_outputs)
 
 Convolutions learn what a wave looks like, but from a hundred recordings they also learn the recordings. Power in
-bands and shares of fixed kernels are worse at shapes and hardly overfit. Next: shares.py counts; committee.py lets
+bands and shares of fixed kernels are worse at shapes and hardly overfit. Next: ppv.py counts; ensemble.py lets
 several networks vote.
 """
 
@@ -26,7 +26,8 @@ from raxss.method.backbones.protocol import register_backbone
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_allocation, check_at_most
 
-VIEWS = ("shapes", "rhythms", "textures")
+VIEWS = ("shapes", "rhythms", "ppv")
+_PPV = "textures"  # of its module, and so of its tensors in model folders: they keep their names
 SHORTEST_FOR_FRAMES = 32  # below this there is no rhythm to see
 LONGEST_FRAME = 4096  # its Fourier transform is a product with so many rows and columns
 SHORTEST_FOR_SHARES = 16
@@ -47,8 +48,8 @@ class MultiView(nn.Module):
     Parameters
     ----------
     views
-        Which of ``"shapes"``, ``"rhythms"``, ``"textures"`` there are. Windows of less than 32 samples have no
-        rhythms, and of less than 16 no textures.
+        Which of ``"shapes"``, ``"rhythms"``, ``"ppv"`` there are. Windows of less than 32 samples have no
+        rhythms, and of less than 16 no PPV.
     derivatives
         How many derivatives the first and the last of these see beside the window itself.
     width
@@ -56,7 +57,7 @@ class MultiView(nn.Module):
     n_dilations, n_cuts
         Of the fixed kernels: distances between taps, and thresholds; 84 times both is the number of shares a
         channel.
-    d_textures
+    d_ppv
         Dimensions of the map that these are brought to.
     dropout
         On the shares, and on the features before the head.
@@ -85,16 +86,16 @@ class MultiView(nn.Module):
         width: int = 16,
         n_dilations: int = 16,
         n_cuts: int = 4,
-        d_textures: int = 64,
+        d_ppv: int = 64,
         dropout: float = 0.3,
         revin: bool = False,
     ) -> None:
         super().__init__()
-        sizes = {"width": width, "n_dilations": n_dilations, "n_cuts": n_cuts, "d_textures": d_textures}
+        sizes = {"width": width, "n_dilations": n_dilations, "n_cuts": n_cuts, "d_ppv": d_ppv}
         check_at_most(derivatives=derivatives, **sizes)
         if derivatives < 0 or min(sizes.values()) < 1:
             raise ConfigError(
-                "width, n_dilations, n_cuts and d_textures must be at least 1 and derivatives at least 0; got "
+                "width, n_dilations, n_cuts and d_ppv must be at least 1 and derivatives at least 0; got "
                 f"{', '.join(f'{name}={size}' for name, size in sizes.items())}, derivatives={derivatives}."
             )
         wanted = [one_of("views", view, VIEWS) for view in ([views] if isinstance(views, str) else views)]
@@ -106,8 +107,8 @@ class MultiView(nn.Module):
             made["shapes"] = Shapes(n_channels, window_length, width)
         if "rhythms" in wanted and window_length >= SHORTEST_FOR_FRAMES:
             made["rhythms"] = Rhythms(n_variates, window_length)
-        if "textures" in wanted and window_length >= SHORTEST_FOR_SHARES:
-            made["textures"] = Textures(n_channels, window_length, n_dilations, n_cuts, d_textures, dropout)
+        if "ppv" in wanted and window_length >= SHORTEST_FOR_SHARES:
+            made[_PPV] = Textures(n_channels, window_length, n_dilations, n_cuts, d_ppv, dropout)
         if not made:
             raise ConfigError(
                 f"views {wanted} leave nothing to read a window of {window_length} samples with. Add 'shapes', "
@@ -136,9 +137,9 @@ class MultiView(nn.Module):
 
     def look_at(self, windows: Tensor) -> None:
         """Take the thresholds of fixed kernels from these training windows, ``(batch, n_variates, length)``."""
-        if "textures" in self.views:
+        if _PPV in self.views:
             windows = self.revin(windows)
-            self.views["textures"].look_at(with_derivatives(windows, self.derivatives))  # type: ignore[operator]
+            self.views[_PPV].look_at(with_derivatives(windows, self.derivatives))  # type: ignore[operator]
 
 
 def with_derivatives(windows: Tensor, n_orders: int) -> Tensor:

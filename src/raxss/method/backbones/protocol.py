@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from raxss._core.renames import current_backbone
 from raxss._core.settings import toml_value
 from raxss.errors import BackboneError, ConfigError, RAxSSError, nearest
 from raxss.method.backbones.sizes import at_most_parameters, built_for_weights, check_window
@@ -69,7 +70,7 @@ def register_backbone(name: str) -> Callable[[Maker], Maker]:
     """
 
     def register(maker: Maker) -> Maker:
-        taken = BACKBONES.get(name)
+        taken = BACKBONES.get(current_backbone(name, None, warn=False)[0])  # names of old are taken as well
         if taken is not None and _place(taken) != _place(maker):
             raise ConfigError(
                 f"the backbone name {name!r} belongs to {_place(taken)} already and cannot also mean "
@@ -109,7 +110,7 @@ def build_backbone(
     torch.Size([5, 1])
     """
     network, label = _built(backbone, n_variates, window_length, n_outputs, options)
-    if not (built_for_weights() and known_n_features(network)):  # within a committee that is read from a file
+    if not (built_for_weights() and known_n_features(network)):  # within an ensemble that is read from a file
         _probe(network, label, (n_variates, window_length), n_outputs)
     return network
 
@@ -156,7 +157,7 @@ def known_n_features(network: nn.Module) -> int | None:
     """
     if not type(network).__module__.startswith(f"{__package__}.") or not has_head(network):
         return None
-    widths = getattr(network, "widths", None)  # of a committee, for each member
+    widths = getattr(network, "widths", None)  # of an ensemble, for each member
     if isinstance(widths, list):
         return sum(widths)
     head = getattr(network, "head", None)
@@ -186,6 +187,7 @@ def _built(
     options: Mapping[str, Any] | None,
 ) -> tuple[nn.Module, str]:
     """A new network, and how errors call it."""
+    backbone, options = current_backbone(backbone, options)
     maker, label = _resolve(backbone)
     options = dict(options or {})
     _check_options(maker, label, options)
@@ -384,3 +386,6 @@ class BackboneConfig:
                 f"backbone.backbone_options must be a mapping of names to values, got {self.backbone_options!r}."
             )
         toml_value(self.backbone_options)  # better now than when the fitted model is saved
+        network, options = current_backbone(self.backbone, self.backbone_options)
+        object.__setattr__(self, "backbone", network)
+        object.__setattr__(self, "backbone_options", options)

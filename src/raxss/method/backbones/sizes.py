@@ -27,7 +27,7 @@ MOST = {
     "derivatives": 8,
     "n_dilations": 32,  # of MultiView, which has up to 4 x 84 x n_cuts shares for each
     "n_cuts": 16,
-    "d_textures": 1024,  # numbers for each share
+    "d_ppv": 1024,  # numbers for each share
     "width": 512,  # of ConvNet's first layer; its last has eight times as many
     **dict.fromkeys(("d_model", "d_ff", "widths", "d_state", "d_conv"), 4096),
     "n_components": 2**16,

@@ -1,0 +1,137 @@
+"""Every committed cell is found under the hash that its study has today, without the data it was computed from.
+
+What a hash takes from the data (its content, the order and length of its series) was noted in committed_views.json;
+settings, seeds, systems and choices come from the study file, and splits from the files beside the results.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from raxss.benchmark import runs, table
+from raxss.benchmark.analyses import probing, robustness
+from raxss.benchmark.analyses.probe import Probed
+from raxss.benchmark.evaluation_set import View, is_view_of, slug
+from raxss.benchmark.packed import cells_in, facts_of, read_cell, trials_in
+from raxss.benchmark.result import CellResult
+from raxss.benchmark.study import Study
+from raxss.data.series import Series, SeriesCollection
+from raxss.data.splits import Split
+from raxss.estimator.config import ADDED_LATER
+
+RESULTS = Path(__file__).parents[1] / "results"
+NOTED = json.loads((Path(__file__).parent / "data" / "committed_views.json").read_text("utf-8"))
+FOLDERS = sorted(NOTED["views"])
+PARTS = ("train", "validation", "test", "dropped")
+OLD_NAMES = {'"ensemble"': '"committee"', '"ppv"': '"textures"'}
+
+
+def test_every_folder_with_cells_is_noted():
+    assert sorted(place.parent.name for place in RESULTS.glob("*/cells.parquet")) == FOLDERS
+
+
+def study_of(folder, *, old_names=False):
+    text = (RESULTS / folder / "study.toml").read_text("utf-8")
+    for new, old in OLD_NAMES.items() if old_names else ():
+        text = text.replace(new, old)
+    return Study.from_toml(text, folder=RESULTS / folder)
+
+
+def views(folder, study):
+    """The views of a study as they were: classes as the cells have them, the rest as it was noted."""
+    cells = {
+        one.dataset: one for one in (read_cell(place, CellResult) for place in cells_in(RESULTS / folder))
+    }
+    found = []
+    for name, noted in NOTED["views"][folder].items():
+        (dataset,) = (one for one in study.datasets if is_view_of(name, one.name))
+        files = [RESULTS / folder / "splits" / slug(name) / f"{seed}.json" for seed in study.seeds]
+        contents = [json.loads(file.read_text("utf-8")) for file in files]
+        order = NOTED["names"][noted["content"]] or sorted(
+            name for part in PARTS for name in contents[0][part]
+        )
+        splits = zip(study.seeds, (Split.from_json(one, order) for one in contents), strict=True)
+        found.append(
+            View(
+                name=name,
+                folder=Path("absent"),
+                content=noted["content"],
+                windows=dataset.windows,
+                splits=dict(splits),
+                classes=cells[name].classes,
+                positive=cells[name].positive,
+                longest=noted["longest"],
+                f1_classes=dataset.f1_classes,
+                headline=dataset.headline,
+            )
+        )
+    return found
+
+
+def table_of(folder, monkeypatch, **options):
+    monkeypatch.setattr(table, "pick_device", lambda _: torch.device("cuda"))  # which is only named in hashes
+    study = study_of(folder, **options)
+    return study, table.Table(study, RESULTS / folder, table.Work(), views(folder, study))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_hash_of_today_finds_every_committed_cell(folder, monkeypatch):
+    study, today = table_of(folder, monkeypatch)
+    names = list(study.compared())
+    trials, cells = today.trials(names), today.cells(names, study.seeds)
+    assert set(trials_in(RESULTS / folder)) <= {one.place for one in trials}
+    assert set(cells_in(RESULTS / folder)) <= {one.place for one in cells}
+    committed = {one.place: one for one in cells if runs.is_done(one)}
+    assert set(committed) == set(cells_in(RESULTS / folder)) != set()
+    for place, cell in committed.items():
+        device = facts_of(place)["device"]
+        assert device == "cpu" if cell.device == "cpu" else device != "cpu"
+        newer = set(cell.settings) - set(read_cell(place, CellResult).settings)
+        assert newer <= set(ADDED_LATER), (
+            f"{newer - set(ADDED_LATER)} need a neutral value, for reruns of {place}"
+        )
+
+
+@pytest.mark.parametrize("folder", ["bonn", "cinc2017-af", "variants-bern-barcelona", "variants-cinc2017-af"])
+def test_a_study_under_old_names_has_the_same_hashes(folder, monkeypatch):
+    study, today = table_of(folder, monkeypatch)
+    with pytest.warns(DeprecationWarning, match="'ppv'|'ensemble'"):
+        old_study, old = table_of(folder, monkeypatch, old_names=True)
+    assert old_study.text != study.text
+    names, seed = list(study.compared()), study.seeds[:1]
+    before = old.cells(names, seed)
+    assert [one.place for one in before] == [one.place for one in today.cells(names, seed)]
+    assert [dict(one.settings) for one in before] == [dict(one.settings) for one in today.cells(names, seed)]
+
+
+def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
+    """Of fits on fewer series the split is drawn by labels and pairs, which the predictions have."""
+    study, today = table_of("bern-barcelona", monkeypatch)
+    committed = cells_in(RESULTS / "bern-barcelona" / "robustness")
+    probed = [read_cell(place, Probed).result for place in committed]
+    known = {}
+    for one in probed:
+        for name, label, group in zip(one.names, one.labels, one.groups, strict=True):
+            recording, pair = group.split("/")
+            origin = {"recording": recording, "pair": pair}
+            known[name] = Series([0.0], name=name, label=label, origin=origin)
+    (view,) = views("bern-barcelona", study)
+    collection = SeriesCollection(known[name] for name in sorted(known))
+    assert len(collection) == sum(
+        len(getattr(view.splits[study.seeds[0]], part)) for part in ("train", "validation", "test")
+    )
+    monkeypatch.setattr(robustness, "read_prepared", lambda _: collection)
+    names = sorted({one.system for one in probed})
+    cells = probing._cells("robustness", today, names, study.seeds)
+    assert {one.place for one in cells} == set(committed)
+
+
+def test_the_version_of_the_package_is_no_part_of_a_hash_and_that_of_results_is(monkeypatch):
+    _, today = table_of("watch", monkeypatch)
+    (cell,) = today.cells(["features-forest"], [69421])
+    monkeypatch.setattr(runs, "__version__", "7.3.1")
+    assert today.cells(["features-forest"], [69421])[0].config_hash == cell.config_hash
+    monkeypatch.setattr(runs, "RESULTS_VERSION", 2)
+    assert today.cells(["features-forest"], [69421])[0].config_hash != cell.config_hash
