@@ -30,6 +30,7 @@ from raxss.cli import (
     table,
     verify,
 )
+from raxss.cli.terminal import printable
 from raxss.errors import RAxSSError
 
 app = typer.Typer(
@@ -95,13 +96,3 @@ def main() -> None:
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     """The message alone: where in the code it arose says nothing to who runs a command."""
     print(f"raxss: warning: {printable(str(message))}", file=sys.stderr)
-
-
-def printable(error: BaseException | str) -> str:
-    """An error's text without control characters, which names from files may carry into a terminal.
-
-    >>> printable(ValueError("channel \\x1b[31mC3"))
-    'channel ?[31mC3'
-    """
-    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.fit import Data, Root
+from raxss.cli.options import Data, Root
 from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed
+from raxss.cli.terminal import printable
 
 MAX_NAMES_BYTES = 2**24
 
@@ -59,7 +60,6 @@ def audit_split(
     """
     import json
 
-    from raxss.cli import printable
     from raxss.cli.fit import read_data
     from raxss.cli.split import make_splits
     from raxss.data.leakage import audit_split as audit
