@@ -230,6 +230,7 @@ def kept_shares(probability: float, n_windows: int = 60) -> np.ndarray:
             linear.bias.zero_()
         layer.value.bias.fill_(1.0)
     from raxss.method.backbones import patchtst_kernels as kernels
+    from raxss.method.backbones.patchtst_parts import HEAD
 
     sizes = compiled._sizes(network, n_windows)
     tokens, heads, summed = (compiled._zeros(n_windows, sizes.per_window) for _ in range(3))
@@ -242,7 +243,7 @@ def kept_shares(probability: float, n_windows: int = 60) -> np.ndarray:
     weights = compiled._layer_weights(layer)
     padding = (sizes.n_tokens, sizes.real)
     kernels.attend(0, n_windows, tokens, *norm, weights, dropout, *padding, heads, softmax, summed, moments)
-    return heads.reshape(n_windows, sizes.width, sizes.n_slots)[:, :: kernels.HEAD]
+    return heads.reshape(n_windows, sizes.width, sizes.n_slots)[:, ::HEAD]
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.75])

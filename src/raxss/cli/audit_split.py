@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.fit import Data, Root
+from raxss.cli.options import Data, Root
 from raxss.cli.split import Balance, By, Folds, Fractions, LeaveOut, Seed
+from raxss.cli.terminal import printable
 
 MAX_NAMES_BYTES = 2**24
 
@@ -61,7 +62,6 @@ def audit_split(
 
     from raxss.cli.fit import read_data
     from raxss.cli.split import make_splits
-    from raxss.cli.terminal import printable
     from raxss.data.leakage import audit_split as audit
     from raxss.data.leakage import read_fitted
 

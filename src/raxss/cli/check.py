@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raxss.cli.terminal import printable
+
 if TYPE_CHECKING:
     from raxss.data.problems import Inspection
 
@@ -61,6 +63,4 @@ def lines_of(inspection: Inspection) -> list[str]:
 
 
 def _in_one_line(text: str) -> str:
-    from raxss.cli.terminal import printable
-
     return printable(text).replace("\n", "?")

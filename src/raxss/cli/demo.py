@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.predict import Device, Overwrite
+from raxss.cli.options import Device, Epochs, Overwrite, Preset, Seed
 
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from raxss.explain.series_evidence import SeriesEvidence
 
 OutFolder = Annotated[Path, typer.Option("--out", help="Folder to write.")]
-Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
-Seed = Annotated[int, typer.Option(help="Draws split, weights and order of windows.")]
-Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Epochs at most.")]
 
 POSITIVE = "AF"
 WINDOW_LENGTH, STRIDE = 1024, 256  # 3.4 s, which is three or four heart beats, every 0.9 s

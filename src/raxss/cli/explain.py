@@ -12,19 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.predict import (
-    Bank,
-    BankSize,
-    Device,
-    InputRate,
-    Inputs,
-    Model,
-    Overwrite,
-    Resample,
-    opened_model,
-    series_for,
-    tell_seen,
-)
+from raxss.cli.options import Bank, BankSize, Device, InputRate, Inputs, Model, Overwrite, Resample
+from raxss.cli.predict import opened_model, series_for, tell_seen
+from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -369,7 +359,6 @@ def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
 
 def say(text: str) -> None:
     """Print; names that were made from those of files may hold what a terminal obeys."""
-    from raxss.cli.terminal import printable
 
     print(printable(text))
 

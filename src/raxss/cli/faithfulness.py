@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raxss.cli.fit import Root
-from raxss.cli.predict import Device, InputRate, Resample, SplitFile, series_for
+from raxss.cli.options import Device, InputRate, Resample, Root, TestPart
+from raxss.cli.predict import series_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ def faithfulness(
     marks: Marks = None,
     event_class: EventClass = None,
     other: Other = None,
-    split: SplitFile = None,
+    split: TestPart = None,
     systems: Systems = None,
     fold: Fold = 0,
     control: Control = True,

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raxss.cli.options import Data, Device, Epochs, Overwrite, Preset, Root, Seed
+
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
     from raxss.estimator.config import Config
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        help="A folder that raxss prepare made, a named dataset (see raxss datasets), or a CSV manifest: "
-        "path,label,group[,rate,channel]."
-    ),
-]
-Root = Annotated[Path | None, typer.Option(help="Folder with the named datasets; RAXSS_DATA otherwise.")]
 SplitFile = Annotated[
     Path | None,
     typer.Option(
@@ -29,7 +23,6 @@ SplitFile = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Model folder to write.")]
-Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
 Signal = Annotated[
     str | None, typer.Option(help="eeg, ecg or motion: what recommended does otherwise with such signals.")
 ]
@@ -38,7 +31,6 @@ Settings = Annotated[
 ]
 WindowLength = Annotated[int | None, typer.Option(help="Samples in a window.")]
 Stride = Annotated[int | None, typer.Option(help="Samples from one window to the next.")]
-Epochs = Annotated[int | None, typer.Option("--max-epochs", help="Epochs at most.")]
 CalibrationMethod = Annotated[
     str | None, typer.Option("--calibration", help="none, isotonic, temperature or venn-abers.")
 ]
@@ -53,12 +45,9 @@ ConformalAlpha = Annotated[
     float | None,
     typer.Option(help="Share of prediction sets that may miss the truth; 0: no sets."),
 ]
-Seed = Annotated[int, typer.Option(help="Draws split, weights and order of windows.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on from the checkpoint of a run that was stopped.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 
 def fit(

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raxss.cli.options import Bank, BankSize, Device, InputRate, Inputs, Model, Overwrite, Resample, TestPart
+from raxss.cli.terminal import printable
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -16,27 +19,7 @@ if TYPE_CHECKING:
     from raxss.data.series import Series, SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
 
-Model = Annotated[Path, typer.Argument(help="Model folder, as raxss fit wrote it.")]
-Inputs = Annotated[
-    list[Path],
-    typer.Argument(
-        help="Recordings (such as .edf, .bdf, .vhdr, WFDB, .npz, .npy, .csv), CSV manifests with a column 'path', "
-        "BIDS roots, or folders that raxss prepare made."
-    ),
-]
-SplitFile = Annotated[
-    Path | None, typer.Option("--split", help="Take only the test part of this split of a prepared folder.")
-]
 OutFile = Annotated[Path, typer.Option("--out", help="Table to write: .csv or .parquet.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Bank = Annotated[
-    str | None,
-    typer.Option(
-        help="Where to seek neighbours instead of where the model says: series (all windows), local (those nearest "
-        "in time) or sampled (stretches of all of it). The latter two are for recordings of many hours."
-    ),
-]
-BankSize = Annotated[int | None, typer.Option(help="Windows in a local or sampled bank.")]
 Engine = Annotated[
     str | None,
     typer.Option(
@@ -62,19 +45,6 @@ Address = Annotated[
         "and --out under the same paths. Without it Ray is started on this machine."
     ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
-InputRate = Annotated[
-    float | None,
-    typer.Option("--rate", help="Samples per second of files that do not say (.npy, .npz, .csv)."),
-]
-Resample = Annotated[
-    bool,
-    typer.Option(
-        "--resample",
-        help="Bring recordings of another sampling rate to that of the training series, without aliasing. Without "
-        "it, rates that differ by more than a tenth are refused.",
-    ),
-]
 
 
 def predict(
@@ -82,7 +52,7 @@ def predict(
     inputs: Inputs,
     out: OutFile,
     device: Device = "auto",
-    split: SplitFile = None,
+    split: TestPart = None,
     bank: Bank = None,
     bank_size: BankSize = None,
     rate: InputRate = None,
@@ -141,7 +111,6 @@ def predict(
 def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
     """Whole or not at all."""
     from raxss._core.atomic import whole_file, without_formula
-    from raxss.cli.terminal import printable
 
     with whole_file(out, overwrite=overwrite) as temporary:
         if out.suffix == ".csv":
@@ -162,7 +131,6 @@ def tell_seen(states: list[str]) -> None:
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
     """Every recording that has no row, and an error at the end, so that scripts notice."""
-    from raxss.cli.terminal import printable
     from raxss.errors import DataError, shown
 
     for name, failure in failures.items():

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from raxss.cli.terminal import printable
+
 if TYPE_CHECKING:
     from raxss.data.plan import CollectionPlan
     from raxss.data.prepare.preprocessing import Preparation
@@ -194,7 +196,6 @@ def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionP
 def print_summary(folder: Path) -> None:
     """What the folder holds, what is not in it, and what to do next."""
     from raxss._core.bounded import read_json
-    from raxss.cli.terminal import printable
     from raxss.data.prepare.folder import PROBLEMS, read_prepared
 
     facts = read_prepared(folder).facts

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperCommand
 
-from raxss.cli.fit import Root
+from raxss.cli.options import Device, Root
 from raxss.cli.table import (
     Address,
-    Device,
     DryRun,
     Engine,
     Only,
@@ -21,6 +20,7 @@ from raxss.cli.table import (
     StudyFile,
     Workers,
     carry_out,
+    study_command,
 )
 
 Name = Annotated[str, typer.Argument(help="Of the analysis, one of those listed below.")]
@@ -29,7 +29,7 @@ Name = Annotated[str, typer.Argument(help="Of the analysis, one of those listed 
 class ListsAnalyses(TyperCommand):
     """A command whose help ends with the registered analyses, which are imported for that alone."""
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help, then the registry."""
         import raxss.benchmark.analyses.builtin  # noqa: F401
         from raxss.benchmark.analyses.analysis import ANALYSES
@@ -58,70 +58,42 @@ def analyse(
     extensions. The page is DIR/NAME/README.md. DIR may be that of a table of the same study, whose prepared data is
     used again; after a kill the same command goes on with what is missing.
     """
-    _ask(
-        name, study, out, engine=engine, workers=workers, address=address, device=device, only=only, seeds=seeds,
-        root=root, dry_run=dry_run,
+    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
+
+    page, figures = (path.format(name=name) for path in ANALYSES.get(name, Analysis).outputs)
+    carry_out(
+        *_functions(name), study, out, engine=engine, workers=workers, address=address, device=device, only=only,
+        seeds=seeds, root=root, dry_run=dry_run, page=page, figures=figures,
     )  # fmt: skip
 
 
-def reweigh(
-    study: StudyFile,
-    out: Out,
-    engine: Engine = "local",
-    workers: Workers = 1,
-    address: Address = None,
-    device: Device = "auto",
-    only: Only = None,
-    seeds: Seeds = None,
-    root: Root = None,
-    dry_run: DryRun = False,
-) -> None:
+def _functions(name: str) -> tuple[Any, Any]:
+    from raxss.benchmark.analyses.probing import list_analysis, run_analysis
+
+    return partial(run_analysis, name), partial(list_analysis, name)
+
+
+def _named(name: str, about: str) -> Callable[..., None]:
+    """The command of one analysis: `raxss analyse NAME` under a name of its own."""
+    pages = {"page": f"{name}/README.md", "figures": f"{name}/comparisons.csv"}
+    return study_command(about, partial(_functions, name), **pages)
+
+
+reweigh = _named(
+    "reweighting",
     """Fit once, then ask about every weighting: do the weights of windows carry information, and do they help?
 
     Systems are those of the study that weigh windows. The page, DIR/reweighting/README.md, has each weighting
     beside its inverted and shuffled twin. DIR may be that of a table of the same study, whose prepared data is used
     again; after a kill the same command goes on with what is missing.
-    """
-    _ask(
-        "reweighting", study, out, engine=engine, workers=workers, address=address, device=device, only=only,
-        seeds=seeds, root=root, dry_run=dry_run,
-    )  # fmt: skip
-
-
-def robustness(
-    study: StudyFile,
-    out: Out,
-    engine: Engine = "local",
-    workers: Workers = 1,
-    address: Address = None,
-    device: Device = "auto",
-    only: Only = None,
-    seeds: Seeds = None,
-    root: Root = None,
-    dry_run: DryRun = False,
-) -> None:
+    """,
+)
+robustness = _named(
+    "robustness",
     """Fit on clean signals, then ask about spoiled ones: artefacts, noise, short recordings, few training series.
 
     Systems are those of the study that weigh windows. The page, DIR/robustness/README.md, compares each with the
     same model under uniform weights, and with sss. DIR may be that of a table of the same study; after a kill the
     same command goes on with what is missing.
-    """
-    _ask(
-        "robustness", study, out, engine=engine, workers=workers, address=address, device=device, only=only,
-        seeds=seeds, root=root, dry_run=dry_run,
-    )  # fmt: skip
-
-
-def _ask(name: str, *given: Any, **options: Any) -> None:
-    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
-    from raxss.benchmark.analyses.probing import list_analysis, run_analysis
-
-    page, figures = (one.format(name=name) for one in ANALYSES.get(name, Analysis).outputs)
-    carry_out(
-        partial(run_analysis, name),
-        partial(list_analysis, name),
-        *given,
-        **options,
-        page=page,
-        figures=figures,
-    )
+    """,
+)

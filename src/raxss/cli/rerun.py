@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raxss.cli.fit import Root
+from raxss.cli.options import Device, Root
+from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
     from raxss.benchmark.rerun import Rerun
@@ -17,7 +18,6 @@ System = Annotated[str, typer.Argument(help="One of its systems: sss.")]
 Seed = Annotated[int, typer.Argument(help="One of its seeds: 69421.")]
 Dataset = Annotated[str | None, typer.Option(help="Of several; all of them otherwise.")]
 StudyFile = Annotated[Path | None, typer.Option(help="The study's file instead of the copy in DIR.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 def rerun(
@@ -45,7 +45,6 @@ def rerun(
 
 def tell(again: Rerun) -> None:
     """Both figures side by side, the verdict, and what differs."""
-    from raxss.cli.terminal import printable
 
     print(printable(f"{again.dataset}, {again.system}, seed {again.seed}"))
     print(f"  {'':10}{'committed':>14}{'now':>14}")

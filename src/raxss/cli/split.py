@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raxss.cli.fit import Data, Root
+from raxss.cli.options import Data, Overwrite, Root
 
 if TYPE_CHECKING:
     from raxss.data.series import SeriesCollection
@@ -35,7 +35,6 @@ Seed = Annotated[int, typer.Option(help="Draws the split.")]
 Out = Annotated[
     Path, typer.Option("--out", help="FILE.json; with --folds or --leave-out a folder with one file a split.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 
 
 def split(

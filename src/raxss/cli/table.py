@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from raxss.cli.fit import Root
+from raxss.cli.options import Device, Root
+from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
     from raxss.benchmark.table import Outcome
@@ -19,35 +20,50 @@ Out = Annotated[Path, typer.Option("--out", help="Folder for results, table and 
 Engine = Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")]
 Workers = Annotated[int, typer.Option(min=1, help="Fits at once.")]
 Address = Annotated[str | None, typer.Option(help="Of a Ray cluster; without it one is started here.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Only = Annotated[str | None, typer.Option(help="Some of the study's systems: sss,gru.")]
 Seeds = Annotated[str | None, typer.Option(help="Some of the study's seeds: 69421,69422.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and which are done; write nothing.")]
 
 
-def table(
-    study: StudyFile,
-    out: Out,
-    engine: Engine = "local",
-    workers: Workers = 1,
-    address: Address = None,
-    device: Device = "auto",
-    only: Only = None,
-    seeds: Seeds = None,
-    root: Root = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Compare systems on the same splits, and write the table with its intervals.
+def study_command(
+    about: str,
+    functions: Callable[[], tuple[Callable[..., Outcome], Callable[..., list[tuple[str, str]]]]],
+    *,
+    page: str = "README.md",
+    figures: str = "results.csv",
+) -> Callable[..., None]:
+    """A command that runs the fits of a study, or lists them; all of these have the same options.
 
-    Each fit leaves a file of its own; after a kill, Ctrl-C or an error the same command goes on with what is
-    missing. The extensions that a study names are Python files, which are run.
+    Parameters
+    ----------
+    about
+        Help of the command.
+    functions
+        Called when the command is: imports and returns what runs a study and what lists its fits.
+    page, figures
+        Below the folder of results: what to read.
     """
-    from raxss.benchmark.table import list_table, run_table
 
-    carry_out(
-        run_table, list_table, study, out, engine=engine, workers=workers, address=address, device=device,
-        only=only, seeds=seeds, root=root, dry_run=dry_run,
-    )  # fmt: skip
+    def command(
+        study: StudyFile,
+        out: Out,
+        engine: Engine = "local",
+        workers: Workers = 1,
+        address: Address = None,
+        device: Device = "auto",
+        only: Only = None,
+        seeds: Seeds = None,
+        root: Root = None,
+        dry_run: DryRun = False,
+    ) -> None:
+        run, list_all = functions()
+        carry_out(
+            run, list_all, study, out, engine=engine, workers=workers, address=address, device=device, only=only,
+            seeds=seeds, root=root, dry_run=dry_run, page=page, figures=figures,
+        )  # fmt: skip
+
+    command.__doc__ = about
+    return command
 
 
 def carry_out(
@@ -64,10 +80,10 @@ def carry_out(
     seeds: str | None,
     root: Path | None,
     dry_run: bool,
-    page: str = "README.md",
-    figures: str = "results.csv",
+    page: str,
+    figures: str,
 ) -> None:
-    """What all commands do with a study: read it, run or list its fits, and say what there is."""
+    """Run the fits of a study, or list them, and say what to read."""
     from raxss.benchmark.study import Study
     from raxss.benchmark.table import Work
     from raxss.errors import one_of
@@ -88,6 +104,22 @@ def carry_out(
     tell(outcome, out / page, out / figures)
 
 
+def _of_tables() -> tuple[Any, Any]:
+    from raxss.benchmark.table import list_table, run_table
+
+    return run_table, list_table
+
+
+table = study_command(
+    """Compare systems on the same splits, and write the table with its intervals.
+
+    Each fit leaves a file of its own; after a kill, Ctrl-C or an error the same command goes on with what is
+    missing. The extensions that a study names are Python files, which are run.
+    """,
+    _of_tables,
+)
+
+
 def names_from(text: str | None) -> list[str]:
     """``a,b`` as two names."""
     return [one.strip() for one in (text or "").split(",") if one.strip()]
@@ -105,7 +137,6 @@ def numbers_from(text: str | None) -> list[int]:
 
 def tell(outcome: Outcome, page: Path, figures: Path) -> None:
     """What there is now, what failed, and where to read on; exit code 1 if anything of this run failed."""
-    from raxss.cli.terminal import printable
 
     print(f"{len(outcome.results)} results, {len(outcome.errors)} failed, {outcome.n_missing} not run yet.")
     for error in outcome.errors:

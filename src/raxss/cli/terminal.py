@@ -1,4 +1,4 @@
-"""Text for a terminal."""
+"""Text that is safe to print in a terminal."""
 
 from __future__ import annotations
 

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from raxss.cli.explain import Faithfulness, batches_of_tree, with_verdict
-from raxss.cli.predict import (
-    Bank,
-    BankSize,
-    Device,
-    InputRate,
-    Model,
-    Resample,
-    opened_model,
-    series_for,
-)
+from raxss.cli.options import Bank, BankSize, Device, InputRate, Model, Resample
+from raxss.cli.predict import opened_model, series_for
+from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
     from raxss.data.series import Series
@@ -57,7 +50,6 @@ def verify(
     Exit code 1 where anything differs: a number by more than 1e-6, a text by a letter, a signal by more than a
     step, the page by a byte.
     """
-    from raxss.cli.terminal import printable
     from raxss.estimator.persistence import describe_model
     from raxss.explain.export.report import report_of
     from raxss.explain.export.report.page import Report

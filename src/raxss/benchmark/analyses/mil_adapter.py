@@ -176,7 +176,7 @@ class MILSubject:
     def with_network(self, network: nn.Module) -> Self:
         """The same with another network."""
         other = copy.copy(self.model)
-        other.backbone_ = network  # type: ignore[assignment]
+        other.backbone_ = network
         return replace(self, model=other)
 
     def with_stride(self, stride: int) -> Self:

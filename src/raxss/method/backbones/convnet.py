@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.errors import ConfigError
-from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 LAYERS = (
     (1, 15, 4),
@@ -32,7 +31,7 @@ SHORTEST_MAP = 4  # do not stride below this: nothing would be left to take a me
 
 
 @register_backbone("convnet")
-class ConvNet(nn.Module):
+class ConvNet(FeatureNetwork):
     """Seven convolutions, each with batch normalisation and ReLU, then mean and maximum over time.
 
     With the defaults, one variate and one output: 334,929 parameters. For windows from 1 sample up: strides are
@@ -71,8 +70,7 @@ class ConvNet(nn.Module):
         revin: bool = False,
     ) -> None:
         super().__init__()
-        if width < 1:
-            raise ConfigError(f"width must be at least 1, got {width}.")
+        check_at_least_1(width=width)
         check_at_most(width=width)
         self.keeps_places = window_length <= ROW_LENGTH
         self.revin = RevIN(n_variates) if revin else nn.Identity()
@@ -85,15 +83,6 @@ class ConvNet(nn.Module):
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, 16 * width)``, or all places of a short window."""
         return over_time(self.layers(self.revin(windows)), keeps_places=self.keeps_places)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows))
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(features))
-        return logits
 
 
 @register_backbone("convnet-fine")

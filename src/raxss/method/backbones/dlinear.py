@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from raxss.errors import ConfigError
-from raxss.method.backbones.protocol import register_backbone
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 MOST_COMPONENTS = 1024  # from here on a square map is larger than two cores, or the data, can fill
 
 
 @register_backbone("dlinear")
-class DLinear(nn.Module):
+class DLinear(FeatureNetwork):
     """Trend and remainder of each variate, each through one linear layer, added up; one linear layer over all.
 
     With the defaults, windows of 1024 samples, one variate and one output: 2,100,225 parameters.
@@ -67,8 +67,7 @@ class DLinear(nn.Module):
         super().__init__()
         if average_over < 1 or average_over % 2 == 0:
             raise ConfigError(f"average_over must be odd and at least 1, got {average_over}.")
-        if window_length < 1:
-            raise ConfigError(f"window_length must be at least 1, got {window_length}.")
+        check_at_least_1(window_length=window_length)
         if n_components is None:
             n_components = min(window_length, MOST_COMPONENTS)
         if n_components < 1:
@@ -89,10 +88,6 @@ class DLinear(nn.Module):
         trend = moving_average(windows, self.average_over)
         components: Tensor = self.trend(trend) + self.remainder(windows - trend)
         return components.flatten(1)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows))
 
     def logits_of(self, features: Tensor) -> Tensor:
         """``(batch, d)`` -> logits ``(batch, n_outputs)``."""

@@ -15,17 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.errors import ConfigError
-from raxss.method.backbones.patches import PatchTokens
+from raxss.method.backbones.patches import PatchTokens, SequenceNetwork
 from raxss.method.backbones.protocol import register_backbone
 from raxss.method.backbones.selective_scan import selective_scan
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 FASTEST, SLOWEST = 0.1, 0.001  # steps delta that a new network takes: memories of ten to a thousand tokens
 
 
 @register_backbone("mamba")
-class Mamba(nn.Module):
+class Mamba(SequenceNetwork):
     """Patches as tokens, blocks of selective state spaces, the mean of what they give.
 
     With the defaults, one variate and one output: 22,019 parameters, for series of any length. Nothing looks ahead,
@@ -82,12 +81,9 @@ class Mamba(nn.Module):
         patch_stride: int = 16,
     ) -> None:
         super().__init__()
-        if min(n_layers, d_state, d_conv, expand) < 1:
-            raise ConfigError(
-                "n_layers, d_state, d_conv and expand must be at least 1; got "
-                f"n_layers={n_layers}, d_state={d_state}, d_conv={d_conv}, expand={expand}."
-            )
-        check_at_most(n_layers=n_layers, d_state=d_state, d_conv=d_conv, expand=expand)
+        sizes = {"n_layers": n_layers, "d_state": d_state, "d_conv": d_conv, "expand": expand}
+        check_at_least_1(**sizes)
+        check_at_most(**sizes)
         self.patches = PatchTokens(
             n_variates, d_model, patch_length=patch_length, patch_stride=patch_stride, revin=revin
         )
@@ -109,15 +105,6 @@ class Mamba(nn.Module):
         for norm, block in zip(self.norms, self.blocks, strict=True):
             tokens = tokens + block(norm(tokens))
         return self.patches.mean(tokens, n_samples)
-
-    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows, n_samples))
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(features))
-        return logits
 
 
 class MambaBlock(nn.Module):

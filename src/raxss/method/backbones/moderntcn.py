@@ -17,14 +17,14 @@ from torch.nn import functional
 
 from raxss.errors import ConfigError
 from raxss.method.backbones.convnet import SteadyBatchNorm
-from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.sizes import check_at_most
 
 MOST_STAGES = 64  # each half as long as the one before
 
 
 @register_backbone("moderntcn")
-class ModernTCN(nn.Module):
+class ModernTCN(FeatureNetwork):
     """Patches of each variate, then stages of large-kernel blocks; one linear layer over all that is left.
 
     With the defaults, windows of 1024 samples, one variate and one output: 29,505 parameters.
@@ -116,15 +116,6 @@ class ModernTCN(nn.Module):
         for stage in self.stages:
             maps = stage(maps)
         return functional.gelu(maps).flatten(1)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows))
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(features))
-        return logits
 
 
 class Halve(nn.Module):

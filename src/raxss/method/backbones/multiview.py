@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from raxss.errors import ConfigError, one_of
 from raxss.method.backbones.convnet import ROW_LENGTH, SteadyBatchNorm, convolutions, over_time
 from raxss.method.backbones.ppv import N_KERNELS, fitted_cuts, shares, spread_dilations
-from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_allocation, check_at_most
 
@@ -37,7 +37,7 @@ TINY = 1e-10  # of a variance or a power, in units of scaled signals
 
 
 @register_backbone("multiview")
-class MultiView(nn.Module):
+class MultiView(FeatureNetwork):
     """Convolutions, a spectrogram and shares of fixed kernels, side by side before one linear head.
 
     With the defaults, windows of 1024 samples, one variate and one output: 987,317 parameters.
@@ -125,15 +125,6 @@ class MultiView(nn.Module):
         channels = with_derivatives(windows, self.derivatives)
         found = [view(windows if name == "rhythms" else channels) for name, view in self.views.items()]
         return torch.cat([one.to(windows.dtype) for one in found], dim=1)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows))
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(features))
-        return logits
 
     def look_at(self, windows: Tensor) -> None:
         """Take the thresholds of fixed kernels from these training windows, ``(batch, n_variates, length)``."""

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.errors import BackboneError, ConfigError, EmptyDataError
+from raxss.errors import BackboneError, EmptyDataError
+from raxss.method.backbones.protocol import FeatureNetwork
 from raxss.method.backbones.revin import RevIN
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 
 class PatchTokens(nn.Module):
@@ -50,13 +51,9 @@ class PatchTokens(nn.Module):
         revin: bool = True,
     ) -> None:
         super().__init__()
-        if min(n_variates, d_model, patch_length, patch_stride) < 1:
-            raise ConfigError(
-                "n_variates, d_model, patch_length and patch_stride must be at least 1; got "
-                f"n_variates={n_variates}, d_model={d_model}, patch_length={patch_length}, "
-                f"patch_stride={patch_stride}."
-            )
-        check_at_most(d_model=d_model, patch_length=patch_length, patch_stride=patch_stride)
+        sizes = {"d_model": d_model, "patch_length": patch_length, "patch_stride": patch_stride}
+        check_at_least_1(n_variates=n_variates, **sizes)
+        check_at_most(**sizes)
         self.n_variates = n_variates
         self.patch_length = patch_length
         self.patch_stride = patch_stride
@@ -126,3 +123,18 @@ class PatchTokens(nn.Module):
                     f"n_samples goes from {fewest} to {most}; each must be from 1 to {windows.shape[-1]}, the "
                     "length of the padded batch."
                 )
+
+
+class SequenceNetwork(FeatureNetwork):
+    """A network that reads series of any length; ``n_samples`` tells how many samples of each are real.
+
+    A subclass has ``features(windows, n_samples) -> (batch, d)`` and the layers ``head`` and ``dropout``.
+    """
+
+    def features(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)``, ``(batch,)`` -> ``(batch, d)``."""
+        raise NotImplementedError
+
+    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows, n_samples))

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from raxss.errors import ConfigError
 from raxss.method.backbones import patchtst_numba, patchtst_triton
-from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
 from raxss.method.backbones.sizes import check_allocation, check_at_most
 
@@ -24,7 +24,7 @@ MOST_AT_ONCE = 65_535  # sequences in one attention call; CUDA kernels take no m
 
 
 @register_backbone("patchtst")
-class PatchTST(nn.Module):
+class PatchTST(FeatureNetwork):
     """Patches as tokens, a transformer encoder, one linear layer over all tokens.
 
     With the defaults, windows of 1024 samples, one variate and one output: 128 patches and 34,019 parameters,
@@ -116,10 +116,6 @@ class PatchTST(nn.Module):
         patches = windows.unfold(-1, self.patch_length, self.patch_stride).flatten(0, 1)
         tokens: Tensor = self.encoder(self.projection(patches) + self.positions)
         return tokens.reshape(len(windows), -1)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows))
 
     def logits_of(self, features: Tensor) -> Tensor:
         """``(batch, d)`` -> logits ``(batch, n_outputs)``."""

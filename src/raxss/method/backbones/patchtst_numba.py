@@ -518,10 +518,11 @@ def _backward(
 ) -> tuple[list[Doubles], Floats]:
     """Gradients of the layer's parameters, and the sums of ``entering``."""
     from raxss.method.backbones import patchtst_back_kernels as kernels
+    from raxss.method.backbones.patchtst_parts import CHUNK
 
     count = sizes.n_windows * sizes.n_tokens
     weights, width = stages.weights, sizes.width
-    n_chunks = -(-sizes.n_windows // kernels.CHUNK)
+    n_chunks = -(-sizes.n_windows // CHUNK)
     of_attention = (3 * width * width, 3 * width, width * width, width)
     of_hidden = (len(weights.first), len(weights.first_bias), len(weights.second), width)
     gradients = kernels.LayerGradients(*(_zeros(n_chunks, length) for length in of_attention + of_hidden))
@@ -567,8 +568,9 @@ def _backward_to_samples(
 ) -> tuple[list[Doubles], Tensor | None]:
     """Gradients of the projection, its bias and the positions; and of the samples, if wanted."""
     from raxss.method.backbones import patchtst_back_kernels as kernels
+    from raxss.method.backbones.patchtst_parts import CHUNK
 
-    n_chunks = -(-sizes.n_windows // kernels.CHUNK)
+    n_chunks = -(-sizes.n_windows // CHUNK)
     weight, start = _zeros(n_chunks, sizes.width * sizes.patch_length), _zeros(n_chunks, sizes.per_window)
     of_series = _empty(sizes.n_windows if wanted else 0, series.shape[1])
     back = _flat(_numpy(network.projection.weight).T)

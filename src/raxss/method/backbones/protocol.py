@@ -41,6 +41,38 @@ class Backbone(Protocol):
         ...
 
 
+class FeatureNetwork(nn.Module):
+    """A network whose logits are a linear function of its features.
+
+    A subclass has ``features(windows) -> (batch, d)`` and the layers ``dropout`` and ``head``, in this order.
+
+    Examples
+    --------
+    >>> class Last(FeatureNetwork):
+    ...     def __init__(self, n_variates, window_length, n_outputs, *, dropout=0.1):
+    ...         super().__init__()
+    ...         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(n_variates, n_outputs)
+    ...
+    ...     def features(self, windows):
+    ...         return windows[:, :, -1]
+    >>> Last(2, 9, 3)(torch.zeros(5, 2, 9)).shape
+    torch.Size([5, 3])
+    """
+
+    def features(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> ``(batch, d)``."""
+        raise NotImplementedError
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
+        return self.logits_of(self.features(windows))
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
+        logits: Tensor = self.head(self.dropout(features))
+        return logits
+
+
 BackboneMaker = Callable[..., nn.Module]  # (n_variates, window_length, n_outputs, **options); a class counts
 BACKBONES: dict[str, BackboneMaker] = {}
 """Name -> class or function that builds the network."""

@@ -10,39 +10,40 @@ the same patches.
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from raxss.errors import ConfigError
 from raxss.method.backbones import gru_numba
-from raxss.method.backbones.patches import PatchTokens
+from raxss.method.backbones.patches import PatchTokens, SequenceNetwork
 from raxss.method.backbones.protocol import register_backbone
-from raxss.method.backbones.sizes import check_at_most
+from raxss.method.backbones.sizes import check_at_least_1, check_at_most
 
 
-class Recurrent(nn.Module):
+class Recurrent(SequenceNetwork):
     """Layers of one kind of cell over the tokens, in one direction or in both. `GRU` and `LSTM` are the two."""
+
+    cell: type[nn.GRU] | type[nn.LSTM]
 
     def __init__(
         self,
-        cell: type[nn.GRU] | type[nn.LSTM],
         n_variates: int,
+        window_length: int,
         n_outputs: int,
         *,
-        d_model: int,
-        n_layers: int,
-        bidirectional: bool,
-        dropout: float,
-        revin: bool,
-        patch_length: int,
-        patch_stride: int,
+        d_model: int = 32,
+        n_layers: int = 3,
+        bidirectional: bool = True,
+        dropout: float = 0.3,
+        revin: bool = True,
+        patch_length: int = 64,
+        patch_stride: int = 16,
     ) -> None:
         super().__init__()
-        if n_layers < 1:
-            raise ConfigError(f"n_layers must be at least 1, got {n_layers}.")
+        check_at_least_1(n_layers=n_layers)
         check_at_most(n_layers=n_layers)
         self.patches = PatchTokens(
             n_variates, d_model, patch_length=patch_length, patch_stride=patch_stride, revin=revin
@@ -52,7 +53,7 @@ class Recurrent(nn.Module):
         # would need the lengths on the host.
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                cell(d_model if layer == 0 else n_ways * d_model, d_model, batch_first=True)
+                self.cell(d_model if layer == 0 else n_ways * d_model, d_model, batch_first=True)
                 for _ in range(n_ways)
             )
             for layer in range(n_layers)
@@ -89,15 +90,6 @@ class Recurrent(nn.Module):
             return states
         from_end = _turned(_states(ways[1], _turned(tokens, backwards)), backwards)
         return torch.cat([states, from_end], dim=-1)
-
-    def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows, n_samples))
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(features))
-        return logits
 
 
 @register_backbone("gru")
@@ -139,32 +131,7 @@ class GRU(Recurrent):
     torch.Size([2, 1])
     """
 
-    def __init__(
-        self,
-        n_variates: int,
-        window_length: int,
-        n_outputs: int,
-        *,
-        d_model: int = 32,
-        n_layers: int = 3,
-        bidirectional: bool = True,
-        dropout: float = 0.3,
-        revin: bool = True,
-        patch_length: int = 64,
-        patch_stride: int = 16,
-    ) -> None:
-        super().__init__(
-            nn.GRU,
-            n_variates,
-            n_outputs,
-            d_model=d_model,
-            n_layers=n_layers,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            revin=revin,
-            patch_length=patch_length,
-            patch_stride=patch_stride,
-        )
+    cell = nn.GRU
 
 
 @register_backbone("lstm")
@@ -180,32 +147,8 @@ class LSTM(Recurrent):
     torch.Size([2, 128])
     """
 
-    def __init__(
-        self,
-        n_variates: int,
-        window_length: int,
-        n_outputs: int,
-        *,
-        d_model: int = 128,
-        n_layers: int = 2,
-        bidirectional: bool = False,
-        dropout: float = 0.3,
-        revin: bool = True,
-        patch_length: int = 64,
-        patch_stride: int = 16,
-    ) -> None:
-        super().__init__(
-            nn.LSTM,
-            n_variates,
-            n_outputs,
-            d_model=d_model,
-            n_layers=n_layers,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            revin=revin,
-            patch_length=patch_length,
-            patch_stride=patch_stride,
-        )
+    cell = nn.LSTM
+    __init__ = partialmethod(Recurrent.__init__, d_model=128, n_layers=2, bidirectional=False)
 
 
 def _states(cells: Any, tokens: Tensor) -> Tensor:

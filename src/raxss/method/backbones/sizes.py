@@ -146,3 +146,25 @@ def check_at_most(**sizes: int) -> None:
             raise ConfigError(
                 f"{name} must be at most {MOST[name]}, got {found}. Choose a smaller one in backbone_options."
             )
+
+
+def check_at_least_1(**sizes: int) -> None:
+    """Refuse sizes below 1; the error names all of them.
+
+    Examples
+    --------
+    >>> check_at_least_1(n_layers=2, expand=1)
+    >>> check_at_least_1(n_layers=2, d_conv=4, expand=0)
+    Traceback (most recent call last):
+    raxss.errors.ConfigError: n_layers, d_conv and expand must be at least 1; got n_layers=2, d_conv=4, expand=0.
+    >>> check_at_least_1(width=0)
+    Traceback (most recent call last):
+    raxss.errors.ConfigError: width must be at least 1, got 0.
+    """
+    if min(sizes.values()) >= 1:
+        return
+    *others, last = sizes
+    if not others:
+        raise ConfigError(f"{last} must be at least 1, got {sizes[last]}.")
+    found = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    raise ConfigError(f"{', '.join(others)} and {last} must be at least 1; got {found}.")

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from raxss.errors import ConfigError
-from raxss.method.backbones.protocol import register_backbone
+from raxss.method.backbones.protocol import FeatureNetwork, register_backbone
 from raxss.method.backbones.revin import RevIN
-from raxss.method.backbones.sizes import check_allocation, check_at_most
+from raxss.method.backbones.sizes import check_allocation, check_at_least_1, check_at_most
 
 LEAST_SHARE = 2.0**-24  # a period with less of the weight than float32 can add to the rest is left out
 SAMPLES_AT_ONCE = 2**13  # of one convolution on a CPU: what it makes of them stays in the caches
@@ -29,7 +28,7 @@ Kernel = tuple[Tensor, Tensor]  # weights (n_out, n_in, height, width), biases (
 
 
 @register_backbone("timesnet")
-class TimesNet(nn.Module):
+class TimesNet(FeatureNetwork):
     """Fold each window at its strongest periods, convolve in two dimensions, and add the answers up.
 
     With the defaults, windows of 1024 samples, one variate and one output: 188,883 parameters.
@@ -89,12 +88,15 @@ class TimesNet(nn.Module):
         revin: bool = True,
     ) -> None:
         super().__init__()
-        if min(d_model, d_ff, n_layers, top_k, n_kernels) < 1:
-            raise ConfigError(
-                "d_model, d_ff, n_layers, top_k and n_kernels must be at least 1; got "
-                f"d_model={d_model}, d_ff={d_ff}, n_layers={n_layers}, top_k={top_k}, n_kernels={n_kernels}."
-            )
-        check_at_most(d_model=d_model, d_ff=d_ff, n_layers=n_layers, top_k=top_k, n_kernels=n_kernels)
+        sizes = {
+            "d_model": d_model,
+            "d_ff": d_ff,
+            "n_layers": n_layers,
+            "top_k": top_k,
+            "n_kernels": n_kernels,
+        }
+        check_at_least_1(**sizes)
+        check_at_most(**sizes)
         check_allocation(window_length * d_model)  # of the positions; the head has as many for each output
         self.revin = RevIN(n_variates) if revin else nn.Identity()
         self.embedding = nn.Conv1d(
@@ -114,15 +116,6 @@ class TimesNet(nn.Module):
         for layer in self.layers:
             samples = self.norm(layer(samples))
         return functional.gelu(samples).flatten(1)
-
-    def forward(self, windows: Tensor) -> Tensor:
-        """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
-        return self.logits_of(self.features(windows))
-
-    def logits_of(self, features: Tensor) -> Tensor:
-        """``(batch, d)`` -> logits ``(batch, n_outputs)``."""
-        logits: Tensor = self.head(self.dropout(features))
-        return logits
 
 
 class TimesBlock(nn.Module):

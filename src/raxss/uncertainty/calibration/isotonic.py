@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from raxss.errors import ConfigError
-from raxss.uncertainty.calibration.maps import checked_rows, checked_sample, shared_out
+from raxss.uncertainty.calibration.maps import check_rising, checked_rows, checked_sample, shared_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class IsotonicCalibration:
             )
         kept = tuple(one.copy() for one in self.knots)
         for place, one in enumerate(kept):
-            _check_knots(place, one)
+            check_rising(f"map {place} of an isotonic calibration", "knots", one)
             one.setflags(write=False)
         object.__setattr__(self, "knots", kept)
 
@@ -113,19 +113,3 @@ def _fitted_knots(scores: NDArray[np.float64], hits: NDArray[np.bool_]) -> NDArr
         scores, hits.astype(np.float64)
     )
     return np.stack([fitted.X_thresholds_, fitted.y_thresholds_])
-
-
-def _check_knots(place: int, knots: NDArray[np.float64]) -> None:
-    """Refuse what is no map from probabilities to probabilities that never falls."""
-    if knots.dtype != np.float64 or knots.ndim != 2 or len(knots) != 2 or knots.shape[1] < 1:
-        raise ConfigError(
-            f"map {place} of an isotonic calibration is {knots.dtype} of shape {knots.shape}; needed is float64 of "
-            "shape (2, n_knots)."
-        )
-    scores, mapped = knots
-    within = bool(((knots >= 0) & (knots <= 1)).all())  # which NaN is not
-    if not within or (np.diff(scores) <= 0).any() or (np.diff(mapped) < 0).any():
-        raise ConfigError(
-            f"map {place} of an isotonic calibration is not one: its {knots.shape[1]} knots must lie between 0 and "
-            "1, ascend, and never fall in what they are mapped to."
-        )

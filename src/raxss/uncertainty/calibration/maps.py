@@ -87,3 +87,33 @@ def shared_out(mapped: NDArray[np.float64]) -> NDArray[np.float64]:
     total = mapped.sum(axis=1, keepdims=True)
     even = np.full_like(mapped, 1.0 / mapped.shape[1])
     return np.divide(mapped, total, out=even, where=total != 0)
+
+
+def check_rising(name: str, points: str, map_: NDArray[np.float64]) -> None:
+    """Refuse what is no map from probabilities to probabilities that never falls.
+
+    Parameters
+    ----------
+    name, points
+        Of the map and of what it consists of, for the errors.
+    map_
+        ``(2, n_points)``: scores, which ascend, and what they are mapped to.
+
+    Examples
+    --------
+    >>> check_rising("the map", "knots", np.array([[0.1, 0.9], [0.2, 0.7]]))
+    >>> check_rising("the map", "knots", np.array([[0.1, 0.9], [0.7, 0.2]]))
+    Traceback (most recent call last):
+    raxss.errors.ConfigError: the map is not one: its 2 knots must lie between 0 and 1, ascend, and never ...
+    """
+    if map_.dtype != np.float64 or map_.ndim != 2 or len(map_) != 2 or map_.shape[1] < 1:
+        raise ConfigError(
+            f"{name} is {map_.dtype} of shape {map_.shape}; needed is float64 of shape (2, n_{points})."
+        )
+    scores, mapped = map_
+    within = bool(((map_ >= 0) & (map_ <= 1)).all())  # which NaN is not
+    if not within or (np.diff(scores) <= 0).any() or (np.diff(mapped) < 0).any():
+        raise ConfigError(
+            f"{name} is not one: its {map_.shape[1]} {points} must lie between 0 and 1, ascend, and never fall in "
+            "what they are mapped to."
+        )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raxss.errors import ConfigError
-from raxss.uncertainty.calibration.maps import checked_rows, checked_sample, shared_out
+from raxss.uncertainty.calibration.maps import check_rising, checked_rows, checked_sample, shared_out
 
 Steps = NDArray[np.float64]  # (2, n_steps): scores, which ascend, and the probability there
 Point = tuple[float, float]
@@ -68,7 +68,7 @@ class VennAbersCalibration:
         for name in ("lower", "upper"):
             kept = tuple(one.copy() for one in getattr(self, name))
             for place, one in enumerate(kept):
-                _check_steps(f"{name} map {place}", one)
+                check_rising(f"the {name} map {place} of a Venn-Abers calibration", "steps", one)
                 one.setflags(write=False)
             object.__setattr__(self, name, kept)
 
@@ -188,19 +188,3 @@ def _put_on(corners: list[Point], point: Point) -> None:
             break
         corners.pop()
     corners.append(point)
-
-
-def _check_steps(name: str, steps: Steps) -> None:
-    """Refuse what is no map from probabilities to probabilities that never falls."""
-    if steps.dtype != np.float64 or steps.ndim != 2 or len(steps) != 2 or steps.shape[1] < 1:
-        raise ConfigError(
-            f"the {name} of a Venn-Abers calibration is {steps.dtype} of shape {steps.shape}; needed is float64 of "
-            "shape (2, n_steps)."
-        )
-    scores, mapped = steps
-    within = bool(((steps >= 0) & (steps <= 1)).all())  # which NaN is not
-    if not within or (np.diff(scores) <= 0).any() or (np.diff(mapped) < 0).any():
-        raise ConfigError(
-            f"the {name} of a Venn-Abers calibration is not one: its {steps.shape[1]} steps must lie between 0 and "
-            "1, ascend, and never fall in what they are mapped to."
-        )
