@@ -19,8 +19,8 @@ Model = Annotated[Path, typer.Argument(help="Model folder, as raxss fit wrote it
 Inputs = Annotated[
     list[Path],
     typer.Argument(
-        help="Recordings (such as .edf, .bdf, .vhdr, WFDB, .npz, .npy, .csv), CSV manifests with a column 'path', "
-        "BIDS roots, or folders that raxss prepare made."
+        help="Recordings (.edf, .bdf, .vhdr, WFDB, .npz, .npy, .csv), CSV manifests with a column 'path', BIDS "
+        "roots, or folders that raxss prepare made."
     ),
 ]
 Preset = Annotated[str, typer.Option(help="paper, sss or recommended.")]
