@@ -404,3 +404,16 @@ def test_an_address_where_no_cluster_is_is_refused_at_once():
 def test_a_failure_reads_as_one_line():
     assert str(Failure("ValueError", "no such thing")) == "ValueError: no such thing"
     assert str(Failure("MemoryError", "")) == "MemoryError"
+
+
+def test_the_number_of_threads_is_set_back_also_where_numba_starts_its_own():
+    script = (
+        "import torch\n"
+        "from raxss._core.jobs.local import threads_limited\n"
+        "for n in (1, 2):\n"
+        "    with threads_limited(n):\n"
+        "        assert torch.get_num_threads() == n\n"
+        "    assert torch.get_num_threads() == 1, torch.get_num_threads()\n"
+    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=300)

@@ -79,7 +79,7 @@ class Job:
     """One recording to predict, and where its part goes."""
 
     model: ModelSettings
-    source: Source
+    source: RecordingSource
     parts: Path
 
 
@@ -332,7 +332,7 @@ def _key(job: Job) -> str:
 # Which recordings there are -----------------------------------------------------------------------------------
 
 
-class Source(Protocol):
+class RecordingSource(Protocol):
     """The series of one recording, wherever they come from. Sent to workers."""
 
     @property
@@ -357,15 +357,15 @@ class FromLines:
     lines: tuple[Line, ...]
 
     def files(self) -> Sequence[Path]:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return (*files_of(self.lines[0].path), *sidecar_files(self.lines[0].path))
 
     def wanted(self) -> Any:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return [[self.name, line.number > 0, line.label, line.rate, str(line.channel)] for line in self.lines]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `Source`."""
+        """See `RecordingSource`."""
         names = {os.path.abspath(line.path): self.name for line in self.lines}
         return [preparation.apply(one) for one in read_lines(list(self.lines), names)]
 
@@ -379,19 +379,19 @@ class FromPlan:
 
     @property
     def name(self) -> str:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return self.plan.name
 
     def files(self) -> Sequence[Path]:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return self.plan.files
 
     def wanted(self) -> Any:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return [[one.name, one.channels, one.segment, one.label, one.crop] for one in self.plan.series]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `Source`."""
+        """See `RecordingSource`."""
         with self.plan.open_recording() as recording:
             series = [read_planned(recording, one, group_by=self.group_by) for one in self.plan.series]
         return [preparation.apply(one) for one in series]
@@ -408,21 +408,21 @@ class FromPrepared:
 
     @property
     def name(self) -> str:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return f"{self.folder.name}/{self.file}"
 
     def files(self) -> Sequence[Path]:
-        """See `Source`."""
+        """See `RecordingSource`."""
         return [self.folder / self.file]
 
     def wanted(self) -> Any:
-        """See `Source`."""
+        """See `RecordingSource`."""
         columns = ("name", "label", "rate", "offset", "n_variates", "n_samples", "start_seconds")
         table = _prepared(self.folder).table.iloc[list(self.positions)]
         return [[str(one) for one in row] for row in table[list(columns)].itertuples(index=False)]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `Source`; what it holds is prepared already, and must be as the model asks."""
+        """See `RecordingSource`; what it holds is prepared already, and must be as the model asks."""
         collection = _prepared(self.folder)
         if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
             raise RecordingError(
@@ -440,7 +440,7 @@ def _prepared(folder: Path) -> PreparedCollection:
 
 def sources_of(
     inputs: Sequence[Path], *, only: Collection[str] | None = None, rate: float | None = None
-) -> Iterator[Source]:
+) -> Iterator[RecordingSource]:
     """The recordings that inputs hold, in the order in which ``raxss predict`` has their series.
 
     Prepared folders and BIDS roots come first, then what was named file by file. ``rate``: of files that tell none.
@@ -482,7 +482,7 @@ def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[FromPre
         yield FromPrepared(folder, file, positions, names)
 
 
-def _refuse_repeated(sources: Sequence[Source], done: Mapping[int, dict[str, Any]]) -> None:
+def _refuse_repeated(sources: Sequence[RecordingSource], done: Mapping[int, dict[str, Any]]) -> None:
     """A channel that lines of a manifest far apart give by name and by position is one series, not two."""
     counts = Counter(
         row["name"]

@@ -70,10 +70,11 @@ def threads_limited(n_threads: int | None) -> Iterator[None]:
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    of_torch, of_numba = torch.get_num_threads(), numba.get_num_threads()
+    of_torch = torch.get_num_threads()  # before numba, whose first call sets the number of OpenMP for all
+    of_numba = numba.get_num_threads()
     with ExitStack() as back:
+        back.callback(torch.set_num_threads, of_torch)  # the last to be set back, for the same reason
         back.enter_context(threadpool_limits(n_threads))
-        back.callback(torch.set_num_threads, of_torch)
         torch.set_num_threads(n_threads)
         back.callback(numba.set_num_threads, of_numba)
         numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
