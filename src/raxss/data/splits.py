@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from raxss._core.atomic import write_json
 from raxss._core.bounded import read_json
+from raxss.data.group_assignment import assign_groups, balanced
 from raxss.data.series import Series, SeriesCollection
 from raxss.errors import ConfigError, DataError, RecordingError, listed, one_of
 
@@ -38,12 +39,6 @@ PARTS = ("train", "validation", "test")
 Balance = Literal["none", "train_val", "before_split", "sss_nih_quarter"]
 BALANCED_BEFORE = ("before_split", "sss_nih_quarter")  # the test part is balanced too; SSS's ways
 FEWEST_CENTRES = 10  # fewer cannot give 10 % to validation
-
-N_STARTS = 64  # random assignments, of which the best is kept
-N_SWAPS = 100_000  # pairs of groups whose exchange is tried in one go, at most
-NEAR = 0.005  # cost a series that is good enough: validation at 8.5 to 11.5 %, say, if all else is right
-MOST_STEPS = 200  # moves and exchanges
-MISSING_CLASS = {"train": 4e6, "validation": 1e6, "test": 2e6}  # worse than any deviation from the fractions
 
 
 def hold_out(
@@ -370,7 +365,7 @@ def split_series(
             "share. Use leave_one_out(level='centre') (--leave-out centre), or split by patient."
         )
     pool = _pool(collection, balance, seed)
-    assigned = _assign(collection, groups, pool, fractions, PARTS, seed)
+    assigned = assign_groups(collection, groups, pool, fractions, PARTS, seed)
     parts = [np.sort(pool[assigned == place]) for place in range(3)]
     return _finish(collection, parts, by=by, seed=seed, fractions=fractions, balance=balance)
 
@@ -406,7 +401,7 @@ def folds(
     test = 1 / n_folds
     fractions = _checked_fractions((1 - test - validation, validation, test))
     pool = _pool(collection, balance, seed)
-    tested = _assign(collection, groups, pool, [test] * n_folds, ["test"] * n_folds, seed)
+    tested = assign_groups(collection, groups, pool, [test] * n_folds, ["test"] * n_folds, seed)
     splits = []
     for fold in range(n_folds):
         parts = _rest(collection, groups, pool, tested == fold, validation / (1 - test), seed, fold)
@@ -484,7 +479,9 @@ def _rest(
 ) -> list[NDArray[np.int64]]:
     """Training and validation from what is not held out."""
     rest = pool[~held]
-    assigned = _assign(collection, groups, rest, (1 - validation, validation), PARTS[:2], seed, number + 1)
+    assigned = assign_groups(
+        collection, groups, rest, (1 - validation, validation), PARTS[:2], seed, number + 1
+    )
     return [np.sort(rest[assigned == 0]), np.sort(rest[assigned == 1]), np.sort(pool[held])]
 
 
@@ -502,7 +499,7 @@ def _finish(
     """Balance what is to be balanced, and find out whether the split is leaky."""
     if balance == "train_val":
         generator = np.random.default_rng([seed, 2])
-        parts = [*(_balanced(collection, part, generator) for part in parts[:2]), parts[2]]
+        parts = [*(balanced(collection, part, generator) for part in parts[:2]), parts[2]]
     dropped = np.setdiff1d(np.arange(len(collection)), np.concatenate(parts))
     known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
     shared = [level for level in GROUPS if _is_shared(known[level], parts)]
@@ -566,7 +563,7 @@ def _pool(collection: SeriesCollection, balance: Balance, seed: int) -> NDArray[
     everything = np.array(sorted(range(len(collection)), key=collection.names.__getitem__), dtype=np.int64)
     generator = np.random.default_rng([seed, 1])
     if balance == "before_split":
-        return _balanced(collection, everything, generator, keep_order=True)
+        return balanced(collection, everything, generator, keep_order=True)
     if balance == "sss_nih_quarter":
         return _balanced_by_centre(collection, everything, generator)
     return everything
@@ -587,158 +584,6 @@ def _balanced_by_centre(
     kept = []
     for name in sorted(set(names)):
         members = np.array([index for index in pool if names[index] == name], dtype=np.int64)
-        kept.append(
-            _balanced(collection, members, generator, share=4 if name == "pt" else 1, keep_order=True)
-        )
+        kept.append(balanced(collection, members, generator, share=4 if name == "pt" else 1, keep_order=True))
     chosen = set(np.concatenate(kept).tolist())
     return np.array([index for index in pool if index in chosen], dtype=np.int64)
-
-
-def _balanced(
-    collection: SeriesCollection,
-    part: NDArray[np.int64],
-    generator: np.random.Generator,
-    *,
-    share: int = 1,
-    keep_order: bool = False,
-) -> NDArray[np.int64]:
-    """As many series of each class as the smallest class has, or a ``share``-th of that."""
-    by_name = part if keep_order else np.array(sorted(part, key=collection.names.__getitem__), dtype=np.int64)
-    labels = collection.labels[by_name]
-    classes, counts = np.unique(labels, return_counts=True)
-    kept: set[int] = set()
-    for label in classes:
-        members = by_name[labels == label]
-        kept.update(generator.permutation(members)[: counts.min() // share].tolist())
-    return np.array([index for index in part if index in kept], dtype=np.int64)
-
-
-# Assigning groups to parts ----------------------------------------------------------------------------------
-
-
-def _assign(
-    collection: SeriesCollection,
-    groups: Sequence[Hashable],
-    pool: NDArray[np.int64],
-    fractions: Sequence[float],
-    parts: Sequence[str],
-    seed: int,
-    number: int = 0,
-) -> NDArray[np.int64]:  # (len(pool),)
-    """A part for each series of the pool, whole groups at a time.
-
-    How far a choice is from the aim, over parts p and classes c:  Σ (n_pc - f_p N_c)² / (f_p N_c),  and the
-    same for the totals. Groups are dealt out one by one to the part that is best for that, in many random orders at
-    once. The first result that is near enough is taken, not the best: with ten patients the best would be the same
-    under every seed. If none is near, the best is improved by moves and exchanges of groups. A class that a part
-    lacks costs more than any deviation.
-    """
-    used = [place for place, fraction in enumerate(fractions) if fraction > 0]
-    labels = collection.labels[pool]
-    _, classes = np.unique(labels, return_inverse=True)
-    order: dict[Hashable, int] = {}
-    member = np.array([order.setdefault(groups[index], len(order)) for index in pool])
-    n_groups = len(order)
-    if n_groups < len(used):
-        raise DataError(
-            f"there are {n_groups} groups for {len(used)} parts; a group is never cut in two, so at least "
-            f"{len(used)} are needed. Split by something narrower, or give a part the fraction 0."
-        )
-    counts = np.zeros((n_groups, classes.max() + 2))  # one column a class, and the total
-    np.add.at(counts, (member, classes), 1)
-    counts[:, -1] = counts[:, :-1].sum(axis=1)
-    target = np.array([fractions[place] for place in used])[:, None] * counts.sum(axis=0)
-    penalty = np.array([MISSING_CLASS[parts[place]] for place in used])
-    generator = np.random.default_rng([seed, 0, number])
-    assigned = _dealt(counts, target, penalty, generator)
-    assigned = _improved(assigned, counts, target, penalty, generator)
-    return np.array(used)[assigned][member]
-
-
-def _cost(filled: NDArray[np.float64], target: NDArray[np.float64], penalty: NDArray[np.float64]) -> Any:
-    """Distance from the aim of ``filled (..., n_parts, n_columns)``."""
-    deviation = ((filled - target) ** 2 / target).sum(axis=(-2, -1))
-    return deviation + ((filled == 0) * penalty[:, None]).sum(axis=(-2, -1))
-
-
-def _dealt(
-    counts: NDArray[np.float64],
-    target: NDArray[np.float64],
-    penalty: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Each group in turn goes where it is needed most; the first of several random turns that is near enough."""
-    n_groups, n_parts = len(counts), len(target)
-    starts = np.arange(N_STARTS)
-    turns = generator.permuted(np.tile(np.arange(n_groups), (N_STARTS, 1)), axis=1)
-    filled = np.zeros((N_STARTS, *target.shape))
-    assigned = np.zeros((N_STARTS, n_groups), dtype=np.int64)
-    ties = 1e-9 * generator.random(
-        (N_STARTS, n_parts)
-    )  # equal parts, as folds are, take turns at being first
-    for turn in turns.T:
-        adding = counts[turn][:, None, :]
-        change = ((2 * (filled - target) + adding) * adding / target).sum(axis=2)
-        chosen = np.argmin(change + ties, axis=1)
-        filled[starts, chosen] += adding[:, 0]
-        assigned[starts, turn] = chosen
-    costs = _cost(filled, target, penalty)
-    near = costs <= NEAR * counts[:, -1].sum()
-    return assigned[int(np.argmax(near) if near.any() else np.argmin(costs))]
-
-
-def _improved(
-    assigned: NDArray[np.int64],
-    counts: NDArray[np.float64],
-    target: NDArray[np.float64],
-    penalty: NDArray[np.float64],
-    generator: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Move one group, or exchange two, until the parts are near enough to the aim or nothing helps."""
-    n_groups, n_parts = len(counts), len(target)
-    assigned = assigned.copy()
-    filled = np.stack([counts[assigned == part].sum(axis=0) for part in range(n_parts)])
-    everyone = np.arange(n_groups)
-    for _ in range(MOST_STEPS):
-        now = float(_cost(filled, target, penalty))
-        if now <= NEAR * counts[:, -1].sum():
-            break
-        moved, to = (one.ravel() for one in np.meshgrid(everyone, np.arange(n_parts), indexing="ij"))
-        first, second = moved, np.full(len(moved), -1)
-        pairs = generator.integers(n_groups, size=(2, min(N_SWAPS, n_groups**2)))
-        first = np.concatenate([first, pairs[0]])
-        second = np.concatenate([second, pairs[1]])
-        to = np.concatenate([to, assigned[pairs[1]]])
-        useful = assigned[first] != to
-        first, second, to = first[useful], second[useful], to[useful]
-        costs = _costs_after(filled, target, penalty, counts, assigned[first], to, first, second)
-        best = int(np.argmin(costs)) if len(costs) else 0
-        if not len(costs) or costs[best] >= now - 1e-9:
-            break  # nothing helps
-        origin = assigned[first[best]]
-        assigned[first[best]] = to[best]
-        if second[best] >= 0:
-            assigned[second[best]] = origin
-        filled = np.stack([counts[assigned == part].sum(axis=0) for part in range(n_parts)])
-    return assigned
-
-
-def _costs_after(
-    filled: NDArray[np.float64],
-    target: NDArray[np.float64],
-    penalty: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    origin: NDArray[np.int64],
-    to: NDArray[np.int64],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """The cost if ``first`` went from ``origin`` to ``to`` and ``second`` (where not -1) the other way."""
-    change = counts[first] - np.where(second[:, None] >= 0, counts[second], 0.0)
-    own = ((filled - target) ** 2 / target).sum(axis=1) + (filled == 0).sum(axis=1) * penalty
-    total = np.full(len(first), own.sum())
-    for place, new in ((origin, filled[origin] - change), (to, filled[to] + change)):
-        total -= own[place]
-        total += ((new - target[place]) ** 2 / target[place]).sum(axis=1)
-        total += (new == 0).sum(axis=1) * penalty[place]
-    return total

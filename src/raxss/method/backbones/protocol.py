@@ -59,6 +59,9 @@ class FeatureNetwork(nn.Module):
     torch.Size([5, 3])
     """
 
+    dropout: nn.Module
+    head: nn.Linear
+
     def features(self, windows: Tensor) -> Tensor:
         """``(batch, n_variates, length)`` -> ``(batch, d)``."""
         raise NotImplementedError
