@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from raxss.errors import ConfigError, SignalError
-from raxss.method.weighting.protocol import influence, weighting_named
-from raxss.method.weighting.softmax import window_weights
+from raxss.method.weighting.protocol import influence, weighting_named, window_weights
 
 #: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
 CLAMP = 1e-6
