@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 
 import naive
 from raxss import RAxSSClassifier, Series, SeriesCollection
-from raxss.benchmark.analyses import reweighting
 from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError
+from raxss.method import inference
 from raxss.method.window_scorer import Scorer
 from toys import SMALL, waves
 
@@ -135,10 +135,10 @@ def test_twins_turn_the_weights_round_and_shuffle_them(fitted):
 def test_the_network_looks_at_each_series_once_and_each_list_is_sought_once(fitted, monkeypatch):
     model, series = fitted
     passes, searches = [], []
-    launch, retrieve_many = Scorer.launch, reweighting.retrieve_many
+    launch, retrieve_many = Scorer.launch, inference.retrieve_many
     monkeypatch.setattr(Scorer, "launch", lambda *a, **k: (passes.append(1), launch(*a, **k))[1])
     monkeypatch.setattr(
-        reweighting, "retrieve_many", lambda *a, **k: (searches.append(1), retrieve_many(*a, **k))[1]
+        inference, "retrieve_many", lambda *a, **k: (searches.append(1), retrieve_many(*a, **k))[1]
     )
     reweigh(model, series, CROSS)
     assert (len(passes), len(searches)) == (len(series), 4)

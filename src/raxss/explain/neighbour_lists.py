@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from raxss.method.aggregation import Aggregation
 from raxss.method.retrieval.result import Retrieval
-from raxss.method.weighting.protocol import weighting_named
+from raxss.method.weighting.protocol import SupportLists, weighting_named
 from raxss.method.windows import Windows
 
 Columns = dict[str, NDArray[Any]]  # of equal length
@@ -161,6 +161,5 @@ def weight_without(
     array([[0.5  , 0.881],
            [0.047, 0.731]])
     """
-    return weighting_named(weighting).leave_one_out(
-        similarity, support, flat, temperature=temperature, gate=gate, rows=rows
-    )
+    lists = SupportLists(similarity, support, flat, gate, rows)
+    return weighting_named(weighting).leave_one_out(lists, temperature=temperature)

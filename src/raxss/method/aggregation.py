@@ -22,8 +22,7 @@ from torch import Tensor
 
 from raxss._core.settings import is_number
 from raxss.errors import ConfigError, SignalError, one_of
-from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named
-from raxss.method.weighting.softmax import window_weights
+from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named, window_weights
 
 #: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
 CLAMP = 1e-6

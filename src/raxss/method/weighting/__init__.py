@@ -16,8 +16,8 @@ from raxss.method.weighting.protocol import (
     influence,
     register_weighting,
     weighting_named,
+    window_weights,
 )
-from raxss.method.weighting.softmax import window_weights
 from raxss.method.weighting.support import UNIFORM
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Weighting strategies: base class, registry, and the two controls that every strategy has.
 
     support (n_windows,), gate (n_windows,) or None -> influence (n_windows,), the logits of Eq. (2)
-    influence, temperature                          -> weights (n_windows,)    softmax.py
+    influence, temperature                          -> weights (n_windows,), of sum 1
 
 A weighting decides what the softmax sees in place of the support. Everything that depends on which one is in use
 (training within a minibatch, the inverted control, the weight without one neighbour, a learned temperature, the
@@ -12,6 +12,7 @@ Next: support.py and gated.py have the weightings of the paper and of this packa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -20,9 +21,103 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from raxss.errors import ConfigError
-from raxss.method.weighting.softmax import window_weights
 
 Floats = NDArray[np.float64]
+
+
+def window_weights(
+    support: Tensor,  # (n_windows,)
+    *,
+    temperature: float | Tensor,
+    series: Tensor | None = None,  # (n_windows,) index of each window's series
+    n_series: int = 1,
+) -> Tensor:  # (n_windows,)
+    r"""Turn each window's support into its share of the series decision. Implements Eq. (2).
+
+    alpha_k = exp(s_k / tau) / sum_t exp(s_t / tau), the sum over the windows of the same series
+
+    Parameters
+    ----------
+    support
+        Mean similarity to the top neighbors (s-bar_k), in [-1, 1]. NaN marks a window that cannot be
+        used; it gets weight 0.
+    temperature
+        tau > 0. Small: a few windows decide. Large: approaches the SSS mean.
+    series, n_series
+        For a batch: the series of each window, 0 to n_series - 1. Without it all windows are of one.
+
+    Returns
+    -------
+    Nonnegative weights that sum to 1 within each series.
+
+    Notes
+    -----
+    Alg. 2 exponentiates directly, which overflows in float32 below tau = 0.0113. The largest support of
+    each series is subtracted first, which is equal on paper. A series with no usable window gets zeros.
+    Sums run in float64: in float32 the weights of 10,000 windows would miss 1 by 1e-5.
+
+    Examples
+    --------
+    >>> window_weights(torch.tensor([0.9, 0.9, 0.7]), temperature=0.1)
+    tensor([0.4683, 0.4683, 0.0634])
+    >>> two_series = torch.tensor([0, 1, 1])
+    >>> window_weights(torch.tensor([0.9, 0.9, 0.7]), temperature=0.1, series=two_series, n_series=2)
+    tensor([1.0000, 0.8808, 0.1192])
+    """
+    if series is None:
+        series = torch.zeros(len(support), dtype=torch.long, device=support.device)
+    usable = ~torch.isnan(support)
+    lowest = torch.full((n_series,), -torch.inf, dtype=support.dtype, device=support.device)
+    masked = support.detach().masked_fill(~usable, -torch.inf)
+    largest = lowest.scatter_reduce(0, series, masked, "amax")
+    # The difference is at most 0 for usable windows; elsewhere -inf - -inf must not become NaN. It is taken
+    # before the division, because small differences of large quotients lose digits.
+    differences = torch.where(usable, support, 0.0) - torch.nan_to_num(largest, neginf=0.0)[series]
+    powers = torch.exp(torch.where(usable, differences / temperature, -torch.inf))
+    exact = torch.zeros(n_series, dtype=torch.float64, device=powers.device)
+    totals = exact.index_add(0, series, powers.double()).to(powers.dtype)
+    return powers / totals.clamp_min(torch.finfo(powers.dtype).tiny)[series]
+
+
+@dataclass(frozen=True, eq=False)
+class SupportLists:
+    """What the weights of one series are made of, for the question what they were without one neighbour.
+
+    Attributes
+    ----------
+    similarity
+        ``(n_windows, m)`` of the listed neighbours, NaN where there is none.
+    support, flat, gate
+        ``(n_windows,)`` each; NaN support where a window cannot be used, no gate under weightings without one.
+    rows
+        The windows to answer for.
+    """
+
+    similarity: Floats
+    support: Floats
+    flat: NDArray[np.bool_]
+    gate: Floats | None
+    rows: NDArray[np.int64] | slice
+
+    @property
+    def asked(self) -> Floats:
+        """``(n_rows, m)`` similarities of the windows to answer for."""
+        return self.similarity[self.rows]
+
+    @property
+    def which(self) -> NDArray[np.int64]:
+        """``(n_rows,)`` their indices."""
+        return np.arange(len(self.support))[self.rows]
+
+    @property
+    def has_list(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` windows with one neighbour at least."""
+        return np.array(~np.isnan(self.similarity).all(axis=1), dtype=bool)
+
+    @property
+    def borrows(self) -> NDArray[np.bool_]:
+        """``(n_windows,)`` lonely windows, whose support is the mean of the others."""
+        return ~np.isnan(self.support) & ~self.has_list & ~self.flat
 
 
 class Weighting:
@@ -130,37 +225,26 @@ class Weighting:
         """Mean support of a series from the mean of its `pool_influence`; None where that cannot be told."""
         return None
 
-    def leave_one_out(
-        self,
-        similarity: Floats,  # (n_windows, m), NaN where there is none
-        support: Floats,  # (n_windows,)
-        flat: NDArray[np.bool_],  # (n_windows,)
-        *,
-        temperature: float,
-        gate: Floats | None = None,  # (n_windows,)
-        rows: NDArray[np.int64] | slice = slice(None),
-        sign: int = 1,
-    ) -> Floats:  # (n_rows, m)
-        """Weight of each window if one of its neighbours were left out: see `raxss.explain.neighbour_lists`.
+    def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
+        """Weight ``(n_rows, m)`` of each window if one of its neighbours were left out: see `weight_without`.
 
         By default all weights of the series are computed again for every neighbour, which takes time with the
-        square of the number of windows. NaN where a weighting draws random numbers.
+        square of the number of windows. NaN where there is no neighbour, and under weightings that draw random
+        numbers.
 
         Parameters
         ----------
-        rows
-            The windows to answer for; by default all.
         sign
             -1: for the inverted weighting.
         """
-        asked = similarity[rows]
+        asked = lists.asked
         weights = np.full(asked.shape, np.nan)
         if self.needs_generator:
             return weights
-        for row, k in enumerate(np.arange(len(support))[rows]):
+        for row, k in enumerate(lists.which):
             for j in np.flatnonzero(~np.isnan(asked[row])):
-                changed = support_without(similarity, support, flat, k, j)
-                values = torch.from_numpy(sign * self.influence(changed, gate=gate))
+                changed = support_without(lists.similarity, lists.support, lists.flat, k, j)
+                values = torch.from_numpy(sign * self.influence(changed, gate=lists.gate))
                 weights[row, j] = window_weights(values, temperature=temperature)[k]
         return weights
 
@@ -203,21 +287,9 @@ class Inverted(Weighting):
         """As the weighting that is inverted tells it."""
         return self._of.mean_support(-mean_influence)
 
-    def leave_one_out(
-        self,
-        similarity: Floats,
-        support: Floats,
-        flat: NDArray[np.bool_],
-        *,
-        temperature: float,
-        gate: Floats | None = None,
-        rows: NDArray[np.int64] | slice = slice(None),
-        sign: int = 1,
-    ) -> Floats:
+    def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """As the weighting that is inverted computes it."""
-        return self._of.leave_one_out(
-            similarity, support, flat, temperature=temperature, gate=gate, rows=rows, sign=-sign
-        )
+        return self._of.leave_one_out(lists, temperature=temperature, sign=-sign)
 
     def note(self) -> str:
         """That it is a control."""

@@ -14,11 +14,10 @@ import functools
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 from torch import Tensor
 
-from raxss.method.weighting.protocol import Floats, Weighting, register_weighting
+from raxss.method.weighting.protocol import Floats, SupportLists, Weighting, register_weighting
 
 ROWS_AT_ONCE = 1024  # windows of a minibatch that are compared with all others together
 
@@ -58,44 +57,30 @@ class Rank(Weighting):
             parts.append((less + 0.5 * (equal - 1)) / (n - 1).clamp_min(1))
         return torch.cat(parts).to(support.dtype)
 
-    def leave_one_out(
-        self,
-        similarity: Floats,
-        support: Floats,
-        flat: NDArray[np.bool_],
-        *,
-        temperature: float,
-        gate: Floats | None = None,
-        rows: NDArray[np.int64] | slice = slice(None),
-        sign: int = 1,
-    ) -> Floats:
+    def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Twin of `Weighting.leave_one_out` by running sums over sorted supports, for all neighbours at once.
 
         When one window moves from one place of the order to another, the windows below and above both places keep
         their ranks, and those between them move by one rank. Where lonely windows borrow their support, and so move
         as well, all is computed again.
         """
-        has_list = ~np.isnan(similarity).all(axis=1)
-        usable = ~np.isnan(support)
-        if (usable & ~has_list & ~flat).any():
-            return super().leave_one_out(
-                similarity, support, flat, temperature=temperature, rows=rows, sign=sign
-            )
-        asked = similarity[rows]
+        if lists.borrows.any():
+            return super().leave_one_out(lists, temperature=temperature, sign=sign)
+        asked, support, has_list = lists.asked, lists.support, lists.has_list
         listed = ~np.isnan(asked)
         n_listed = listed.sum(axis=1, keepdims=True)
-        own = np.broadcast_to(support[rows, np.newaxis], asked.shape)
+        own = np.broadcast_to(support[lists.rows, np.newaxis], asked.shape)
         rest = np.nansum(asked, axis=1, keepdims=True) - asked  # exact: similarities are multiples of 2^-32
         without = rest / np.maximum(n_listed - 1, 1)
-        which = np.arange(len(support))[rows]
+        which = lists.which
         for row in np.flatnonzero(n_listed == 1):  # who loses the only neighbour takes the mean of the others
             others = has_list & (np.arange(len(support)) != which[row])
-            lonely = others.any() and not flat[which[row]]
+            lonely = others.any() and not lists.flat[which[row]]
             without[row] = support[others].mean() if lonely else 0.0
         weights = np.full(asked.shape, np.nan)
         # The inverse of an order is the order of the negatives.
         weights[listed] = _weights_after_moves(
-            sign * support[usable], sign * own[listed], sign * without[listed], temperature
+            sign * support[~np.isnan(support)], sign * own[listed], sign * without[listed], temperature
         )
         return weights
 

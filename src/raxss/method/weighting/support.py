@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from raxss.method.weighting.protocol import (
     Floats,
     Inverted,
     Shuffled,
+    SupportLists,
     Weighting,
     add_weightings,
     control_note,
@@ -47,31 +47,20 @@ class BySupport(Weighting):
         """The mean itself."""
         return mean_influence
 
-    def leave_one_out(
-        self,
-        similarity: Floats,
-        support: Floats,
-        flat: NDArray[np.bool_],
-        *,
-        temperature: float,
-        gate: Floats | None = None,
-        rows: NDArray[np.int64] | slice = slice(None),
-        sign: int = 1,
-    ) -> Floats:
+    def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Twin of `Weighting.leave_one_out` in closed form, for all neighbours at once.
 
         Logarithms throughout: at a small temperature one window outweighs the rest by more than 1e300, and what is
         left when it steps back could not be had by subtraction.
         """
-        asked = similarity[rows]
+        asked, support, rows, gate = lists.asked, lists.support, lists.rows, lists.gate
         listed = ~np.isnan(asked)
         usable = ~np.isnan(support)
         sharpness = sign / temperature
         offset = (np.zeros(len(support)) if gate is None else gate) * sharpness
         own, n_listed = support[rows, np.newaxis], listed.sum(axis=1, keepdims=True)
         only = n_listed == 1
-        has_list = ~np.isnan(similarity).all(axis=1)
-        borrows = usable & ~has_list & ~flat
+        has_list, borrows, flat = lists.has_list, lists.borrows, lists.flat
         n_lists = int(has_list.sum())
         scores = np.where(usable & ~borrows, support * sharpness + offset, -np.inf)
         before = np.concatenate([[-np.inf], np.logaddexp.accumulate(scores)[:-1]])
@@ -109,19 +98,9 @@ class Uniform(Weighting):
         """Likewise."""
         return support * 0.0
 
-    def leave_one_out(
-        self,
-        similarity: Floats,
-        support: Floats,
-        flat: NDArray[np.bool_],
-        *,
-        temperature: float,
-        gate: Floats | None = None,
-        rows: NDArray[np.int64] | slice = slice(None),
-        sign: int = 1,
-    ) -> Floats:
+    def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Twin of `Weighting.leave_one_out`: the weight does not depend on the lists."""
-        return np.where(np.isnan(similarity[rows]), np.nan, 1.0 / (~np.isnan(support)).sum())
+        return np.where(np.isnan(lists.asked), np.nan, 1.0 / (~np.isnan(lists.support)).sum())
 
     def note(self) -> str:
         """That neighbours do not enter."""
