@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -142,6 +144,16 @@ def test_a_study_under_old_names_is_the_same_study():
             .settings["backbone"]
             == "ensemble"
         )
+
+
+def test_the_command_line_reports_an_old_name_once(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY_TEXT)
+    command = [sys.executable, "-m", "raxss", "table", tmp_path / "study.toml", "--out", tmp_path / "out"]
+    told = subprocess.run(
+        [*command, "--dry-run", "--device", "cpu"], capture_output=True, text=True, check=True
+    )
+    assert told.stderr.count("raxss: warning: the view of multiview 'textures' is called 'ppv' now") == 1
+    assert "to do  synthetic, mine, seed 1" in told.stdout
 
 
 def test_a_model_folder_of_old_names_loads_and_predicts_the_same_bits(rng, tmp_path):

@@ -199,7 +199,7 @@ def _options(backbone: Any, options: Any, rename: Rename) -> Any:
             found[option] = _each(value, partial(rename, VALUES[backbone, option]))
         elif backbone == "ensemble" and option in ("options", "members"):
             of = _current_unwarned(BACKBONE, options.get("of", "multiview"))
-            found[option] = _each(value, lambda table, of=of: _options(of, table, rename))
+            found[option] = _each(value, partial(_options, of, rename=rename))
     return _keys(found, f"option of {backbone}", rename)
 
 

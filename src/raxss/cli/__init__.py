@@ -94,6 +94,16 @@ def main() -> None:
         )
 
 
+_reported: set[str] = set()
+
+
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """The message alone: where in the code it arose says nothing to who runs a command."""
+    """The message alone: where in the code it arose says nothing to who runs a command.
+
+    A file is read in several places of one command; an old name in it is reported once.
+    """
+    if isinstance(message, DeprecationWarning):
+        if str(message) in _reported:
+            return
+        _reported.add(str(message))
     print(f"raxss: warning: {printable(str(message))}", file=sys.stderr)
