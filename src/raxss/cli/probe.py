@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -29,7 +28,7 @@ Name = Annotated[str, typer.Argument(help="Of the analysis, one of those listed 
 class ListsAnalyses(TyperCommand):
     """A command whose help ends with the registered analyses, which are imported for that alone."""
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help, then the registry."""
         import raxss.benchmark.analyses.builtin  # noqa: F401
         from raxss.benchmark.analyses.analysis import ANALYSES
