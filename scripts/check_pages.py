@@ -43,8 +43,9 @@ from raxss.benchmark.analyses.reweighting_analysis import (
     Reweighting,
 )
 from raxss.benchmark.analyses.robustness import Robustness
+from raxss.benchmark.pages.files import csv_of, read_table
 from raxss.benchmark.pages.overview import overview
-from raxss.benchmark.pages.report import csv_of, read_table, write_report
+from raxss.benchmark.pages.report import write_report
 from raxss.benchmark.pages.tidy import tidy
 from raxss.benchmark.rerun import committed_cell, committed_table
 from raxss.benchmark.result import CellResult
@@ -287,7 +288,7 @@ def first_difference(old: bytes, new: bytes) -> str:
 
 
 def only_ties(old: bytes, new: bytes) -> bool:
-    """Whether two texts differ only in the last digit of some numbers, by one: means that lie between two."""
+    """Whether two texts differ in the last digit of some numbers alone, by one: means that lie between two."""
     try:
         texts = old.decode(), new.decode()
     except UnicodeDecodeError:

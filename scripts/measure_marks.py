@@ -25,8 +25,8 @@ from scipy.signal import butter, sosfiltfilt
 from scipy.stats import spearmanr
 
 from raxss._core.atomic import make_folder, write_bytes, write_text
-from raxss.benchmark.pages.markdown import table as markdown
-from raxss.benchmark.pages.report import png
+from raxss.benchmark.pages.figures import png
+from raxss.benchmark.pages.markdown import data_table
 from raxss.benchmark.study import Study
 from raxss.data.bids import read_bids
 from raxss.data.datasets import load_dataset
@@ -281,13 +281,14 @@ def evidence_over_time(model: RAxSSClassifier, asked: Asked) -> dict[str, tuple[
     }
 
 
-def plot(areas: pd.DataFrame, evidence: Mapping[str, tuple[Floats, Truth]], name: str) -> bytes:
+def plot(areas: pd.DataFrame, evidence: Mapping[str, tuple[Floats, Truth]], name: str) -> Axes:
     """Areas beside chance, and the evidence of one model over time with the marks on it."""
     figure = Figure(figsize=(12, 6.4), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
     plot_areas(left, areas)
     plot_evidence(right, evidence, name)
-    return png(left)
+    first: Axes = left
+    return first
 
 
 def plot_areas(ax: Axes, areas: pd.DataFrame) -> None:
@@ -351,14 +352,14 @@ def page(areas: pd.DataFrame, ranked: pd.DataFrame, about: str) -> str:
         about.strip(),
         "![areas and evidence](plots/marks.png)",
         f"## {AS_MARKED}, all marks",
-        rows_of(each_once(first), ["model", "score", *figures]),
+        data_table(each_once(first)[["model", "score", *figures]]),
         "## Evidence, asked in other ways",
         "Looked at afterwards; p is not corrected for the number of looks.",
-        rows_of(others, ["input", "marks", "model", "score", *figures]),
-        rows_of(counts, ["input", "marks", "n_marks", "n_channels", "base_rate", "pooled_base_rate"]),
+        data_table(others[["input", "marks", "model", "score", *figures]]),
+        data_table(counts[["input", "marks", "n_marks", "n_channels", "base_rate", "pooled_base_rate"]]),
         "## Channels",
         "Rank correlation of a channel's probability of focal with its marked time.",
-        rows_of(ranked, list(ranked.columns)),
+        data_table(ranked),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -373,18 +374,6 @@ def each_once(areas: pd.DataFrame) -> pd.DataFrame:
     same = areas["score"].isin(OF_ONE_KIND)
     first = areas[same & (areas["model"] == areas["model"].iloc[0])]
     return pd.concat([areas[~same], first.assign(model="")], ignore_index=True)
-
-
-def rows_of(found: pd.DataFrame, columns: Sequence[str]) -> str:
-    """A table, figures with three decimals."""
-
-    def cell(value: object) -> object:
-        if not isinstance(value, float):
-            return value
-        return "–" if np.isnan(value) else f"{value:.3f}"
-
-    rows = [[cell(row[one]) for one in columns] for row in found.to_dict("records")]
-    return str(markdown([one.replace("_", " ") for one in columns], rows))
 
 
 def main() -> None:
@@ -419,7 +408,7 @@ def main() -> None:
         write_text(out / file, table.to_csv(index=False, float_format="%.6g"))
     first = asked.only[0]
     make_folder(out / "plots")
-    write_bytes(out / "plots" / "marks.png", plot(of_interest(all_areas), evidence[first], first))
+    write_bytes(out / "plots" / "marks.png", png(plot, of_interest(all_areas), evidence[first], first))
     about = out / "about.md"
     write_text(out / "README.md", page(all_areas, ranked, about.read_text("utf-8") if about.exists() else ""))
     for name in asked.held_out:

@@ -112,6 +112,21 @@ def test_each_difference_is_that_of_two_systems(planted, compared):
     assert row["over_inverted_low"] < over < row["over_inverted_high"]
 
 
+def test_one_sample_and_one_window_of_exclusion_have_uniform_weights_of_their_own():
+    cross = Cross(spaces=["signal"], exclusions=[1, 1.0], temperatures=[0.1], smoothings=[0.0])
+    questions = [
+        {name: None if value != value else value for name, value in one.items()}
+        for one in cross.rows().to_dict("records")
+    ]
+    answers = tuple(
+        Answer(question=one, probabilities=scores(0.2 if isinstance(one["exclusion"], int) else 0.9, 1))
+        for one in questions
+    )
+    table = tables_of([Probed(result=cell(), answers=answers)])["comparisons"]
+    assert set(table["exclusion"]) == {"1", "1.0"}
+    assert (table["difference"] == 0).all()  # in each block all weights do equally well
+
+
 def test_weights_that_know_something_are_said_to_carry_information(compared):
     said = sentences(compared, "auc")
     assert len(said) == 3  # two exclusions, and the count of all settings

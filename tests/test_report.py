@@ -13,9 +13,10 @@ from rich.console import Console
 from sklearn.metrics import f1_score
 
 from raxss.benchmark.live_table import Board
+from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
-from raxss.benchmark.pages.report import plot_systems, read_table, tables_of, write_report
+from raxss.benchmark.pages.report import plot_systems, tables_of, write_report
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.statistics import COMPARED, paired_bootstrap
 from raxss.errors import OutputError

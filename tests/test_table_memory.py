@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raxss._core.bounded import MAX_TOML_BYTES
-from raxss.benchmark.pages.report import MAX_CSV_BYTES
+from raxss.benchmark.pages.files import MAX_CSV_BYTES
 from raxss.cli.audit_split import MAX_NAMES_BYTES
 from raxss.data.files import MAX_MANIFEST_BYTES
 from raxss.data.inspection.tables import JSON_BYTES

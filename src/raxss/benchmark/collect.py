@@ -20,7 +20,7 @@ import pandas as pd
 
 from raxss.benchmark.evaluation_set import is_view_of
 from raxss.benchmark.packed import facts_of, trials_in
-from raxss.benchmark.pages.report import csv_of, read_table
+from raxss.benchmark.pages.files import csv_of, read_table
 from raxss.benchmark.runs import place_of
 from raxss.benchmark.study import ALL, Study
 from raxss.benchmark.systems import SYSTEMS

@@ -9,15 +9,13 @@ Next: pages/tidy.py makes one table of them all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from raxss._core.atomic import write_bytes
 from raxss.benchmark.analyses.probe import Probed
 from raxss.benchmark.pages.markdown import Markdown, table
-from raxss.benchmark.pages.report import csv_text, failed_row
+from raxss.benchmark.pages.report import failed_row
 
 Frame = pd.DataFrame
 
@@ -61,14 +59,3 @@ def failures(errors: Sequence[Mapping[str, Any]]) -> Markdown:
 def devices_in(facts: Sequence[Mapping[str, Any]]) -> str:
     """What the fits ran on."""
     return "; ".join(sorted({str(one["device"]) for one in facts if "device" in one}))
-
-
-def write_all(
-    out: Path | str, tables: Mapping[str, Frame], files: Mapping[str, bytes], page: str
-) -> list[Path]:
-    """Write tables as CSV, other files, and the page last; each appears whole."""
-    contents = {f"{name}.csv": csv_text(one).encode() for name, one in tables.items() if len(one.columns)}
-    contents |= {**files, "README.md": page.encode()}
-    for name, content in contents.items():
-        write_bytes(Path(out) / name, content)
-    return [Path(out) / name for name in contents]

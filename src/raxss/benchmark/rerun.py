@@ -24,7 +24,7 @@ from raxss._core.renames import SETTING, current_names, current_settings
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.evaluation_set import View, is_view_of, views_of
 from raxss.benchmark.packed import facts_of, read_cell
-from raxss.benchmark.pages.report import csv_of, read_table
+from raxss.benchmark.pages.files import csv_of, read_table
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import cell_of, place_of, run_cell
 from raxss.benchmark.study import Study, load_extensions

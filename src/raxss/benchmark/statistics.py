@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
+from raxss.benchmark.pages.figures import FAINT, INK, STEP
 from raxss.benchmark.result import CellResult
 from raxss.errors import DataError, listed
 from raxss.metrics import FEWEST_GROUPS, METRICS, draw_counts, weighted_scores
@@ -34,7 +35,6 @@ DIFFERENCES = ["dataset", "metric", "reference", "system", "difference", "low", 
 N_RESAMPLES = 2000
 SEED = 69421
 ROUNDING = 1e-12  # differences below this are none
-INK, FAINT, STEP = "#1a1a1a", "#6b6b6b", "#31688e"
 
 Floats = NDArray[np.float64]
 Cell = tuple[int, str]  # seed, fold

@@ -22,6 +22,7 @@ import pandas as pd
 from raxss._core.atomic import json_ready, sha256_of
 from raxss.benchmark.analyses.probe import Answer, Asked, Probe, Probed
 from raxss.benchmark.evaluation_set import View
+from raxss.benchmark.pages.files import write_all
 from raxss.benchmark.pages.markdown import TITLES, difference, p_text, render, table, with_interval
 from raxss.benchmark.pages.tidy import (
     answer_rows,
@@ -39,11 +40,11 @@ from raxss.benchmark.pages.tidy import (
     tidy,
     wide,
 )
-from raxss.benchmark.prediction_tables import about, by_dataset, by_system, devices_in, failures, write_all
+from raxss.benchmark.prediction_tables import about, by_dataset, by_system, devices_in, failures
 from raxss.benchmark.reading import refuse_unknown
 from raxss.benchmark.statistics import N_RESAMPLES
 from raxss.benchmark.study import Study
-from raxss.benchmark.table import Outcome, Work
+from raxss.benchmark.table import Outcome
 from raxss.errors import ConfigError, nearest
 
 Frame = pd.DataFrame
@@ -198,7 +199,8 @@ class Analysis:
         """
         rows = tidy(self.rows(probed, n_resamples=n_resamples), study=study_name, analysis=self.name)
         shown = as_written(rows)
-        datasets, plots = [], {}
+        datasets: list[dict[str, Any]] = []
+        plots: Plots = {}
         for name, own in by_dataset(probed):
             metric = headline(own[0].result)
             block, pictures = self.page(part(shown, dataset=name), metric)
@@ -254,30 +256,15 @@ def _frozen(value: Any) -> Any:
 
 @runtime_checkable
 class RunsItself(Protocol):
-    """An analysis that is more than questions to single fits: it refits, or keeps parts of its own."""
+    """An analysis that is more than questions to single fits: it refits, or keeps parts of its own.
 
-    def run_study(
-        self,
-        study: Study,
-        out: Path | str,
-        *,
-        work: Work,
-        only: Sequence[str],
-        seeds: Sequence[int],
-        root: Path | str | None,
-    ) -> AnalysisOutcome:
+    Both take the options of `raxss.benchmark.analyses.probing.run_analysis`: ``work, only, seeds, root``.
+    """
+
+    def run_study(self, study: Study, out: Path | str, **options: Any) -> AnalysisOutcome:
         """Carry it out as far as it is not done yet, and write its page."""
 
-    def list_study(
-        self,
-        study: Study,
-        out: Path | str,
-        *,
-        work: Work,
-        only: Sequence[str],
-        seeds: Sequence[int],
-        root: Path | str | None,
-    ) -> list[tuple[str, str]]:
+    def list_study(self, study: Study, out: Path | str, **options: Any) -> list[tuple[str, str]]:
         """Its fits, and whether each is done."""
 
 

@@ -1,12 +1,19 @@
-"""The analyses of this package, imported so that their names are known; a study chooses one with its settings."""
+"""The analyses of this package, imported so that their names are known; a study chooses one with its settings.
+
+Every module of the package is imported: an analysis is one file that registers itself.
+"""
 
 from __future__ import annotations
 
-from raxss.benchmark.analyses import coverage, faithfulness, reweighting_analysis, robustness
+import importlib
+import pkgutil
+
+import raxss.benchmark.analyses
 from raxss.benchmark.analyses.analysis import Analysis, find_analysis
 from raxss.benchmark.study import Study, load_extensions
 
-BUILT_IN = (reweighting_analysis, robustness, coverage, faithfulness)  # modules; each registers itself
+for _module in pkgutil.iter_modules(raxss.benchmark.analyses.__path__):
+    importlib.import_module(f"{raxss.benchmark.analyses.__name__}.{_module.name}")
 
 
 def analysis_for(study: Study, name: str) -> Analysis:

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from raxss.benchmark.analyses import probe
 from raxss.benchmark.analyses.analysis import Analysis, Plots, register_analysis
+from raxss.benchmark.analyses.probe import Answer as ProbeAnswer
+from raxss.benchmark.analyses.probe import Asked, Probed
 from raxss.benchmark.pages.markdown import data_table
 from raxss.benchmark.pages.tidy import Row, fit_of, over_seeds, part, tidy, wide
 from raxss.benchmark.prediction_tables import by_dataset, by_system
@@ -289,7 +290,7 @@ class Coverage(Analysis):
             one_of("the calibration", method, ("none", *CALIBRATIONS))
             one_of("the level of a calibration", level, LEVELS)
 
-    def ask(self, asked: probe.Asked) -> list[probe.Answer]:
+    def ask(self, asked: Asked) -> list[ProbeAnswer]:
         """One answer a calibration; beside probabilities, who is in which set, intervals and warnings."""
         if not len(asked.validation):
             raise ConfigError(
@@ -304,12 +305,10 @@ class Coverage(Analysis):
             table = pd.DataFrame(found).astype(np.float64)
             values = {str(name): table[name].to_numpy() for name in table if not _is_probability(name)}
             question = {"calibration": method, "level": level}
-            answers.append(
-                probe.Answer(question=question, probabilities=_probabilities(table), values=values)
-            )
+            answers.append(ProbeAnswer(question=question, probabilities=_probabilities(table), values=values))
         return answers
 
-    def rows(self, probed: Sequence[probe.Probed], *, n_resamples: int = N_RESAMPLES) -> pd.DataFrame:
+    def rows(self, probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> pd.DataFrame:
         """Calibration and coverage of each fit, and of all test predictions of a system together."""
         rows: list[Row] = []
         for dataset, of_dataset in by_dataset(probed):
@@ -345,7 +344,7 @@ def _is_probability(name: Any) -> bool:
     return str(name).startswith("probability_")
 
 
-def _answers(probed: probe.Probed) -> pd.DataFrame:
+def _answers(probed: Probed) -> pd.DataFrame:
     """The answers of one fit as `held_out_answers` has them; its seed is the fold."""
     result = probed.result
     targets = [result.classes.index(label) for label in result.labels]
@@ -353,9 +352,11 @@ def _answers(probed: probe.Probed) -> pd.DataFrame:
     for answer in probed.answers:
         said = {f"probability_{c}": answer.probabilities[:, c] for c in range(len(result.classes))}
         about = {"fold": result.seed, "series": result.names, **answer.question, "target": targets}
-        table = pd.DataFrame({**about, **said, **answer.values})
-        sets = {name: table[name].astype(bool) for name in table if str(name).startswith(("set_", "warned"))}
-        parts.append(table.assign(**sets))
+        values = {
+            name: some.astype(bool) if name.startswith(("set_", "warned")) else some
+            for name, some in answer.values.items()
+        }
+        parts.append(pd.DataFrame({**about, **said, **values}))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -12,12 +12,9 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,8 +24,9 @@ from raxss._core.atomic import json_ready, write_bytes, write_json
 from raxss._core.bounded import read_json
 from raxss.benchmark.analyses.faithfulness_control import CONTROLS
 from raxss.benchmark.evaluation_set import slug
-from raxss.benchmark.pages.markdown import Markdown, plain, render, table
-from raxss.benchmark.pages.report import csv_of, csv_text, png
+from raxss.benchmark.pages.figures import open_axes, png
+from raxss.benchmark.pages.files import csv_of, write_all
+from raxss.benchmark.pages.markdown import Markdown, plain, render, render_html, table
 from raxss.benchmark.pages.tidy import tidy, wide
 from raxss.errors import listed
 from raxss.explain.faithfulness import verdict
@@ -105,38 +103,24 @@ def write_faithfulness(
         has_controls=bool(controls),
         n_series={name: len(parts.series) for name, parts in found.items()},
     )
-    contents = {f"{name}.csv": csv_text(one).encode() for name, one in tables.items() if len(one.columns)}
-    for name, content in {**contents, **files}.items():
-        write_bytes(out / name, content)
     told = {
         name: {"verdict": word, "why": why, "said": [[one.holds, one.said] for one in judged[name]]}
         for name, (word, why) in verdicts.items()
     }
     about = {name: parts.about for name, parts in everyone.items()}
-    write_bytes(out / PAGE, _html(title, told, found, files).encode())
     write_json(out / "verdict.json", {"verdicts": told, "about": json_ready(about)})
-    write_bytes(out / "README.md", page.encode())
-    return [out / name for name in (*contents, *files, PAGE, "verdict.json", "README.md")]
-
-
-def _html(
-    title: str,
-    verdicts: Mapping[str, Mapping[str, Any]],
-    found: Mapping[str, Parts],
-    plots: Mapping[str, bytes],
-) -> str:
-    """The verdicts, what they rest on, and the plots, in one file that any browser shows."""
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    text = (resources.files("raxss.benchmark.pages") / "faithfulness.html.j2").read_text("utf-8")
     pictures = {
         name: [
-            base64.b64encode(plots[one]).decode() for one in plots if one.startswith(f"plots/{slug(name)}-")
+            base64.b64encode(files[place]).decode()
+            for place in files
+            if place.startswith(f"plots/{slug(name)}-")
         ]
         for name in found
     }
-    return environment.from_string(text).render(
-        title=title, verdicts=verdicts, probed=found, pictures=pictures, marks=MARKS
+    html = render_html(
+        "faithfulness.html.j2", title=title, verdicts=told, probed=found, pictures=pictures, marks=MARKS
     )
+    return write_all(out, tables, files | {PAGE: html.encode()}, page)
 
 
 def write_index(folder: Path | str) -> Path:
@@ -380,16 +364,13 @@ def _held(features: Frame) -> Markdown | None:
 
 
 def _plots(tables: Mapping[str, Frame]) -> dict[str, bytes]:
-    plots = {}
-    with matplotlib.style.context("default"):  # not the reader's style: same results, same bytes
-        if len(tables["curves"]):
-            plots["deletion"] = png(plot_curves(tables["curves"]))
-        network = tables["summary"][tables["summary"]["probe"] == "network"]
-        if len(network):
-            plots["network"] = png(plot_cascade(network))
-        if len(tables["features"]):
-            plots["features"] = png(plot_held(tables["features"]))
-    return plots
+    network = tables["summary"][tables["summary"]["probe"] == "network"]
+    drawn = {
+        "deletion": (plot_curves, tables["curves"]),
+        "network": (plot_cascade, network),
+        "features": (plot_held, tables["features"]),
+    }
+    return {name: png(plot, data) for name, (plot, data) in drawn.items() if len(data)}
 
 
 def plot_curves(curves: Frame) -> Axes:
@@ -412,8 +393,7 @@ def plot_curves(curves: Frame) -> Axes:
                 ax.invert_xaxis()  # time runs to the right: stretches come back
             what = "taken away" if direction == "deletion" else "put back"
             ax.set_title(f"{direction}: stretches {what}, stand-in: {stand_in}", fontsize=9)
-            ax.spines[["top", "right"]].set_visible(False)
-            ax.grid(axis="y", color="#eeeeee", lw=0.8)
+            open_axes(ax, grid=True)
     for ax in panels[-1]:
         ax.set_xlabel("seconds replaced (mean over series)")
     for ax in panels[:, 0]:
@@ -443,9 +423,9 @@ def plot_cascade(network: Frame) -> Axes:
         if own["low"].notna().all():
             ax.fill_between(own["step"], own["low"], own["high"], color=COLOURS[name], alpha=0.15, lw=0)
     ax.axhline(0, color="#999999", lw=0.8)
-    ax.set_xlabel("steps of scrambled layers, from the last down")
-    ax.set_ylabel("rank correlation with the model")
-    ax.spines[["top", "right"]].set_visible(False)
+    open_axes(
+        ax, xlabel="steps of scrambled layers, from the last down", ylabel="rank correlation with the model"
+    )
     ax.legend(frameon=False, fontsize=8)
     return ax
 

@@ -240,7 +240,8 @@ def _unweighted_rows(questions: Sequence[Question], draws: Mapping[str, Resample
     plain = next(one for one in alone if one["pooling"] == "mean" and one["smoothing"] == 0)  # SSS's mean
     others = [one for one in alone if one["smoothing"] > 0 or one["pooling"] != "mean"]
     # A window that speaks for itself has no neighbours: the same in every space and with every exclusion.
-    others = [one for one in others if one["smoothing"] > 0 or _block(one)[:2] == _block(plain)[:2]]
+    home = plain["space"], plain["exclusion"]
+    others = [one for one in others if one["smoothing"] > 0 or (one["space"], one["exclusion"]) == home]
     named = [({"what": AS_FITTED}, AS_FITTED), ({"what": CHOSEN}, CHOSEN)]
     named += [({"what": ALONE, **settings_of(one)}, name_of(one)) for one in others]
     means = [{"what": PLAIN, **settings_of(plain), "value": _value(draws[name_of(plain)], metric)}]
@@ -252,9 +253,9 @@ def _unweighted_rows(questions: Sequence[Question], draws: Mapping[str, Resample
     return means + corrected(rows)
 
 
-def _block(question: Question) -> tuple[Any, ...]:
+def _block(question: Question) -> str:
     """All but the weights: what has this in common has equal weights to be compared with."""
-    return tuple(question[name] for name in ("space", "exclusion", "pooling", "smoothing"))
+    return json.dumps([question[name] for name in ("space", "exclusion", "pooling", "smoothing")])
 
 
 def _value(draws: Resampled, metric: str) -> float:

@@ -230,7 +230,7 @@ def _family(
         both = [(level, draws[a], draws[b]) for level, a, b in keys if a in draws and b in draws]
         rows += [{"kind": kind, "level": level} | difference_row(a, b, metric) for level, a, b in both]
         if len(levels) > 1 and len(both) == len(levels):
-            a, b = (mean_over_systems([found[place] for found in both], MEAN) for place in (1, 2))
+            a, b = (mean_over_systems(some, MEAN) for some in list(zip(*both, strict=True))[1:])
             means.append(
                 {"kind": kind} | difference_row(a, b, metric)
             )  # of the same draws, so with an interval

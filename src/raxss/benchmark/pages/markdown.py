@@ -84,8 +84,18 @@ def render(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    text = (resources.files("raxss.benchmark.pages") / template).read_text("utf-8")
-    return re.sub(r"\n{3,}", "\n\n", environment.from_string(text).render(**values))
+    return re.sub(r"\n{3,}", "\n\n", environment.from_string(_template(template)).render(**values))
+
+
+def render_html(template: str, **values: Any) -> str:
+    """The same for a page in HTML, in which every value is escaped."""
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(_template(template)).render(**values)
+
+
+def _template(name: str) -> str:
+    """The text of a template of this package, or of a file of one's own."""
+    return (resources.files("raxss.benchmark.pages") / name).read_text("utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:

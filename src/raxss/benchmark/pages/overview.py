@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote as in_link
 
-import matplotlib.style
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -22,9 +21,10 @@ from matplotlib.figure import Figure
 
 from raxss._core.atomic import output_lock, write_bytes
 from raxss.benchmark.collect import Block, Folder, Quote, gather
+from raxss.benchmark.pages.figures import png
 from raxss.benchmark.pages.markdown import TITLES, Markdown, difference, number, p_text, plain, render, table
 from raxss.benchmark.pages.page import TOO_RARE
-from raxss.benchmark.pages.report import plot_systems, png
+from raxss.benchmark.pages.report import plot_systems
 from raxss.benchmark.statistics import (
     CHANCE,
     CriticalDifference,
@@ -79,10 +79,9 @@ def overview(results: Path) -> dict[str, bytes]:
     blocks = [block for folder in folders for block in folder.blocks]
     main, doubled = _each_dataset_once([one for one in blocks if one.kind == "main"])
     ranks, unranked = _ranks(main)
-    with matplotlib.style.context("default"):  # not the reader's style: same results, same bytes
-        plots = {"plots/systems.png": png(plot_blocks(main))} if _drawable(main) else {}
-        if ranks is not None:
-            plots["plots/critical-difference.png"] = png(plot_critical_difference(ranks))
+    plots = {"plots/systems.png": png(plot_blocks, main)} if _drawable(main) else {}
+    if ranks is not None:
+        plots["plots/critical-difference.png"] = png(plot_critical_difference, ranks)
     about = results / ABOUT
     page = render(
         "overview.md.j2",

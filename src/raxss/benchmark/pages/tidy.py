@@ -1,7 +1,7 @@
 """The tidy results table of a study: one row a number, in long format.
 
     fits with their answers -> rows: study, analysis, dataset, system, seed, fold, series, reference, metric, value,
-                               low, high, p, p_holm, n_seeds, n_groups, n_series, and the settings of the question
+                               sd, low, high, p, p_holm, n_seeds, n_groups, n_series, and the settings of a question
 
 Every study page is computed from such rows; the tables that files have are views of them (`wide`). Rows with a seed
 are of one fit; rows without are means over seeds, with the interval of a bootstrap over test groups. Rows with a
@@ -25,7 +25,7 @@ from raxss.errors import DataError
 from raxss.metrics import METRICS, weighted_scores
 
 FIT = ("study", "analysis", "dataset", "system", "seed", "fold")
-NUMBERS = ("value", "low", "high", "p", "p_holm", "n_seeds", "n_groups", "n_series")
+NUMBERS = ("value", "sd", "low", "high", "p", "p_holm", "n_seeds", "n_groups", "n_series")
 COLUMNS = (*FIT, "series", "reference", "metric", *NUMBERS)
 VALIDATION = "validation_"  # begins the name of a metric of the validation part
 
@@ -216,8 +216,8 @@ def wide(table: Frame, index: Sequence[str], *, columns: str = "metric", values:
         names = [f"{name}{value}" for value in values] or [name]
         rows.setdefault(known, {}).update(zip(names, found, strict=True))
     made = [dict(zip(index, key, strict=True)) | row for key, row in rows.items()]
-    names = dict.fromkeys([*index, *(name for row in rows.values() for name in row)])
-    return pd.DataFrame(made, columns=list(names))
+    every = dict.fromkeys([*index, *(name for row in rows.values() for name in row)])
+    return pd.DataFrame(made, columns=list(every))
 
 
 def compared(table: Frame) -> Frame:
