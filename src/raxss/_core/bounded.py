@@ -131,6 +131,7 @@ def json_of(
     *,
     most_memory: int = MAX_JSON_MEMORY,
     finite: bool = True,
+    unique: bool = True,
     error: Kind = DataError,
 ) -> Any:
     """The value of a JSON text, if decoding it takes at most ``most_memory`` bytes.
@@ -143,6 +144,8 @@ def json_of(
     ----------
     finite
         False for files of others, which may hold ``NaN`` and ``1e999``: who uses a number must look at it.
+    unique
+        False where a seal over the text reveals a field that was added; of two, the last counts.
 
     Examples
     --------
@@ -161,7 +164,9 @@ def json_of(
         strict: dict[str, Any] = (
             {"parse_constant": _no_constant, "parse_float": _finite, "parse_int": _whole} if finite else {}
         )
-        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, **strict)
+        if unique:
+            strict["object_pairs_hook"] = _unique
+        value = json.loads(content.decode("utf-8-sig"), **strict)
         if _is_deep(value):
             raise RecursionError
     except RecursionError as found:

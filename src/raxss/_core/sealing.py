@@ -172,7 +172,9 @@ def bounded_json(content: bytes, label: str, *, advice: str = COPY_AGAIN) -> Any
             f"fill the memory. {advice}"
         )
     try:
-        return json_of(content, label, most_memory=MOST_JSON_MEMORY, finite=False, error=ModelError)
+        return json_of(
+            content, label, most_memory=MOST_JSON_MEMORY, finite=False, unique=False, error=ModelError
+        )
     except ModelError as error:
         # Only the place of the fault: the text may hold names.
         fault = error.__cause__
