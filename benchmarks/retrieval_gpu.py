@@ -24,8 +24,7 @@ from benchmarks.common import SEED, Disagreement, make_signal, median_seconds, t
 from raxss.method.retrieval import retrieve
 from raxss.method.retrieval.cuda_layout import Layout, lay_out_on
 from raxss.method.retrieval.cuda_plan import plan
-from raxss.method.retrieval.front import ask
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.front import ask, retrieve_many
 from raxss.method.retrieval.on_cuda import anchors_products, launch
 from raxss.method.retrieval.on_torch import nearest_by_products
 from raxss.method.retrieval.search import Search

@@ -8,8 +8,7 @@ import torch
 
 from raxss.method.retrieval import cuda_layout, front, on_cuda, on_torch
 from raxss.method.retrieval.cuda_layout import SHAPES
-from raxss.method.retrieval.front import retrieve
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.front import retrieve, retrieve_many
 
 pytestmark = [
     pytest.mark.gpu,

@@ -9,8 +9,7 @@ from raxss.errors import ConfigError, DataError
 from raxss.method.retrieval import on_torch
 from raxss.method.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
 from raxss.method.retrieval.cuda_plan import plan
-from raxss.method.retrieval.front import ask, retrieve
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.front import ask, retrieve, retrieve_many
 from raxss.method.retrieval.on_cuda import read_keys, why_not
 
 CPU = torch.device("cpu")

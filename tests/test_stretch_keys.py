@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import naive
-from raxss.data import stretch_keys as module
+from raxss.data import training_overlap as module
 from raxss.data.series import Series
-from raxss.data.stretch_keys import stretch_keys
+from raxss.data.training_overlap import stretch_keys
 
 SIGNALS = {
     "noise": lambda rng: rng.normal(size=3000),

@@ -30,7 +30,7 @@ from raxss._core.progress import ProgressBar, share_bar
 from raxss.data.prepare.preprocessing import Preparation, PreparationConfig, Scaling, check_series
 from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, other_rate
 from raxss.data.series import Series, SeriesCollection
-from raxss.data.training_overlap import TrainingRecord
+from raxss.data.training_overlap import TrainingRecord, describe_data
 from raxss.errors import SignalWarning
 from raxss.estimator.config import Config
 from raxss.estimator.fit import (
@@ -67,7 +67,7 @@ from raxss.estimator.inputs import (
     groups_or_own,
     tell_shared_groups,
 )
-from raxss.estimator.persistence import describe_data, describe_model, load_model, save_model
+from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
 from raxss.explain.export.report.page import Report
 from raxss.explain.series_evidence import SeriesEvidence

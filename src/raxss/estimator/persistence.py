@@ -46,8 +46,7 @@ from raxss._core.sealing import (
 )
 from raxss._core.version import __version__
 from raxss.data.prepare.preprocessing import Scaling
-from raxss.data.series import Series
-from raxss.data.training_overlap import TrainingRecord, kept_of_training
+from raxss.data.training_overlap import TrainingRecord
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.estimator.config import ADDED_LATER, Config
 from raxss.method.backbones.protocol import build_for_weights, describe, n_features, n_outputs_for
@@ -484,30 +483,3 @@ def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> Fea
         heads.load_state_dict(state, assign=True)
         heads.mean, heads.scale = torch.zeros(width).double(), torch.ones(width).double()
     return heads_in_use(heads, projection=model.projection, weighting=model.weighting)
-
-
-def describe_data(
-    series: list[Series],
-    labels: NDArray[Any],
-    groups: NDArray[Any] | None,
-    held: NDArray[np.int64],
-) -> dict[str, Any]:
-    """What a model card says about the training data: counts and ranges, never names.
-
-    Parameters
-    ----------
-    held
-        Which of the series were for validation.
-    """
-    names, counts = np.unique(labels, return_counts=True)
-    lengths = [one.n_samples for one in series]
-    return {
-        "n_series": len(series),
-        "n_validation": len(held),
-        "n_groups": None if groups is None else len(np.unique(groups)),
-        "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
-        "rates": sorted({one.rate for one in series}),
-        "n_samples": [min(lengths), max(lengths)],
-        **kept_of_training(series, held),  # by which predictions know what the model has seen
-        "split": None,  # what kept the test part away, where somebody says so
-    }

@@ -5,8 +5,7 @@ cuda_layout.py and cuda_plan.py prepare for it.
 """
 
 from raxss.method.retrieval.cache import cached_retrieve, clear_cache
-from raxss.method.retrieval.front import MEASURES, retrieve
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.front import MEASURES, retrieve, retrieve_many
 from raxss.method.retrieval.result import Retrieval, WindowFlag
 
 __all__ = [

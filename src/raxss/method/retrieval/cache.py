@@ -31,8 +31,7 @@ from raxss._core.kernel_cache import user_cache_folder
 from raxss._core.store import Store
 from raxss.data.series import Series
 from raxss.errors import ConfigError, OutputError
-from raxss.method.retrieval.front import retrieve
-from raxss.method.retrieval.many import retrieve_many
+from raxss.method.retrieval.front import retrieve, retrieve_many
 from raxss.method.retrieval.result import Retrieval
 
 KERNEL_VERSION = 3  # raise it when any path may list other neighbors or round otherwise
