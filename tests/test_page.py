@@ -26,7 +26,7 @@ from raxss.explain.export.report.signals import (
     GAP,
     N_BINS,
     NO_WINDOW,
-    Steps,
+    QuantisationSteps,
     Wanted,
     columns_over_time,
     decoded,
@@ -223,7 +223,7 @@ def test_an_envelope_keeps_the_extremes_of_every_bin(rng):
 
 
 def test_a_constant_and_a_channel_of_gaps_have_steps_too():
-    steps = Steps.of(np.array([[5.0, 5.0], [np.nan, np.nan], [-1e308, 1e308]]))
+    steps = QuantisationSteps.of(np.array([[5.0, 5.0], [np.nan, np.nan], [-1e308, 1e308]]))
     assert np.isfinite(steps.middle).all()
     assert (np.isfinite(steps.step) & (steps.step > 0)).all()
     assert steps.numbers(np.array([[5.0], [np.inf], [1e308]])).tolist() == [[0], [GAP], [32767]]

@@ -29,7 +29,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import raxss
 from raxss._core.atomic import canonical_hash, json_ready, sha256_of, write_json
 from raxss._core.jobs.local import threads_limited
 from raxss._core.renames import former_settings
@@ -467,7 +466,7 @@ def _facts(cell: Cell, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
 @cache
 def source_digest() -> str:
     """Of the package's Python files: two results with the same are from the same code."""
-    root = Path(raxss.__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):
         digest.update(f"{file.relative_to(root).as_posix()}\n".encode())

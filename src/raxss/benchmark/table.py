@@ -171,7 +171,7 @@ def state_of(cell: Cell) -> str:
     return "done" if is_done(cell) else "failed before" if cell.error_place.exists() else "to do"
 
 
-class Table:
+class OpenedStudy:
     """A study whose data is open, in a folder that is ours alone.
 
     Attributes
@@ -386,7 +386,7 @@ def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
 
 
 @contextmanager
-def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[Table]:
+def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
     """The study with its data, in a folder that nobody else writes to meanwhile."""
     load_extensions(study.extensions)
     study.compared()
@@ -394,17 +394,17 @@ def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -
     with output_lock(os.path.realpath(out)):
         views = views_of(study, out / "data", root=root)
         _write_splits(views, out / "splits")
-        yield Table(study, out, work, views)
+        yield OpenedStudy(study, out, work, views)
 
 
 @contextmanager
-def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[Table]:
+def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
     """The study with its data, to look at: its folder is neither locked nor written to."""
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
     with tempfile.TemporaryDirectory(prefix="raxss-") as scratch:  # closed to other users
-        yield Table(study, out, work, views_of(study, out / "data", root=root, scratch=Path(scratch)))
+        yield OpenedStudy(study, out, work, views_of(study, out / "data", root=root, scratch=Path(scratch)))
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:

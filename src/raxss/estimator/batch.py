@@ -46,7 +46,7 @@ from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, s
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.estimator.persistence import versions
 from raxss.method.window_scorer import pick_device
-from raxss.uncertainty.summary import Answer
+from raxss.uncertainty.summary import ScoredSeries
 
 FORMAT = "raxss part 3"
 
@@ -227,7 +227,7 @@ def prediction_row(
     return row | ({} if label is None else {"label": label}) | dict(doubt or {})
 
 
-def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: Answer) -> dict[str, Any]:
+def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: ScoredSeries) -> dict[str, Any]:
     """What a table says of the trust in one score, by column.
 
     ``seen_in_training``: whether the model was fitted on the series, one of `raxss.data.training_overlap.STATES`;
@@ -255,7 +255,7 @@ def seconds_of(series: Series) -> float | None:
     return series.seconds if is_rate_known(series.rate, series.preparation) else None
 
 
-def _unknown_rate(answer: Answer) -> list[str]:
+def _unknown_rate(answer: ScoredSeries) -> list[str]:
     """Why there are no seconds, where no note has said it yet."""
     if seconds_of(answer.series) is not None or any("is not known" in note for note in answer.notes):
         return []

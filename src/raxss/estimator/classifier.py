@@ -87,7 +87,7 @@ from raxss.uncertainty.calibration import Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.calibration.settings import CalibrationConfig
 from raxss.uncertainty.ood import Familiar
-from raxss.uncertainty.summary import Answer, Doubt
+from raxss.uncertainty.summary import Doubt, ScoredSeries
 from raxss.uncertainty.validation import Trial
 
 if TYPE_CHECKING:
@@ -568,7 +568,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
         return doubt.sets(probability, level)
 
-    def answers(self, X: Any) -> Iterator[Answer]:
+    def answers(self, X: Any) -> Iterator[ScoredSeries]:
         """Probability, interval, prediction set and notes of each series, one after the other.
 
         Examples
@@ -753,7 +753,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._bar("predicting", series) as on_progress:
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
-    def _answers(self, series: list[Series]) -> Iterator[Answer]:
+    def _answers(self, series: list[Series]) -> Iterator[ScoredSeries]:
         predictor, doubt = self.predictor(), self.doubt()
         with self._bar("predicting", series) as on_progress, doubt.seen.states(series) as states:
             found = predictor.predictions(series, with_lists=False, on_progress=on_progress)

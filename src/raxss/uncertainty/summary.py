@@ -1,6 +1,6 @@
 """How far may the score of a series be trusted?
 
-    Prediction -> Answer: probability, the sum it comes from, interval, prediction set, notes
+    Prediction -> ScoredSeries: probability, the sum it comes from, interval, prediction set, notes
 
 What was fitted says it together: the trial on the validation part, what is usual among the training data, and the
 calibration of series. Next: answering.py asks for each series; evidence/ shows it.
@@ -28,7 +28,7 @@ from raxss.uncertainty.validation import Trial
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class ScoredSeries:
     """What a model says of one series, and how sure that is.
 
     Attributes
@@ -114,7 +114,7 @@ class Doubt:
         """Prediction sets ``(..., C)``; every class where none can be left out."""
         return prediction_sets(probabilities, self.threshold(alpha))
 
-    def answer(self, one: Prediction, *, seen_in_training: str | None = None) -> Answer:
+    def answer(self, one: Prediction, *, seen_in_training: str | None = None) -> ScoredSeries:
         """All of it for one series.
 
         Parameters
@@ -122,7 +122,7 @@ class Doubt:
         seen_in_training
             Where it is known already; see `TrainingRecord.states`.
         """
-        return Answer(
+        return ScoredSeries(
             one.series,
             one.probability,
             one.aggregation.series_probability,

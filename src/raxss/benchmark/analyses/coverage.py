@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 
 from raxss.benchmark.analyses.analysis import Analysis, Plots, register_analysis
-from raxss.benchmark.analyses.probe import Answer as ProbeAnswer
-from raxss.benchmark.analyses.probe import Asked, Probed
+from raxss.benchmark.analyses.probe import Answer, Asked, Probed
 from raxss.benchmark.pages.markdown import data_table
 from raxss.benchmark.pages.tidy import Row, fit_of, over_seeds, part, tidy, wide
 from raxss.benchmark.prediction_tables import by_dataset, by_system
@@ -37,7 +36,7 @@ from raxss.uncertainty.calibration import CALIBRATIONS, LEVELS, calibration_name
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.ood import Familiar
 from raxss.uncertainty.reliability import calibration_figures
-from raxss.uncertainty.summary import Answer, Doubt
+from raxss.uncertainty.summary import Doubt, ScoredSeries
 
 WAYS = (("none", "window"), *((method, level) for level in LEVELS for method in CALIBRATIONS))
 ALPHAS = (0.05, 0.1, 0.2)
@@ -158,7 +157,7 @@ def _place(model: RAxSSClassifier, label: Any) -> int:
     return int(np.flatnonzero(model.classes_ == label)[0])
 
 
-def _columns(answer: Answer, doubt: Doubt, alphas: Sequence[float]) -> dict[str, Any]:
+def _columns(answer: ScoredSeries, doubt: Doubt, alphas: Sequence[float]) -> dict[str, Any]:
     best, found = int(answer.probability.argmax()), answer.interval
     row: dict[str, Any] = {f"probability_{c}": float(p) for c, p in enumerate(answer.probability)}
     for alpha in alphas:
@@ -290,7 +289,7 @@ class Coverage(Analysis):
             one_of("the calibration", method, ("none", *CALIBRATIONS))
             one_of("the level of a calibration", level, LEVELS)
 
-    def ask(self, asked: Asked) -> list[ProbeAnswer]:
+    def ask(self, asked: Asked) -> list[Answer]:
         """One answer a calibration; beside probabilities, who is in which set, intervals and warnings."""
         if not len(asked.validation):
             raise ConfigError(
@@ -305,7 +304,7 @@ class Coverage(Analysis):
             table = pd.DataFrame(found).astype(np.float64)
             values = {str(name): table[name].to_numpy() for name in table if not _is_probability(name)}
             question = {"calibration": method, "level": level}
-            answers.append(ProbeAnswer(question=question, probabilities=_probabilities(table), values=values))
+            answers.append(Answer(question=question, probabilities=_probabilities(table), values=values))
         return answers
 
     def rows(self, probed: Sequence[Probed], *, n_resamples: int = N_RESAMPLES) -> pd.DataFrame:

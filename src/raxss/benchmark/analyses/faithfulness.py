@@ -34,7 +34,7 @@ from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import Cell, cell_of, fit_cell
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
-from raxss.benchmark.table import Table, Work, listed, opened
+from raxss.benchmark.table import OpenedStudy, Work, listed, opened
 from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS
@@ -191,7 +191,7 @@ def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
     return chosen[0]
 
 
-def _by_view(table: Table, names: Sequence[str]) -> Iterator[tuple[View, list[System]]]:
+def _by_view(table: OpenedStudy, names: Sequence[str]) -> Iterator[tuple[View, list[System]]]:
     rows = table.rows(names)
     for view in dict.fromkeys(view for view, _ in rows):
         yield view, [system for of, system in rows if of is view]

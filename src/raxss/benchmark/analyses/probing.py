@@ -24,7 +24,7 @@ from raxss.benchmark.analyses.probe import Probed
 from raxss.benchmark.packed import facts_of, pack_cells, read_facts
 from raxss.benchmark.runs import Cell, answered
 from raxss.benchmark.study import Study, load_extensions
-from raxss.benchmark.table import Table, Work, listed, opened, state_of, tell_sources
+from raxss.benchmark.table import OpenedStudy, Work, listed, opened, state_of, tell_sources
 from raxss.errors import ConfigError
 
 
@@ -132,7 +132,7 @@ def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> St
 
 
 def _cells(
-    analysis: Analysis, study: Study, table: Table, names: Sequence[str], seeds: Sequence[int]
+    analysis: Analysis, study: Study, table: OpenedStudy, names: Sequence[str], seeds: Sequence[int]
 ) -> list[Cell]:
     """One seed after the other; of each, the fits of one system after those of another."""
     fits = {
@@ -148,7 +148,7 @@ def _cells(
     ]
 
 
-def _outcome(analysis: Analysis, study: Study, table: Table) -> AnalysisOutcome:
+def _outcome(analysis: Analysis, study: Study, table: OpenedStudy) -> AnalysisOutcome:
     """Everything that is answered, of the whole study, and its page."""
     found: list[Probed] = []
     facts: list[dict[str, Any]] = []

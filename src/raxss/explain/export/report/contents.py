@@ -27,8 +27,8 @@ from raxss.explain.export.report.signals import (
     FULL_BYTES,
     PAGE_SECONDS,
     Kept,
+    QuantisationSteps,
     Span,
-    Steps,
     Wanted,
     columns_over_time,
     encoded,
@@ -271,7 +271,7 @@ def _add_signals(
     wanted = [_wanted(channel, focus) for channel in channels]
     kept = spans_to_keep(wanted, order, full_bytes)
     for channel, one, spans in zip(channels, series, kept, strict=True):
-        steps = Steps.of(one.samples)
+        steps = QuantisationSteps.of(one.samples)
         size, low, high = envelope(one.samples)
         channel["steps"] = {"middle": steps.middle.tolist(), "step": steps.step.tolist()}
         channel["envelope"] = {
@@ -302,7 +302,7 @@ def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
     )
 
 
-def _full(series: Series, steps: Steps, kept: Kept) -> dict[str, Any]:
+def _full(series: Series, steps: QuantisationSteps, kept: Kept) -> dict[str, Any]:
     """The samples of the spans, variate by variate within each span."""
     parts = [steps.numbers(series.samples[:, first:last]).ravel() for first, last in kept.spans]
     return {

@@ -49,17 +49,17 @@ def decoded(text: str, dtype: str) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class QuantisationSteps:
     """How samples become whole numbers: sample = middle + step × number, one of each a variate."""
 
     middle: NDArray[np.float64]  # (n_variates,)
     step: NDArray[np.float64]  # (n_variates,)
 
     @classmethod
-    def of(cls, samples: NDArray[Any]) -> Steps:
+    def of(cls, samples: NDArray[Any]) -> QuantisationSteps:
         """Steps in which the largest and smallest sample still fit; gaps do not count.
 
-        >>> steps = Steps.of(np.array([[-1.0, 3.0, np.nan]]))
+        >>> steps = QuantisationSteps.of(np.array([[-1.0, 3.0, np.nan]]))
         >>> steps.middle, steps.numbers(np.array([[3.0, np.nan]]))
         (array([1.]), array([[ 32767, -32768]], dtype=int16))
         """
