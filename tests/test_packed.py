@@ -1,6 +1,7 @@
 """Packed results: what is packed reads back to the last bit, and a pack that fails or is killed loses nothing."""
 
 import dataclasses
+import json
 import logging
 import struct
 import threading
@@ -15,7 +16,7 @@ from raxss._core.atomic import output_lock, write_json
 from raxss.benchmark import packed
 from raxss.benchmark.analyses.probe import Answer, Probed
 from raxss.benchmark.packed import PACKED, cells_in, facts_of, is_kept, pack_cells, read_cell, trials_in
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import CellResult, sealed
 from raxss.errors import DataError, OutputInUseError
 from unpacked import contents, unpack
 
@@ -159,6 +160,21 @@ def test_a_table_of_predictions_is_read_with_pandas_alone(tmp_path):
     assert [one.classes[k] for k in series["label"].astype(int)] == list(one.labels)
     assert set(series["system"]) == {"sss"}
     np.testing.assert_array_equal(series[["p_0", "p_1"]].to_numpy(), one.probabilities)
+
+
+def test_entries_that_are_newer_than_the_table_are_packed_too(tmp_path):
+    """Of the cell, and of an answer: nothing is lost where a result comes to say more."""
+    place = tmp_path / "cells" / "toy" / f"asked-1-{HASH}.json"
+    probed().write(place)
+    content = json.loads(place.read_text())
+    del content["seal"]
+    content["cell"]["later"] = {"numbers": [0.1 + 0.2, None, "é"]}
+    content["answers"][0]["values"] = {"coverage": [1 / 3, 5e-324], "sizes": [[1.0], [2.0]]}
+    place.write_text(json.dumps(sealed(content)))
+    pack_cells(tmp_path)
+    assert not place.exists()
+    (rows,) = packed._packed(tmp_path).values()
+    assert packed._content_of(rows) == sealed(content)
 
 
 def test_a_newer_file_wins_and_is_packed_next(tmp_path):
@@ -394,7 +410,7 @@ def test_a_table_with_other_columns_or_a_cell_twice_is_refused(tmp_path):
     table = pq.read_table(tmp_path / PACKED)
     for other in (
         table.drop_columns(["seal"]),
-        table.append_column("more", pa.array([0.0] * len(table))),
+        table.append_column("another", pa.array([0.0] * len(table))),
         table.set_column(3, "seed", table.column("seed").cast(pa.float64())),
     ):
         pq.write_table(other, tmp_path / PACKED)

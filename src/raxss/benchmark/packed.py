@@ -66,9 +66,17 @@ NESTED = (
     "split",
     "validation",
     "question",
+    "more",  # entries without a column of their own
     "facts",
 )
-OF_PACKING = ("format", "seal", "question", "facts")  # columns that are no entry of `CellResult.to_json`
+OF_PACKING = (
+    "format",
+    "seal",
+    "question",
+    "more",
+    "facts",
+)  # columns that are no entry of `CellResult.to_json`
+BY_SERIES = ("names", "groups", "labels", "probabilities")
 ZSTD_LEVEL = 9  # higher levels take longer and save little
 
 logger = logging.getLogger("raxss")
@@ -223,13 +231,21 @@ def _rows_of(key: str, content: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     ]
     entries = {name: cell.get(name) for name in PLAIN} | {name: content[name] for name in ("format", "seal")}
     entries |= {name: _text(cell[name]) for name in NESTED if name in cell}
-    rows = [keys | entries | {"facts": _text(facts) if facts else None}]
+    more = _others(cell, (*KEYS, *PLAIN, *NESTED, *BY_SERIES))
+    rows = [keys | entries | {"more": more, "facts": _text(facts) if facts else None}]
     rows += _with_probabilities(series, None, cell["probabilities"])
     for number, answer in enumerate(content.get("answers", ())):
         texts = {name: _text(answer[name]) for name in ("question", "validation")}
-        rows += [keys | {"answer": number} | texts]
+        more = _others(answer, ("question", "validation", "probabilities"))
+        rows += [keys | {"answer": number, "more": more} | texts]
         rows += _with_probabilities(series, number, answer["probabilities"])
     return pa.Table.from_pylist(rows, schema=_schema(len(cell["classes"])))
+
+
+def _others(entries: Mapping[str, Any], known: Sequence[str]) -> str | None:
+    """JSON of the entries that have no column; None where there are none."""
+    found = {name: value for name, value in entries.items() if name not in known}
+    return _text(found) if found else None
 
 
 def _with_probabilities(
@@ -365,12 +381,14 @@ def _content_of(rows: pa.Table) -> dict[str, Any]:
     cell["names"], cell["groups"] = series.column("series").to_pylist(), series.column("group").to_pylist()
     cell["labels"] = [classes[k] for k in series.column("label").to_pylist()]
     cell["probabilities"] = _probabilities(first, len(classes))
+    cell |= _more(first)
     sealed = {"format": _value(first, "format"), "seal": _value(first, "seal")}
     if not answers and sealed["format"] == CELL_FORMAT:
         return cell | sealed
     asked = [
         {name: _nested(one, name) for name in ("question", "validation")}
         | {"probabilities": _probabilities(one, len(classes))}
+        | _more(one)
         for one in answers
     ]
     return {"cell": cell, "answers": asked} | sealed
@@ -382,6 +400,10 @@ def _value(rows: pa.Table, name: str) -> Any:
 
 def _nested(rows: pa.Table, name: str) -> Any:
     return json_of(_value(rows, name).encode(), f"{name} of a packed cell")
+
+
+def _more(rows: pa.Table) -> dict[str, Any]:
+    return {} if _value(rows, "more") is None else dict(_nested(rows, "more"))
 
 
 def _probabilities(rows: pa.Table, n_classes: int) -> list[list[float]]:
