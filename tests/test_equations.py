@@ -62,3 +62,21 @@ def test_twins_name_a_function_that_is_there():
     for name, replaced in twins.items():
         assert len(replaced) == 1, name
         assert replaced[0] in names, f"{name} is a twin of {replaced[0]}"
+
+
+CALLED_IN = {
+    "window_weights": {"method/weighting/protocol.py", "method/aggregation.py"},
+    "series_probability": {"method/aggregation.py"},
+    "aggregate": {"method/inference.py", "explain/findings.py"},  # of a prediction; of evidence that was kept
+    "aggregate_batch": {"method/training/loop.py", "method/training/step.py"},
+}
+
+
+@pytest.mark.parametrize(("function", "places"), CALLED_IN.items())
+def test_windows_become_a_series_score_on_one_path(function, places):
+    found = set()
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+                found.add(path.relative_to(SOURCES).as_posix())
+    assert found == places
