@@ -12,9 +12,6 @@ import raxss.benchmark.analyses
 from raxss.benchmark.analyses.analysis import Analysis, find_analysis
 from raxss.benchmark.study import Study, load_extensions
 
-for _module in pkgutil.iter_modules(raxss.benchmark.analyses.__path__):
-    importlib.import_module(f"{raxss.benchmark.analyses.__name__}.{_module.name}")
-
 
 def analysis_for(study: Study, name: str) -> Analysis:
     """An analysis with the settings that a study gives it; an unknown analysis in the study is refused.
@@ -33,3 +30,8 @@ def analysis_for(study: Study, name: str) -> Analysis:
     for one in study.analyses:
         find_analysis(one)
     return find_analysis(name).from_settings(study.analyses.get(name, {}))
+
+
+# Last, since probing.py takes `analysis_for` from here.
+for _module in pkgutil.iter_modules(raxss.benchmark.analyses.__path__):
+    importlib.import_module(f"{raxss.benchmark.analyses.__name__}.{_module.name}")
