@@ -41,7 +41,7 @@ def write_and_fail(place, error):
 FILL = """
 import os, signal, sys
 from pathlib import Path
-from raxss import outputs, storage
+from raxss._core import atomic as storage
 calls = int(sys.argv[2])
 def dying(function):
     def counted(*arguments, **options):

@@ -112,7 +112,8 @@ class Store:
     flushed
         Whether a part must outlast a power failure. Where it need not, its seal tells later whether it is whole.
     accepts_unsealed
-        Whether a part without a seal is read: earlier versions wrote none where the path tells the key.
+        Whether a value (see `computed_once`) without a seal is read: raxss 0.1 wrote none where the path tells the
+        key.
     advice
         What the error about a part that cannot be written recommends; None: the usual.
 
@@ -180,7 +181,7 @@ class Store:
     def _load(self, path: Path) -> dict[str, Any]:
         content = read_json(path)
         if self.accepts_unsealed and SEAL not in content:
-            return {**content}
+            return {VALUE: content[VALUE]}
         body = unsealed(content, self.format)
         if not isinstance(body[self.key_name], str):
             raise ValueError("it has no key")
