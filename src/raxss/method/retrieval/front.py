@@ -115,7 +115,7 @@ def retrieve(
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class PlannedSearch:
     """A series laid out for the search, and what was asked; `answered` turns the lists found into a result.
 
     Attributes
@@ -170,7 +170,7 @@ def ask(
     bank: str | ArrayLike,
     features: ArrayLike | None,
     bank_size: int = BANK_SIZE,
-) -> Question:
+) -> PlannedSearch:
     """Check the settings of `retrieve` and lay the series out for the search."""
     array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
     array = np.ascontiguousarray(array, dtype=np.float64)
@@ -201,7 +201,7 @@ def ask(
     )
     if features is not None:
         search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
-    return Question(search, starts, array.shape[1] < window_length, settings)
+    return PlannedSearch(search, starts, array.shape[1] < window_length, settings)
 
 
 def windows_without_shape(

@@ -20,7 +20,7 @@ from raxss._core.threads import each_on_threads, now_and_then
 from raxss.data.series import Series
 from raxss.errors import DataError
 from raxss.method.retrieval.diagonal import nearest_by_diagonals, nearest_on_cpu, suits_diagonals
-from raxss.method.retrieval.front import BANK_SIZE, Question, ask, retrieve
+from raxss.method.retrieval.front import BANK_SIZE, PlannedSearch, ask, retrieve
 from raxss.method.retrieval.on_torch import nearest_of_each
 from raxss.method.retrieval.result import Retrieval
 
@@ -107,7 +107,7 @@ def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]
             found[which] = retrieve(one, **settings, on_progress=tell_part)
             done += costs[which]
 
-    def on_one_thread(which: int) -> Retrieval | Question:
+    def on_one_thread(which: int) -> Retrieval | PlannedSearch:
         one, settings = tasks[which]
         question = ask(one, **settings)
         if not suits_diagonals(question.search):
@@ -117,7 +117,7 @@ def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]
     rest = sorted(set(range(len(tasks))) - set(found), key=lambda which: -costs[which])
     tell_rest = partial(_tell_part, tell, done / max(total, 1.0), 1.0 - done / max(total, 1.0))
     for which, answer in zip(rest, each_on_threads(on_one_thread, rest, tell_rest), strict=True):
-        if isinstance(answer, Question):
+        if isinstance(answer, PlannedSearch):
             answer = answer.answered(*nearest_on_cpu(answer.search))
         found[which] = answer
     return [found[which] for which in range(len(tasks))]
