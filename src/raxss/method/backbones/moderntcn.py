@@ -103,9 +103,7 @@ class ModernTCN(FeatureNetwork):
                 shrink = Halve(widths[stage - 1], width)
                 n_places = -(-n_places // 2)
             large, small = (min(size, 2 * n_places - 1) for size in (large_kernel, small_kernel))
-            blocks = (
-                ModernTCNBlock(n_variates, width, large, small, expansion, dropout) for _ in range(n_blocks)
-            )
+            blocks = (TCNBlock(n_variates, width, large, small, expansion, dropout) for _ in range(n_blocks))
             self.stages.append(nn.Sequential(shrink, *blocks))
         self.dropout = nn.Dropout(head_dropout)
         self.head = nn.Linear(n_variates * widths[-1] * n_places, n_outputs)
@@ -137,7 +135,7 @@ class Halve(nn.Module):
         return joined.unflatten(0, maps.shape[:2])
 
 
-class ModernTCNBlock(nn.Module):
+class TCNBlock(nn.Module):
     """Along time, across features, across variates: ``(batch, n_variates, width, n_places)`` both ways.
 
     Each of the three mixes one axis alone: a depthwise convolution every row along time, ConvFFN1 the features of a

@@ -138,3 +138,5 @@ class SequenceNetwork(FeatureNetwork):
     def forward(self, windows: Tensor, n_samples: Tensor | None = None) -> Tensor:
         """``(batch, n_variates, length)`` -> logits ``(batch, n_outputs)``."""
         return self.logits_of(self.features(windows, n_samples))
+
+    logits_of = FeatureNetwork.logits_of  # it belongs to this forward too, which `has_head` looks for

@@ -150,7 +150,7 @@ def features(network: PatchTST, windows: Tensor) -> Tensor:
 def run(network: PatchTST, windows: Tensor, *, dtype: torch.dtype) -> Tensor:
     """`features` in any precision; tests run it in float32 through Triton's interpreter."""
     seed = torch.randint(2**62, (1,), device=windows.device)
-    work = Workspace(network, windows.detach().contiguous(), seed, dtype)
+    work = FusedPass(network, windows.detach().contiguous(), seed, dtype)
     found: Tensor = Features.apply(work, *work.parameters.values())  # type: ignore[no-untyped-call]
     return found.view(len(windows), -1)
 
@@ -159,7 +159,7 @@ class Features(torch.autograd.Function):
     """The encoder as one step of autograd: intermediates are kept as its kernels want them."""
 
     @staticmethod
-    def forward(ctx: Any, work: Workspace, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, work: FusedPass, *parameters: Tensor) -> Tensor:
         """The features; parameters are named so that autograd sees them."""
         ctx.work = work
         ctx.versions = [one._version for one in parameters]
@@ -169,7 +169,7 @@ class Features(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of every parameter."""
-        work: Workspace = ctx.work
+        work: FusedPass = ctx.work
         if ctx.versions != [one._version for one in work.parameters.values()]:
             raise RuntimeError("a parameter of PatchTST was changed in place between forward and backward.")
         if len(work.kept) != len(work.network.encoder):
@@ -178,7 +178,7 @@ class Features(torch.autograd.Function):
         return (None, *(gradients.get(name) for name in work.parameters))
 
 
-class Workspace:
+class FusedPass:
     """One pass over one batch: sizes, buffers and the order of the kernels."""
 
     def __init__(self, network: PatchTST, windows: Tensor, seed: Tensor, dtype: torch.dtype) -> None:

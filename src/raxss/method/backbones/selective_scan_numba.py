@@ -61,11 +61,11 @@ def scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -
         A = functional.pad(A, (0, 0, 0, spare))
     inputs = (x, delta, A, B, C, D)
     keeps = torch.is_grad_enabled() and any(one.requires_grad for one in inputs)
-    y: Tensor = NumbaScan.apply(keeps, *(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
+    y: Tensor = _CompiledScan.apply(keeps, *(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
     return y[..., :width] if spare else y
 
 
-class NumbaScan(torch.autograd.Function):
+class _CompiledScan(torch.autograd.Function):
     """The scan as one step of autograd."""
 
     @staticmethod

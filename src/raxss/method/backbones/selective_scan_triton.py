@@ -66,11 +66,11 @@ def scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -
 
 def run(*inputs: Tensor) -> Tensor:
     """`scan` on the device that is current; tests run it through Triton's interpreter."""
-    y: Tensor = TritonScan.apply(*(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
+    y: Tensor = _TritonScan.apply(*(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
     return y
 
 
-class TritonScan(torch.autograd.Function):
+class _TritonScan(torch.autograd.Function):
     """The scan as one step of autograd."""
 
     @staticmethod

@@ -27,9 +27,9 @@ from raxss.method.retrieval.blocked import nearest_by_blocks
 from raxss.method.retrieval.kernels import (
     NO_KEY,
     NONE,
+    DiagonalSteps,
     Eligible,
     Lists,
-    Steps,
     aligned,
     first_eligible,
     pack_columns,
@@ -119,7 +119,7 @@ class _Work:
     found: Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
 
 
-def _tiles_of_the_triangle(search: Search, steps: Steps, tile: int) -> _Work:
+def _tiles_of_the_triangle(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
     """The whole series as bank: a tile of the upper triangle serves its rows and its columns."""
     n_windows = search.n_windows
     bar = _bars(search)
@@ -140,7 +140,7 @@ def _tiles_of_the_triangle(search: Search, steps: Steps, tile: int) -> _Work:
     return _Work(on_thread, len(tiles), lambda: _read(lists.keys))
 
 
-def _tiles_of_the_bank(search: Search, steps: Steps, tile: int) -> _Work:
+def _tiles_of_the_bank(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
     """A bank of stretches: all windows are rows, those of the bank columns, and only rows have lists."""
     n_windows = search.n_windows
     bar = _bars(search)
@@ -160,7 +160,7 @@ def _tiles_of_the_bank(search: Search, steps: Steps, tile: int) -> _Work:
     return _Work(on_thread, -(-n_windows // tile), lambda: _read(lists.keys))
 
 
-def _whole_rows(search: Search, steps: Steps, tile: int) -> _Work:
+def _whole_rows(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
     """Whole rows of similarities, as spread needs: windows beyond the nearest may still be wanted."""
     n_windows = search.n_windows
     similarity, neighbors = search.empty_lists()
@@ -199,7 +199,7 @@ def _whole_rows(search: Search, steps: Steps, tile: int) -> _Work:
 class _Columns:
     """The windows of a bank, and those between that are walked over, as columns of whole rows."""
 
-    def __init__(self, search: Search, steps: Steps, bank: NDArray[np.int64] | None = None) -> None:
+    def __init__(self, search: Search, steps: DiagonalSteps, bank: NDArray[np.int64] | None = None) -> None:
         self.bank = search.bank if bank is None else bank
         stretches = _stretches(search, self.bank)
         windows = np.concatenate([np.arange(*stretch) for stretch in stretches] or [self.bank])
@@ -300,7 +300,7 @@ class _Tiles:
             self._changed.notify_all()
 
 
-def lay_out(search: Search) -> Steps:
+def lay_out(search: Search) -> DiagonalSteps:
     """Arrange samples, entering and leaving ones for the walk."""
     (n_variates, n_samples), stride = search.samples.shape, search.stride
     n_windows, length = search.n_windows, search.window_length
@@ -319,7 +319,7 @@ def lay_out(search: Search) -> Steps:
         inverse[:n_windows] = np.where(search.flat, 0.0, 1.0 / search.norms)
     inverse[:n_windows][search.nonfinite] = np.nan
     norms[:n_windows][~hidden] = search.norms[~hidden]
-    return Steps(
+    return DiagonalSteps(
         length=length,
         stride=stride,
         gain=length / (length - 1) if search.centred and length > 1 else 1.0,

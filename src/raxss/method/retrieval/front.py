@@ -118,7 +118,7 @@ def retrieve(
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class PlannedSearch:
     """A series laid out for the search, and what was asked; `answered` turns the lists found into a result.
 
     Attributes
@@ -173,7 +173,7 @@ def ask(
     bank: str | ArrayLike,
     features: ArrayLike | None,
     bank_size: int = BANK_SIZE,
-) -> Question:
+) -> PlannedSearch:
     """Check the settings of `retrieve` and lay the series out for the search."""
     array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
     array = np.ascontiguousarray(array, dtype=np.float64)
@@ -204,7 +204,7 @@ def ask(
     )
     if features is not None:
         search = search_features(_feature_rows(features, len(starts)), search, measure=measure)
-    return Question(search, starts, array.shape[1] < window_length, settings)
+    return PlannedSearch(search, starts, array.shape[1] < window_length, settings)
 
 
 def windows_without_shape(
@@ -431,7 +431,7 @@ def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]
             found[which] = retrieve(one, **settings, on_progress=tell_part)
             done += costs[which]
 
-    def on_one_thread(which: int) -> Retrieval | Question:
+    def on_one_thread(which: int) -> Retrieval | PlannedSearch:
         one, settings = tasks[which]
         question = ask(one, **settings)
         if not suits_diagonals(question.search):
@@ -441,7 +441,7 @@ def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]
     rest = sorted(set(range(len(tasks))) - set(found), key=lambda which: -costs[which])
     tell_rest = partial(_tell_part, tell, done / max(total, 1.0), 1.0 - done / max(total, 1.0))
     for which, answer in zip(rest, each_on_threads(on_one_thread, rest, tell_rest), strict=True):
-        if isinstance(answer, Question):
+        if isinstance(answer, PlannedSearch):
             answer = answer.answered(*nearest_on_cpu(answer.search))
         found[which] = answer
     return [found[which] for which in range(len(tasks))]

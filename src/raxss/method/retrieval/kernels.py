@@ -170,7 +170,7 @@ def _best_of_span(
             where[span] = column
 
 
-class Steps(NamedTuple):
+class DiagonalSteps(NamedTuple):
     """A search laid out for walking along diagonals; a *term* is one entering or leaving sample.
 
     Arrays by window go on for one block after the last, so that blocks need not end with it.
@@ -211,7 +211,7 @@ def walk_tile(
     column_first: int,
     column_end: int,
     eligible: Eligible,
-    steps: Steps,
+    steps: DiagonalSteps,
     lists: Lists,
 ) -> None:
     """Find every similarity of a tile by recurrence, and put those that belong there into the lists.
@@ -251,7 +251,7 @@ def walk_rows(
     row_end: int,
     anew: bool,
     parts: NDArray[np.int64],  # (n_parts, 4) first column, end, place in the rows, place in products
-    steps: Steps,
+    steps: DiagonalSteps,
     across: NDArray[np.float64],  # factors of all columns, packed
     products: NDArray[
         np.float64
@@ -295,7 +295,7 @@ def _start(
     first: int,
     end: int,
     eligible: Eligible,
-    steps: Steps,
+    steps: DiagonalSteps,
     products: NDArray[np.float64],  # out
 ) -> None:
     """Products of a row with some columns, as far as they are eligible."""
@@ -313,7 +313,7 @@ def _descend(
     first: int,
     end: int,
     eligible: Eligible,
-    steps: Steps,
+    steps: DiagonalSteps,
     products: NDArray[np.float64],  # of row ``top``; out: of row ``bottom``
     across: NDArray[np.float64],
     ahead: NDArray[np.float64],
@@ -411,7 +411,7 @@ def _list(
 
 
 @compiled
-def _rows_packed(steps: Steps, first: int, end: int) -> NDArray[np.float64]:
+def _rows_packed(steps: DiagonalSteps, first: int, end: int) -> NDArray[np.float64]:
     """Factors of rows for `walk_block`, ``(n_blocks, n_terms, ROWS)`` flat; samples that leave count negative."""
     terms, gain = steps.terms, steps.gain
     n_terms = terms.shape[1]
@@ -460,7 +460,7 @@ def full_products(
     window: int,
     first: int,
     end: int,
-    steps: Steps,
+    steps: DiagonalSteps,
     products: NDArray[np.float64],  # (end - first,) out
 ) -> None:
     """Products of one centred window with the windows ``first`` to ``end``, from scratch."""
