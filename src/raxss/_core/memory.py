@@ -1,6 +1,6 @@
 """Will it fit? How much memory is left, and a refusal in numbers before work that would overflow it.
 
-Next: prediction.py and evidence/ ask before they build large tables.
+Next: method/window_scorer.py and explain/ ask before they build large tables.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     output_lock(path) -> the file ``.NAME.lock`` beside it, locked until the block ends
 
-Next: storage.py writes files and folders whole.
+Next: atomic.py writes files and folders whole.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     DIR/*/README.md of other commands  -> Quote: what that page says of itself
 
 Tables are read as their files have them; nothing is computed anew.
-Next: overview.py makes one page of it.
+Next: pages/overview.py makes one page of it.
 """
 
 from __future__ import annotations

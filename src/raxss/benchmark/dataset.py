@@ -4,7 +4,7 @@
 
 Several sources become one collection in which each is a centre. Series may be cut to random lengths, and labels
 shuffled; both are drawn once for the whole study.
-Next: study.py has the rest of the file; changes.py does what is asked here.
+Next: study.py has the rest of the file; transforms.py does what is asked here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Every dataset is prepared once, on disk, so that workers map it instead of reading it anew, and so that its content
 has a hash. Several views may share one: all centres, each centre alone, each centre left out.
-Next: cells.py fits one system on one split.
+Next: runs.py fits one system on one split.
 """
 
 from __future__ import annotations

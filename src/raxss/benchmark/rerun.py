@@ -4,7 +4,7 @@
 
 Data, split and seed are those of the study, a copy of which lies in the folder; settings and choices are those that
 the committed cell wrote down, whatever presets say today. The folder itself is only read.
-Next: gathering.py reads whole folders, for a page about all of them.
+Next: collect.py reads whole folders, for a page about all of them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The file holds what the numbers of the table come from: the probability of every test series. The same cell on
 the same device gives the same bytes; how long it took, and where, lies in a file beside it.
-Next: cells.py makes them; report.py puts them into a table.
+Next: runs.py makes them; pages/report.py puts them into a table.
 """
 
 from __future__ import annotations

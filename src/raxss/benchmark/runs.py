@@ -5,7 +5,7 @@
 
 The test part is opened once, by a model that is final, and without its labels. A trial is a cell that never opens
 it: it scores the validation part, by which a system's choice is made. A cell with a probe asks its model more.
-Next: table.py runs them all; report.py makes the table.
+Next: table.py runs them all; pages/report.py makes the table.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 What is drawn are groups (patients, pairs): series of one patient are no independent witnesses. All systems see the
 same draws, so what makes a draw hard for both cancels in their difference.
-Next: report.py puts this into tables.
+Next: pages/report.py puts this into tables.
 """
 
 from __future__ import annotations

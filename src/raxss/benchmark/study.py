@@ -5,7 +5,7 @@
 A study is read and checked as a whole before anything runs; what it does not know it refuses, with the nearest
 name. Paths in it count from the folder that the file lies in. Its extensions are Python files, which are run:
 take studies from people whose code you would run.
-Next: dataset.py reads what it says about data; views.py opens the data and makes the splits.
+Next: dataset.py reads what it says about data; evaluation_set.py opens the data and makes the splits.
 """
 
 from __future__ import annotations

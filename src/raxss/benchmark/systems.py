@@ -4,7 +4,7 @@
 
 Every row of the table is one entry here: what it is called, what kind of estimator it is, and how its settings
 differ from the paper's. A study adds variants with `System.with_settings`: ``base = "sss"``,
-``backbone = "timesnet"``. Next: cells.py fits each on each split; baselines/ holds those that are not RAxSS.
+``backbone = "timesnet"``. Next: runs.py fits each on each split; baselines/ holds those that are not RAxSS.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
     DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
     DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
 
-What is done is not done again, and what a run left half-done never looks done. Next: report.py makes the table
-from the results alone.
+What is done is not done again, and what a run left half-done never looks done. Next: pages/report.py makes the
+table from the results alone.
 """
 
 from __future__ import annotations

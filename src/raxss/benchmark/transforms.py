@@ -4,7 +4,7 @@
 
 What is changed is written like any other prepared data, so that splits, fits and audits know nothing of it. All
 draws come from the study's first seed and the names of series: every seed and every system sees the same data.
-Next: views.py splits it.
+Next: evaluation_set.py splits it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raxss.data.series import ORIGINS, Series, SeriesCollection
 from raxss.data.splits import GROUPS, groups_by
 from raxss.errors import ConfigError, LabelError, VariateMismatchError, listed, nearest
 
-SHUFFLING = 4  # its own stream of the seed; splits.py uses 0 to 2
+SHUFFLING = 4  # its own stream of the seed; data/splits.py uses 0 to 2
 
 
 def is_changed(dataset: StudyDataset) -> bool:
@@ -135,7 +135,7 @@ def _recording(row: Mapping[Any, Any], folder: Path, source: Source) -> Recordin
 
 
 def _open(file: Path, offset: int, shape: tuple[int, int], *, name: str, **known: Any) -> Recording:
-    """A series where folder.py says that it lies."""
+    """A series where data/prepare/folder.py says that it lies."""
     whole = np.load(file, mmap_mode="r", allow_pickle=False)
     return ArrayRecording(name, whole[offset : offset + shape[0] * shape[1]].reshape(shape), **known)
 

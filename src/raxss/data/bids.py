@@ -5,7 +5,7 @@
 
 A tree without signals (sidecars only, or pointers of git-annex) still gives its table and one clear list of what to
 fetch. Nothing is read that a link or a name leads out of the root.
-Next: prepared/ carries the plan out; datasets/ has trees by name.
+Next: prepare/ carries the plan out; datasets/ has trees by name.
 """
 
 from __future__ import annotations

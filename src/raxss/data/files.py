@@ -5,7 +5,7 @@
     paths on a command line   -> SeriesCollection
 
 Errors name the file as the reader wrote it, never the folders of this machine.
-Next: datasets/ has collections by name; preparation.py makes samples ready.
+Next: datasets/ has collections by name; prepare/preprocessing.py makes samples ready.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     a recording or a folder, a table of channel labels   -> CollectionPlan
 
 Names and labels are those that files.py gives when it reads the same manifest into memory; here only headers are
-read. Next: prepared/ carries the plan out.
+read. Next: prepare/ carries the plan out.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Clinicians mark events on differences of neighbouring contacts, while files hold single contacts. A difference of
 series that were scaled one by one would be no voltage between contacts, so it is formed before that.
-Next: preparation.py resamples and scales; faithfulness/marks.py reads what was marked.
+Next: prepare/preprocessing.py resamples and scales; explain/faithfulness/marks.py reads what was marked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raxss.data.names import match_channels
 from raxss.data.series import Series, SeriesCollection
 from raxss.errors import DataError, RecordingError, listed
 
-Z_SCORED = "z-score"  # as preparation.py words it
+Z_SCORED = "z-score"  # as prepare/preprocessing.py words it
 
 
 def bipolar(contacts: Sequence[Series], pairs: Iterable[str]) -> SeriesCollection:

@@ -13,7 +13,7 @@ searches, each from cheap traits to a comparison of the samples themselves:
 Signals that would be alike without being copies are left aside, unless identical: see `_is_telling`.
 Neighbouring channels of one recording are not copies, although they correlate with up to .999: in differences
 they do not, and what is left when one is taken from the other is no white noise.
-Next: audit.py asks this of the parts of a split.
+Next: leakage.py asks this of the parts of a split.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     a BIDS root, a manifest, a named dataset -> CollectionPlan -> SeriesCollection, or a prepared folder
 
 A plan is made from headers and tables alone; it says what will be read, with which label, and lists by name
-what is absent or did not match. Next: bids.py and datasets/ make plans; prepared/ carries them out.
+what is absent or did not match. Next: bids.py and datasets/ make plans; prepare/ carries them out.
 """
 
 from __future__ import annotations

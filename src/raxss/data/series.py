@@ -3,7 +3,7 @@
     samples (n_variates, n_samples), rate, label, group, name  ->  Series
     several Series                                             ->  SeriesCollection
 
-For iEEG a series is one channel of one run. Next: windows.py cuts a series into windows.
+For iEEG a series is one channel of one run. Next: method/windows.py cuts a series into windows.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Training gets only what it may see: the held-out series are never passed to it. A split that lets one patient
 sit on both sides can be made, since the paper's is of that kind, and is called leaky wherever it is shown.
-Next: audit.py proves from the data that a split keeps its word.
+Next: leakage.py proves from the data that a split keeps its word.
 """
 
 from __future__ import annotations

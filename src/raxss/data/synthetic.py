@@ -3,7 +3,7 @@
     seed -> series of noise, one class with a motif that recurs at known starts
 
 A classifier should find the motif, retrieval should find its recurrences, and evidence should point at them.
-Next: windows.py cuts series into windows.
+Next: method/windows.py cuts series into windows.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ The comparison is by content: names, files and formats do not matter. Digests ar
 float32, so a recording is recognised when it is prepared as the training data were. A crop, a longer recording, or
 a copy in other units shares stretches (`stretch_keys`). A copy that was filtered, resampled or
 re-referenced, or whose pooling begins at another sample, is not recognised; `raxss audit-split` finds more kinds of
-copies, where both recordings are at hand. Next: doubt.py asks this for each answer; evidence/ marks it.
+copies, where both recordings are at hand. Next: uncertainty/summary.py asks this for each answer; explain/ marks
+it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 A job reads one recording, so that a worker never holds more. Its part is found again by what decides the numbers:
 the model, the settings, the content of the recording's files. A rerun does what is missing, wherever the run before
 it stopped. The table has the bytes that a run without an engine writes.
-Next: engines/ does the jobs; cli/predict.py writes the table.
+Next: _core/jobs/ does the jobs; cli/predict.py writes the table.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Each stage has its settings in a frozen dataclass of its own; `Config` composes 
 the stages, so that the estimator can have them as plain parameters; augmentation is one parameter there, a mapping
 of its settings. A preset is about the method; window length and stride belong to the data, so presets leave them
 at their defaults.
-Next: estimator.py takes these as parameters; training.py reads the stages.
+Next: classifier.py takes these as parameters; method/training/loop.py reads the stages.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     settings, seed -> Learner: a network with fresh weights; a fingerprint of the run
     trained network, validation series -> calibration, temperature, trial
 
-Next: estimator.py calls these in order, and training.py in their middle.
+Next: classifier.py calls these in order, and method/training/loop.py in their middle.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     arrays, ragged lists, Series, tables -> list of Series;  y, groups -> one value a series
 
-What scikit-learn's own validation covers is left to it. Next: estimator.py.
+What scikit-learn's own validation covers is left to it. Next: classifier.py.
 """
 
 from __future__ import annotations

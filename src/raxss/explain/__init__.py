@@ -1,8 +1,8 @@
 """Why did a series get its score?
 
-trail.py takes a prediction apart into what series_evidence.py holds; tables of many series are in tables.py,
-pictures in figures.py. Of a whole recording findings.py tells, which annotations.py takes to MNE, derivatives.py to
-BIDS and printed.py to paper. The page to open is in report/.
+tracing.py takes a prediction apart into what series_evidence.py holds; tables of many series are in
+export/tables.py, pictures in figures.py. Of a whole recording findings.py tells, which export/annotations.py takes
+to MNE, export/derivatives.py to BIDS and export/pdf.py to paper. The page to open is in export/report/.
 """
 
 from raxss.explain.evidence import safe_name

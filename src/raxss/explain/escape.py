@@ -4,7 +4,8 @@
 
 Names of channels and files come from outside: they may carry control characters, marks that turn the direction of
 writing, half characters, or letters that no font at hand has. All of these are shown as escapes, so that nothing is
-hidden and nothing moves. Next: figures.py and printed.py draw it, annotations.py and derivatives.py write it.
+hidden and nothing moves. Next: figures.py and export/pdf.py draw it, export/annotations.py and
+export/derivatives.py write it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     rows of a reliability table, by name -> plot_reliability: a figure with its labels
                                          -> draw_reliability: the marks alone, where labels stand elsewhere
 
-Said against found: on the dashed line .8 means 8 of 10. Next: printed.py puts it on paper; report/ draws the same
-in a page.
+Said against found: on the dashed line .8 means 8 of 10. Next: export/pdf.py puts it on paper; export/report/ draws
+the same in a page.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 The contributions add up to the score, each weight follows from a support, each support is the mean of a list
 of neighbours: nothing here is fitted or approximated. Rows of neighbours are made when they are asked for
-(lists.py). Next: trail.py makes one of these from a prediction.
+(neighbour_lists.py). Next: tracing.py makes one of these from a prediction.
 """
 
 from __future__ import annotations

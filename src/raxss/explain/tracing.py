@@ -2,8 +2,8 @@
 
     windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
 
-Before this: series_evidence.py says what the evidence holds. Next: tables.py writes many of these into one table,
-figures.py draws one.
+Before this: series_evidence.py says what the evidence holds. Next: export/tables.py writes many of these into one
+table, figures.py draws one.
 """
 
 from __future__ import annotations

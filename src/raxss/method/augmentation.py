@@ -5,7 +5,7 @@
 Every step draws anew for every window, on the device, and in training only: validation and prediction see
 windows as they are. So does retrieval in the signal, whose support belongs to the series. Features that a step
 itself looks at (``refresh="batch"``, a gate) are those of the changed windows.
-Next: config.py has the settings as a stage; stepping.py changes a batch before the network sees it.
+Next: estimator/config.py has the settings as a stage; training/step.py changes a batch before the network sees it.
 """
 
 from __future__ import annotations

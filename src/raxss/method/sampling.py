@@ -4,7 +4,7 @@
 
 Implements the sampling of Alg. 1. The windows of all series are numbered through, series after series:
 window k of series i has the index ``sum(n_windows[:i]) + k``.
-Next: pool.py gathers each batch, stepping.py takes one step.
+Next: training/window_pool.py gathers each batch, training/step.py takes one step.
 """
 
 from __future__ import annotations

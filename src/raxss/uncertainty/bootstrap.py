@@ -6,7 +6,7 @@ A block bootstrap: windows that start within one stretch of L samples are drawn 
 because they overlap and say nearly the same; the weights of each draw are made to sum to 1 again. The interval
 is about the recording, not about the class: it says how much the score depends on which stretches there were,
 and nothing of whether the network is right. A model whose series scores are calibrated by Venn-Abers has an
-interval of the other kind (calibration/venn_abers.py). Next: evidence/series_evidence.py shows either, by its name.
+interval of the other kind (calibration/venn_abers.py). Next: explain/series_evidence.py shows either, by its name.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ true class with probability 1 - alpha at least, whatever the network is. A set o
 several, or of none, is a reason to abstain. That is so on average over trials; of one trial on few series, or on
 few groups whose series are alike, the share may lie some way off. The score is LAC's (Sadinle et al., 2019), which
 has the smallest sets.
-Next: trial.py keeps the scores of the series that were tried.
+Next: validation.py keeps the scores of the series that were tried.
 """
 
 from __future__ import annotations

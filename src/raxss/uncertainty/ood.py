@@ -7,7 +7,7 @@ Of the training data a summary is kept, no samples: the shortest and the longest
 middle, the spread, how they go together, and how far from the middle training series are found themselves. A
 model answers whatever it is given; these notes say when the question was another than the one it was made for.
 They do not say that an answer is wrong, and a recording without any may be unfamiliar in ways that are not
-looked at. Next: answering.py puts the notes into the evidence.
+looked at. Next: summary.py puts the notes into the evidence.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     class indices (n,), probabilities (n, C) -> table: one row a bin, said and found
                                              -> Brier score, log loss, expected calibration error
 
-Next: trial.py makes these from series that were not learned from; evidence/figures.py draws the table.
+Next: validation.py makes these from series that were not learned from; explain/reliability_figure.py draws the
+table.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     Prediction -> ScoredSeries: probability, the sum it comes from, interval, prediction set, notes
 
 What was fitted says it together: the trial on the validation part, what is usual among the training data, and the
-calibration of series. Next: answering.py asks for each series; evidence/ shows it.
+calibration of series. Next: estimator/classifier.py asks for each series; explain/ shows it.
 """
 
 from __future__ import annotations

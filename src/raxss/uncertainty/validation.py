@@ -5,7 +5,7 @@
 They are those of the validation part. Early stopping has looked at these series, too, so what is found here is
 slightly better than what new series will show. Where probabilities are calibrated, the map is fitted on the same
 part; then each series is judged by a map that was fitted without its group (cross-fitting), and only the map that
-new series get is fitted on all. Next: fitting.py makes one, model_folder.py keeps it.
+new series get is fitted on all. Next: estimator/fit.py makes one, estimator/persistence.py keeps it.
 """
 
 from __future__ import annotations

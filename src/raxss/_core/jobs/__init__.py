@@ -3,7 +3,8 @@
     function, items -> each_result -> (position, result or Failure), in the order in which they finish
 
 An item that fails does not stop the others; a worker that dies is replaced, and what it was at is run again.
-Next: local.py (processes of this machine), on_ray.py (a Ray cluster); archive.py and study/ give them work.
+Next: local.py (processes of this machine), on_ray.py (a Ray cluster); estimator/batch.py and benchmark/ give
+them work.
 """
 
 from __future__ import annotations

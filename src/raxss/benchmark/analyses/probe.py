@@ -5,7 +5,7 @@
 
 A probe asks many things of one fit: other weights, spoiled signals. Each answer is the probability of every test
 series, so that answers are compared as systems are.
-Next: cells.py fits and asks; reweighting.py and robustness.py are probes; probing.py runs them.
+Next: ../runs.py fits and asks; reweighting.py and robustness.py are probes; probing.py runs them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Every study page is computed from such rows; the tables that files have are views of them (`wide`). Rows with a seed
 are of one fit; rows without are means over seeds, with the interval of a bootstrap over test groups. Rows with a
 reference are differences from it.
-Next: renderer.py turns views into Markdown.
+Next: markdown.py turns views into Markdown.
 """
 
 from __future__ import annotations

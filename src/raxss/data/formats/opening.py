@@ -3,7 +3,7 @@
     path -> its format -> inspection: refused, or not -> Recording (channels, segments; samples when asked for)
 
 Nothing decodes a file before it was inspected, and nothing it points to is followed out of its folder.
-Next: inspection/ looks at sidecars and signals too; files.py makes series of recordings.
+Next: ../inspection/ looks at sidecars and signals too; ../files.py makes series of recordings.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
     FOLDER -> PreparedCollection: series whose samples are mapped from the disk when they are asked for
 
 Nothing is unpickled. What does not match its hash is refused; samples are hashed where `read_prepared` is told to
-verify, as the commands do. Next: splits.py, windows.py.
+verify, as the commands do. Next: ../splits.py, method/windows.py.
 """
 
 from __future__ import annotations

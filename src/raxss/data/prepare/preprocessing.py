@@ -3,8 +3,8 @@
     Series -> Preparation: pooled or resampled, z-scored -> Series, float32
     Series -> Scaling                                    -> Series, float64
 
-A `Preparation` knows nothing of other series, so it can be done once, on disk (prepared/). `Scaling` belongs to a
-model: fitted once, on training series, and applied to every other. Next: windows.py.
+A `Preparation` knows nothing of other series, so it can be done once, on disk (folder.py). `Scaling` belongs to a
+model: fitted once, on training series, and applied to every other. Next: method/windows.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 What comes out does not depend, to the last bit, on how the signal was cut into blocks: every output sample is the
 same sum, in float64 and in the same order. An output sample whose support touches one that is not finite is NaN;
-no other is. Next: preparation.py chooses among these.
+no other is. Next: preprocessing.py chooses among these.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     SeriesEvidence -> a page: signal and heat strip, its strongest windows with their best neighbours, the sum
 
-Next: printed.py binds these pages behind the ranking of all channels.
+Next: pdf.py binds these pages behind the ranking of all channels.
 """
 
 from __future__ import annotations

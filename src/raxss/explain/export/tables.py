@@ -4,7 +4,7 @@
 
 A recording of a hundred channels is three files, not three hundred: the tables of all series stand one below the
 other, each with a column that names its series. Series are written as they come, by a thread for each file, while
-the next are computed; the folder appears whole or not at all. Next: answering.py makes the evidence.
+the next are computed; the folder appears whole or not at all. Next: ../tracing.py makes the evidence.
 """
 
 from __future__ import annotations

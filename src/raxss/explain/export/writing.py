@@ -4,8 +4,8 @@
                                                    OUT/<recording>/<channel>/evidence.json, windows.parquet, ...
 
 Evidence passes by once, whatever is written of it, and is let go. A recording of one series has one folder.
-Before this: report/ makes the page, printed.py the PDF, series_evidence.py the rest.
-Next: ../cli/explain.py asks for it.
+Before this: report/ makes the page, pdf.py the PDF, ../series_evidence.py the rest.
+Next: cli/explain.py asks for it.
 """
 
 from __future__ import annotations

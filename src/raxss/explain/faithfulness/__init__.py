@@ -4,8 +4,8 @@
 
 Evidence adds up to the score by construction, which says nothing about whether the score rests on what it shows.
 So signals are changed, neighbours swapped and networks destroyed, and every probe has a control whose answer is
-known. Reading order: timeline.py, replacing.py, gradients.py, distinct.py, many_copies.py, subject.py; one file a
-probe; running.py.
+known. Reading order: timeline.py, perturbation.py, gradients.py, distinct_windows.py, perturbed_series.py,
+model_adapter.py; one file a probe; running.py.
 """
 
 from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest_flip

@@ -5,7 +5,7 @@
 Integrated gradients (Sundararajan et al., 2017), by the middle of equal steps along the straight line; captum's
 "riemann_middle" gives the same. The path starts at the same stand-in that deletion uses: from zeros it would be
 silent in networks that normalise each window, because those do not see its scale.
-Next: subject.py knows what the function is.
+Next: model_adapter.py knows what the function is.
 """
 
 from __future__ import annotations

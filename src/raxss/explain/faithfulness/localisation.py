@@ -6,7 +6,7 @@ Where events are: `raxss.data.synthetic.make_motif_series` knows what it planted
 reads a table of events. Contributions to a class count, spread over samples, so that evidence may be no finer than
 its windows and still be found. Chance is the mean area with the events moved in time: evidence that is smooth over
 seconds lies on events by luck more often than samples in a random order do.
-Next: marks.py, and beside_marks.py, which asks what else would have found them.
+Next: marks.py, and localisation_baselines.py, which asks what else would have found them.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 An area under the precision-recall curve means nothing alone. Evidence that is smooth over seconds, in a short
 recording, may lie on events by luck, which shifts of the marks in time tell; it may miss them because its
 windows are long, which the windows that know tell: a yardstick, no strict bound.
-Next: scripts/measure_marks.py asks this of real marks; retrieval_control.py and network_control.py destroy what
-evidence should depend on.
+Next: scripts/measure_marks.py asks this of real marks; retrieval_randomisation.py and parameter_randomisation.py
+destroy what evidence should depend on.
 """
 
 from __future__ import annotations

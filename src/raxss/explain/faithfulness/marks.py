@@ -6,7 +6,7 @@
 Two forms are read: a column with the channel (``channels``, ``channel``, ``name``; BIDS derivatives), or the
 channel behind the kind of event in ``trial_type`` or ``label`` (``ripple_AHR3-4``, as in OpenNeuro ds003498).
 Marks are often about differences of contacts; `as_marked` makes these from single contacts.
-Next: beside_marks.py compares evidence with them.
+Next: localisation_baselines.py compares evidence with them.
 """
 
 from __future__ import annotations

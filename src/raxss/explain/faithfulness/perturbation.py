@@ -5,7 +5,7 @@
 
 Zeros or missing samples would be something that no model has seen. A surrogate has the spectrum of the series but
 none of its shapes; the mean is silence. Both are shown, because neither is innocent: a model that reads spectra
-does not notice the first, and the second is itself an event. Next: subject.py asks models about such signals.
+does not notice the first, and the second is itself an event. Next: model_adapter.py asks models about such signals.
 """
 
 from __future__ import annotations

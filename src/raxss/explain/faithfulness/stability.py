@@ -4,7 +4,7 @@
         -> evidence over time anew -> rank correlation and overlap of the top, by stretches
 
 Explanations that change when nothing did cannot be relied on, however faithful each one is.
-Next: features_held.py asks what the network's features are about.
+Next: linear_probing.py asks what the network's features are about.
 """
 
 from __future__ import annotations

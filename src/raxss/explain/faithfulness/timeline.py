@@ -3,7 +3,7 @@
     values of windows (n_windows,) -> samples (n_samples,) -> stretches (n_stretches,)
 
 Windows overlap, so a sample is given the mean of those that cover it; stretches, which do not overlap, are what is
-replaced and compared. Next: replacing.py changes stretches of a signal.
+replaced and compared. Next: perturbation.py changes stretches of a signal.
 """
 
 from __future__ import annotations

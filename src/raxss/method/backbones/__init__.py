@@ -3,7 +3,7 @@
     windows (batch, n_variates, length) -> logits (batch, n_outputs)
 
 One file per network. Any torch module that maps these shapes serves as well: see `protocol`, which also says
-how to register one. Next: aggregation.py makes one decision of many windows.
+how to register one. Next: ../aggregation.py makes one decision of many windows.
 """
 
 from raxss.method.backbones.convnet import ConvNet, FineConvNet

@@ -4,7 +4,7 @@
         -> stages, each half as long: along time, then across features, then across variates
         -> features (batch, n_variates * width * n_places) -> logits (batch, n_outputs)
 
-ModernTCN (Luo and Wang, 2024) as classifier. Next: aggregation.py makes one decision of many windows.
+ModernTCN (Luo and Wang, 2024) as classifier. Next: ../aggregation.py makes one decision of many windows.
 """
 
 from __future__ import annotations

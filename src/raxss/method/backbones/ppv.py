@@ -5,7 +5,7 @@
 The 84 kernels have nine taps, three of them 2 and six -1, so they see shape and not level. A group is a row of x
 and a distance between taps. Nothing here is learned: `fitted_cuts` takes thresholds from some training windows,
 and what is made of the shares is the network's part. `plain_shares` is the definition; `shares` takes a faster way
-to the same numbers: compiled loops on a CPU (shares_loops.py), a kernel of our own on a GPU (shares.cu).
+to the same numbers: compiled loops on a CPU (ppv_loops.py), a kernel of our own on a GPU (ppv.cu).
 
 After Dempster, Schmidt and Webb, "MiniRocket", KDD 2021. Next: multiview.py is what it is for.
 """
@@ -34,7 +34,7 @@ N_TAPS = 9
 TRIOS = tuple(combinations(range(N_TAPS), 3))  # which taps of a kernel are 2
 N_KERNELS = len(TRIOS)  # 84
 LONGEST = 65_535  # a count has 16 bits on the GPU
-PLACES_OF_A_WARP = 256  # as in shares.cu
+PLACES_OF_A_WARP = 256  # as in ppv.cu
 PLACES_AT_ONCE = 2**16  # in torch, so that what all kernels say about them fits into memory
 SAMPLES_OF_A_TASK = 4096  # that a thread takes at a time
 N_SAID = 4096  # places that a kernel's thresholds are taken from, at least
@@ -178,7 +178,7 @@ def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Ten
 
 
 def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
-    """By shares.cu, a block for each window and group."""
+    """By ppv.cu, a block for each window and group."""
     n_windows, n_rows, length = x.shape
     n_cuts = cuts.shape[2]
     cuts = functional.pad(cuts, (0, n_cuts % 2), value=math.inf)  # they are counted in pairs
@@ -195,7 +195,7 @@ def _on_gpu(kernel: Any, x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tenso
 
 @functools.cache
 def _kernel(device: torch.device, pairs: int) -> Any:
-    """shares.cu for so many pairs of thresholds, or None where it cannot be compiled; said once."""
+    """ppv.cu for so many pairs of thresholds, or None where it cannot be compiled; said once."""
     try:
         if torch.version.hip is not None or torch.cuda.get_device_capability(device) < LEAST_CAPABILITY:
             raise RuntimeError(f"{torch.cuda.get_device_name(device)} lacks an instruction")

@@ -1,9 +1,9 @@
-"""The loops of shares.py on a CPU.
+"""The loops of ppv.py on a CPU.
 
     windows (n_windows, n_rows, length), cuts (n_groups, 84, n_cuts) -> shares (n_windows, n_groups, 84, n_cuts)
 
 A window stays in the nearest cache while every kernel passes over it, and what a kernel says is never stored: it is
-compared with four thresholds as it comes. Next: shares.py hands out the windows to threads.
+compared with four thresholds as it comes. Next: ppv.py hands out the windows to threads.
 """
 
 from __future__ import annotations

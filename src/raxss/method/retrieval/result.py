@@ -2,7 +2,7 @@
 
     Retrieval: similarity, neighbors (n_windows, n_neighbors); support, starts, flags (n_windows,)
 
-Next: aggregation.py turns support into weights; evidence/ turns the lists into leaderboards.
+Next: ../weighting/ turns support into weights; explain/ turns the lists into leaderboards.
 """
 
 from __future__ import annotations

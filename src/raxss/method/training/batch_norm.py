@@ -6,7 +6,7 @@ While it trains, a batch-norm layer keeps exponential averages of its batches' s
 twenty steps count. After few steps, or with small batches, they lag behind the weights or are noise, and a network
 that fits its training windows predicts them at chance. Plain averages over all windows, under the weights as they
 stand, hold for both.
-Next: training.py calls this after every epoch, before the validation part is scored.
+Next: loop.py calls this after every epoch, before the validation part is scored.
 """
 
 from __future__ import annotations

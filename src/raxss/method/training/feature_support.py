@@ -4,7 +4,7 @@
                    -> their mean and deviation (d,) -> learner.heads
 
 Asked for after every epoch, and before the first: a function of the weights as they stand, so a run that was
-stopped goes on with the same supports. Prediction (inference.py) retrieves the same way with the finished
+stopped goes on with the same supports. Prediction (../inference.py) retrieves the same way with the finished
 network, in float64. Next: loop.py asks for it.
 """
 

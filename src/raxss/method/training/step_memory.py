@@ -2,7 +2,7 @@
 
     backbone, pool, batch size -> bytes, or an error that says so before the first epoch
 
-Next: training.py asks before it begins.
+Next: loop.py asks before it begins.
 """
 
 from __future__ import annotations

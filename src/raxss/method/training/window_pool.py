@@ -3,7 +3,7 @@
     scaled series, class indices, influence -> WindowPool; indices (batch,) -> Batch
 
 One long strip of samples on the device that trains; a window is copied when it is drawn.
-Next: stepping.py takes one step with a batch.
+Next: step.py takes one step with a batch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 One file per weighting. Every module of this package is imported here, so a new file that calls
 `register_weighting` is known by its name everywhere; code outside the package calls it as well. See `protocol` for
-what a weighting answers. Next: aggregation.py adds up what windows say with these weights.
+what a weighting answers. Next: ../aggregation.py adds up what windows say with these weights.
 """
 
 import importlib

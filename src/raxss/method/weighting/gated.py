@@ -4,7 +4,7 @@
     gated-inverse   softmax(-(s + g(h)) / tau), a control at prediction
     gated-shuffled  the sums permuted within the series, a control at prediction
 
-The gate itself is in feature_heads.py.
+The gate itself is in ../feature_heads.py.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 A network may be too bold or too timid. A calibration is a map of probabilities that was fitted on series the
 network has not learned from. Acting on windows (as in SSS) it leaves every sum as it is: contributions add up to
-the score. Acting on series it comes after the sum, so evidence shows both numbers. Next: ../aggregation.py adds
-the windows up; ../fitting.py fits the map.
+the score. Acting on series it comes after the sum, so evidence shows both numbers. Next: method/aggregation.py
+adds the windows up; estimator/fit.py fits the map.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Inductive Venn-Abers predictors (Vovk, Petej and Fedorova, 2015): a score is put
 fitted on, once as a miss and once as a hit, and the isotonic fit of each says how likely a hit is at that score.
 Of these two probabilities, p0 and p1, one is calibrated whatever the scores are, provided that they are
 exchangeable with the new one. They lie close together where many scores were like it, and far apart where few
-were. Next: ../intervals.py is for scores that have no such pair.
+were. Next: ../bootstrap.py is for scores that have no such pair.
 """
 
 from __future__ import annotations
