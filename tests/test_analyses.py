@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner
@@ -24,6 +25,7 @@ from raxss.benchmark.analyses.analysis import (
 from raxss.benchmark.analyses.builtin import analysis_for
 from raxss.benchmark.analyses.probe import Answer
 from raxss.benchmark.analyses.probing import list_analysis, run_analysis
+from raxss.benchmark.packed import PACKED
 from raxss.benchmark.pages.tidy import COLUMNS, NUMBERS, check_tidy, settings_in, tidy, wide
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Work
@@ -120,7 +122,15 @@ def files_in(folder):
     """All but what tells durations, and the prepared data."""
     found = sorted(one for one in folder.rglob("*") if one.is_file())
     kept = [one for one in found if not one.name.endswith(".facts.json") and "data" not in one.parts]
-    return {one.relative_to(folder).as_posix(): one.read_bytes() for one in kept}
+    return {
+        one.relative_to(folder).as_posix(): packed_rows(one) if one.name == PACKED else one.read_bytes()
+        for one in kept
+    }
+
+
+def packed_rows(file):
+    """Packed results without the column that tells durations."""
+    return pd.read_parquet(file).drop(columns="facts").to_csv()
 
 
 @pytest.fixture(scope="module", params=NAMES)

@@ -7,7 +7,6 @@ import naive_networks
 from network_claims import (
     LENGTHS,
     VARIATES,
-    accuracy_on_ten_series,
     assert_one_row_of_logits_a_window,
     assert_scored_alone_as_among_others,
     build,
@@ -79,10 +78,6 @@ def test_fewer_components_can_be_every_function_that_more_can():
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (6, 17), (1, 256)])
 def test_gradients_reach_every_parameter(n_variates, length):
     assert parameters_without_gradient("dlinear", n_variates, length) == []
-
-
-def test_ten_series_are_learned_by_heart(rng):
-    assert accuracy_on_ten_series("dlinear", rng) == 1.0
 
 
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])

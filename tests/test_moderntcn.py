@@ -7,7 +7,6 @@ import naive_networks
 from network_claims import (
     LENGTHS,
     VARIATES,
-    accuracy_on_ten_series,
     assert_one_row_of_logits_a_window,
     assert_scored_alone_as_among_others,
     build,
@@ -131,10 +130,6 @@ def test_with_one_variate_a_later_norm_takes_out_only_the_offsets_before_it():
     # with several, offsets differ between variates and the norm, which they share, leaves the difference
     missing = parameters_without_gradient("moderntcn", 1, 256)
     assert {".".join(key.split(".")[-2:]) for key in missing} <= {"large_norm.bias", "small_norm.bias"}
-
-
-def test_ten_series_are_learned_by_heart(rng):
-    assert accuracy_on_ten_series("moderntcn", rng) == 1.0
 
 
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])

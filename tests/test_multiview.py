@@ -13,7 +13,6 @@ import naive
 from network_claims import (
     LENGTHS,
     VARIATES,
-    accuracy_on_ten_series,
     assert_one_row_of_logits_a_window,
     assert_scored_alone_as_among_others,
     build,
@@ -197,10 +196,6 @@ def test_sets_of_channels_have_every_size_and_small_ones_are_as_likely_as_large_
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (6, 17), (1, 256)])
 def test_gradients_reach_every_parameter(n_variates, length):
     assert parameters_without_gradient("multiview", n_variates, length) == []
-
-
-def test_ten_series_are_learned_by_heart(rng):
-    assert accuracy_on_ten_series("multiview", rng) == 1.0
 
 
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])

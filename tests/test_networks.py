@@ -1,4 +1,7 @@
-"""What holds for every network alike. Files of their own say what is special to each."""
+"""Claims that every registered network must meet; a new one needs one line in PARAMETERS.
+
+Files of their own say what is special to each.
+"""
 
 import inspect
 
@@ -7,23 +10,31 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from network_claims import build, seeded_on_one_thread
+from network_claims import (
+    accuracy_on_ten_series,
+    assert_scored_alone_as_among_others,
+    build,
+    seeded_on_one_thread,
+)
 from raxss.errors import ConfigError
-from raxss.method.backbones import BACKBONES
+from raxss.method.backbones import BACKBONES, n_parameters
 from raxss.method.backbones.sizes import MOST
 
-NAMES = [
-    "ensemble",
-    "convnet",
-    "dlinear",
-    "gru",
-    "lstm",
-    "mamba",
-    "moderntcn",
-    "multiview",
-    "patchtst",
-    "timesnet",
-]
+#: Parameters for windows of 1024 samples, one variate and one output, as a docstring gives it.
+PARAMETERS = {
+    "convnet": 334_929,
+    "convnet-fine": 334_929,
+    "dlinear": 2_100_225,
+    "ensemble": 3_949_268,
+    "gru": 52_451,
+    "lstm": 272_643,
+    "mamba": 22_019,
+    "moderntcn": 29_505,
+    "multiview": 987_317,
+    "patchtst": 34_019,
+    "timesnet": 188_883,
+}
+NAMES = sorted(BACKBONES)
 LENGTH = 256
 
 
@@ -37,6 +48,43 @@ def waves(n_windows, n_variates):
     periods = torch.tensor([8.0, 12.0, 20.0, 32.0]).repeat(n_windows)[:n_windows, None, None]
     angles = 2 * torch.pi * torch.arange(LENGTH) / periods + torch.arange(n_variates)[:, None]
     return angles.sin() + 0.1 * torch.randn(n_windows, n_variates, LENGTH)
+
+
+def test_every_registered_network_has_its_line():
+    assert set(PARAMETERS) == set(BACKBONES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parameter_count_is_the_documented_one(name):
+    assert n_parameters(build(name, window_length=1024)) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("n_variates", "length", "n_outputs"), [(1, 1, 1), (3, 17, 3), (2, 100, 1)])
+def test_windows_become_one_row_of_logits_each(name, n_variates, length, n_outputs):
+    network = build(name, n_variates, length, n_outputs)
+    windows = torch.randn(3, n_variates, length)
+    assert network.train()(windows).shape == (3, n_outputs)
+    assert network(windows[:1]).shape == (1, n_outputs)  # the last batch of an epoch
+    assert network.eval()(windows).shape == (3, n_outputs)
+    assert torch.equal(network.logits_of(network.features(windows)), network(windows))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_window_is_scored_alone_as_among_others(name):
+    assert_scored_alone_as_among_others(name, 2, 65)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_is_computed_for_every_parameter(name):
+    network = build(name, 2, LENGTH, 3).train()
+    functional.cross_entropy(network(torch.randn(8, 2, LENGTH)), torch.arange(8) % 3).backward()
+    assert [key for key, one in network.named_parameters() if one.grad is None] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ten_series_are_learned_by_heart(name, rng):
+    assert accuracy_on_ten_series(name, rng) == 1.0
 
 
 @pytest.mark.parametrize("name", NAMES)

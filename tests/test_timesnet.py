@@ -9,7 +9,6 @@ import naive_networks
 from network_claims import (
     LENGTHS,
     VARIATES,
-    accuracy_on_ten_series,
     assert_one_row_of_logits_a_window,
     assert_scored_alone_as_among_others,
     build,
@@ -151,10 +150,6 @@ def test_gradients_are_those_of_small_steps(rng):
     layer = TimesBlock(2, 3, top_k=2, n_kernels=2).double()
     samples = double(0.1 * noisy_waves(rng, 12, 2, [4, 6])[None]).requires_grad_()
     assert torch.autograd.gradcheck(layer, (samples,), atol=1e-6)
-
-
-def test_ten_series_are_learned_by_heart(rng):
-    assert accuracy_on_ten_series("timesnet", rng) == 1.0
 
 
 @pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])

@@ -281,6 +281,8 @@ class Inverted(Weighting):
 
     def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
         """Likewise, in a minibatch."""
+        if self.no_batch:
+            return super().batch_influence(support, series, n_series)  # the error names this weighting
         return -self._of.batch_influence(support, series, n_series)
 
     def mean_support(self, mean_influence: float) -> float | None:
