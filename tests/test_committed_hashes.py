@@ -12,6 +12,7 @@ import torch
 
 from raxss.benchmark import runs, table
 from raxss.benchmark.analyses import probing, robustness
+from raxss.benchmark.analyses.builtin import analysis_for
 from raxss.benchmark.analyses.probe import Probed
 from raxss.benchmark.evaluation_set import View, is_view_of, slug
 from raxss.benchmark.packed import cells_in, facts_of, read_cell, trials_in
@@ -73,7 +74,7 @@ def views(folder, study):
 def table_of(folder, monkeypatch, **options):
     monkeypatch.setattr(table, "pick_device", lambda _: torch.device("cuda"))  # which is only named in hashes
     study = study_of(folder, **options)
-    return study, table.Table(study, RESULTS / folder, table.Work(), views(folder, study))
+    return study, table.OpenedStudy(study, RESULTS / folder, table.Work(), views(folder, study))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -124,7 +125,7 @@ def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
     )
     monkeypatch.setattr(robustness, "read_prepared", lambda _: collection)
     names = sorted({one.system for one in probed})
-    cells = probing._cells("robustness", today, names, study.seeds)
+    cells = probing._cells(analysis_for(study, "robustness"), study, today, names, study.seeds)
     assert {one.place for one in cells} == set(committed)
 
 

@@ -15,9 +15,10 @@ import pytest
 from mutants import mutated_bytes, mutated_json, mutated_table, mutated_toml
 from raxss import RAxSSClassifier, Series
 from raxss._core.atomic import canonical_hash
+from raxss._core.store import seal_of, sealed
 from raxss.benchmark import packed
 from raxss.benchmark.result import FORMAT as CELL_FORMAT
-from raxss.benchmark.result import CellResult, sealed
+from raxss.benchmark.result import CellResult
 from raxss.benchmark.study import Study
 from raxss.cli.verify import recording_meant, refuse_other_model
 from raxss.data.bids_tree import Tree
@@ -27,7 +28,7 @@ from raxss.data.prepare import folder as prepared
 from raxss.data.prepare import read_prepared
 from raxss.data.splits import Split, split_series
 from raxss.errors import DataError, RAxSSError, RecordingError
-from raxss.estimator.batch import _read_part
+from raxss.estimator import batch
 from raxss.estimator.config import Config
 from raxss.explain import Report, SeriesEvidence
 from raxss.explain.export.report.verifying import verify_report
@@ -228,11 +229,12 @@ def test_packed_results(tmp_path):
 
 def test_parts_of_an_archive(tmp_path):
     path = tmp_path / "part.json"
-    whole = {"key": "k", "rows": [{"name": "a", "scores": [0.1, 0.9]}], "warnings": ["w"], "seal": ""}
+    whole = {"format": batch.FORMAT, "key": "k", "rows": [{"name": "a", "scores": [0.1, 0.9]}]}
+    whole |= {"warnings": ["w"], "seal": ""}
 
     def use(content):
         path.write_bytes(content)
-        found = _read_part(path)
+        found = batch._parts(tmp_path).require("part", "k")
         assert isinstance(found["rows"], list)
 
     survives("part", lambda rng: resealed(mutated_json(whole, rng), canonical_hash), use)
@@ -246,7 +248,7 @@ def test_prepared_folders(tmp_path, prepared_folder):
         found = read_prepared(prepared_folder)
         str(found), found.names, found.collection_hash
 
-    survives("prepared", lambda rng: resealed(mutated_json(whole, rng), prepared.seal), use)
+    survives("prepared", lambda rng: resealed(mutated_json(whole, rng), seal_of), use)
 
 
 def test_tables_of_prepared_folders(tmp_path, prepared_folder):

@@ -404,6 +404,7 @@ COMMANDS = {
     "faithfulness of a study": ["faithfulness", "study.toml", "--out", "out"],
     "faithfulness of controls": ["faithfulness", "--out", "out"],
     "table": ["table", "study.toml", "--out", "out"],
+    "analyse": ["analyse", "coverage", "study.toml", "--out", "out"],
     "reweigh": ["reweigh", "study.toml", "--out", "out"],
     "robustness": ["robustness", "study.toml", "--out", "out"],
     "results": ["results", "out"],

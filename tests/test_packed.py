@@ -13,10 +13,11 @@ import pytest
 
 from raxss._core import bounded_parquet
 from raxss._core.atomic import output_lock, write_json
+from raxss._core.store import sealed
 from raxss.benchmark import packed
 from raxss.benchmark.analyses.probe import Answer, Probed
 from raxss.benchmark.packed import PACKED, cells_in, facts_of, is_kept, pack_cells, read_cell, trials_in
-from raxss.benchmark.result import CellResult, sealed
+from raxss.benchmark.result import CellResult
 from raxss.errors import DataError, OutputInUseError
 from unpacked import contents, unpack
 

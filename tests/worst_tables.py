@@ -622,7 +622,7 @@ def _prepared_facts(folder: Path) -> None:
     outputs["samples/a.npy"] = {"sha256": sha256_of(folder / "samples" / "a.npy"), "n_bytes": 1000}
     facts = {"format": prepared.FORMAT, "preparation": "", "outputs": outputs, "collection_hash": "0"}
     facts |= {"source": "a", "group_by": None, "n_recordings": 1, "n_series": 1, "labels": {}}
-    (folder / prepared.FACTS).write_text(json.dumps({**facts, "seal": prepared.seal(facts)}))
+    (folder / prepared.FACTS).write_text(json.dumps({**facts, "seal": seal_of(facts)}))
 
 
 def _many_series(path: Path, n_bytes: int) -> None:

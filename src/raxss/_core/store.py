@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,6 +114,8 @@ class Store:
     accepts_unsealed
         Whether a value (see `computed_once`) without a seal is read: raxss 0.1 wrote none where the path tells the
         key.
+    entries
+        Entries that every part must have, and their types: a part may be sealed and yet not be one of ours.
     advice
         What the error about a part that cannot be written recommends; None: the usual.
 
@@ -134,6 +136,7 @@ class Store:
     indent: int | None = 2
     flushed: bool = True
     accepts_unsealed: bool = False
+    entries: Mapping[str, type] = field(default_factory=dict)
     advice: str | None = None
 
     # JSON parts
@@ -185,6 +188,9 @@ class Store:
         body = unsealed(content, self.format)
         if not isinstance(body[self.key_name], str):
             raise ValueError("it has no key")
+        for name, kind in self.entries.items():
+            if not isinstance(body.get(name), kind):
+                raise ValueError(f"it lacks its {name}")
         return body
 
     # Files of any kind

@@ -275,7 +275,7 @@ def predict_recording(job: Job) -> str:
 
 
 def _parts(folder: Path) -> Store:
-    return Store(folder, format=FORMAT)
+    return Store(folder, format=FORMAT, entries={"rows": list, "warnings": list})
 
 
 def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:

@@ -26,6 +26,7 @@ class ModelPreparation:
 
     Examples
     --------
+    >>> import numpy as np
     >>> raw = Series(np.sin(np.arange(2400.0)), rate=1000.0, name="a")
     >>> ModelPreparation(Preparation(pooling=(24, 12)), (500 / 12,), resample=True).apply(raw)
     Series('a', 1 variate, 99 samples at 41.6667 Hz = 2.376 s)
