@@ -262,7 +262,7 @@ def test_tables_of_prepared_folders(tmp_path, prepared_folder):
             "sha256": hashlib.sha256(content).hexdigest(),
             "n_bytes": len(content),
         }
-        (prepared_folder / prepared.FACTS).write_bytes(resealed(json.dumps(facts), prepared.seal))
+        (prepared_folder / prepared.FACTS).write_bytes(resealed(json.dumps(facts), seal_of))
         found = read_prepared(prepared_folder)
         str(found), found.names
 

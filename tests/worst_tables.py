@@ -609,6 +609,7 @@ def _settings() -> Callable[[Path], object]:
 def _prepared_facts(folder: Path) -> None:
     """What a prepared folder has beside its table, with the hashes that it should have."""
     from raxss._core.atomic import MARK, sha256_of
+    from raxss._core.store import seal_of
     from raxss.data.prepare import folder as prepared
 
     (folder / MARK).write_text("")
