@@ -148,7 +148,7 @@ def test_a_missing_file_a_folder_and_an_unknown_type_are_refused_without_the_mac
         "none.npz": r"'none\.npz' was not found",
         "none.hea": r"'none\.hea' was not found",
         "none": "'none' was not found",
-        "notes.txt": r"'notes\.txt' is of type '\.txt'.*\.npz, \.npy, \.csv",
+        "notes.txt": r"'notes\.txt' is of type '\.txt'.*\.npz.*\.npy.*\.csv",
         "sub": "'sub' is a folder",
     }.items():
         with pytest.raises(RecordingError, match=message) as caught:

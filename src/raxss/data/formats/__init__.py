@@ -1,9 +1,11 @@
 """File formats of recordings, one module each: what to look at before decoding, how to open, how to read.
 
 To add a format, imitate csv_tables.py (one file) or edf/ (a package): write ``inspect(path, root) -> problems`` and
-``open(path, root, rate) -> Recording``, make a `Format` of them, and add it to the list below. Everything else
-(opening, ``raxss check``, folder search, BIDS, manifests) finds it by its suffix; ``tests/test_formats.py`` needs
-one line, a writer of a small example. A format outside of this package is registered with `register_format`.
+``open(path, root, rate) -> Recording``, make a `Format` of them, and add it to the list below. For recordings that
+are read whole, `array_files.array_format` makes it of two functions of the open file: what to look at, and the
+samples. Everything else (opening, ``raxss check``, folder search, BIDS, manifests) finds it by its suffix;
+``tests/test_formats.py`` needs one line, a writer of a small example. A format outside of this package is registered
+with `register_format`.
 
 Read registry.py (what a format is), fields.py and decoding.py (tools for all of them), then opening.py, the way in.
 """
@@ -35,5 +37,13 @@ __all__ = [
     "register_format",
 ]
 
-for _known in (EDF, BDF, BRAINVISION, WFDB, NPZ, NPY, CSV):  # in the order in which messages list them
+for _known in (  # in the order in which messages list them
+    EDF,
+    BDF,
+    BRAINVISION,
+    WFDB,
+    NPZ,
+    NPY,
+    CSV,
+):
     register_format(_known)
