@@ -4,8 +4,8 @@ To add a format, imitate csv_tables.py (one file) or edf/ (a package): write ``i
 ``open(path, root, rate) -> Recording``, make a `Format` of them, and add it to the list below. For recordings that
 are read whole, `array_files.array_format` makes it of two functions of the open file: what to look at, and the
 samples. Everything else (opening, ``raxss check``, folder search, BIDS, manifests) finds it by its suffix;
-``tests/test_formats.py`` needs one line, a writer of a small example. A format outside of this package is registered
-with `register_format`.
+``tests/test_formats.py`` needs one line, a writer of a small example. A format outside of this package is
+registered with `register_format`.
 
 Read registry.py (what a format is), fields.py and decoding.py (tools for all of them), then opening.py, the way in.
 """
