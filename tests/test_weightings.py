@@ -1,4 +1,5 @@
-"""Every registered weighting keeps the promises of `Weighting`; a new one needs a line in EXAMPLES and no more."""
+"""Every registered weighting keeps the promises of `Weighting`; a new one needs a line in EXAMPLES, and its name
+in the docstring of `RAxSSClassifier`."""
 
 import ast
 import re

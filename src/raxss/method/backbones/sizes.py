@@ -142,6 +142,9 @@ def check_at_most(**sizes: int) -> None:
     raxss.errors.ConfigError: n_layers must be at most 64, got 65. Choose a smaller one in backbone_options.
     """
     for name, found in sizes.items():
+        assert name in MOST, (
+            f"the option {name!r} has no limit yet: add it to MOST, or call it as a similar one there"
+        )
         if found > MOST[name]:
             raise ConfigError(
                 f"{name} must be at most {MOST[name]}, got {found}. Choose a smaller one in backbone_options."
