@@ -546,6 +546,8 @@ def test_predictions_are_the_same_whatever_happens_to_the_entries(folder, tmp_pa
 
     model = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0, device="cpu")
     model.fit(load_synthetic(8)).save_pretrained(tmp_path / "model")
+    for entry in entries(folder):
+        entry.unlink()  # also of kernels that fitting alone uses
 
     def predicted():
         command = [sys.executable, "-c", textwrap.dedent(PREDICT), tmp_path / "model"]
