@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 import textwrap
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -303,3 +305,10 @@ def test_a_wide_table_keeps_every_number_and_the_order_of_rows():
     assert table["auc"].tolist() == [103, 102, 102, 101]
     assert list(wide(rows, ["system"], values=["low"])) == ["system", "f1low", "auclow"]
     assert set(NUMBERS) < set(COLUMNS)
+
+
+@pytest.mark.parametrize("name", ["coverage", "faithfulness", "reweighting"])
+def test_the_command_names_the_files_of_the_analysis_before_anything_else_is_imported(name):
+    script = f"from raxss.cli.probe import work_of; print(*work_of({name!r})[2:])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [path.format(name=name) for path in ANALYSES[name].outputs]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from raxss.cli.table import (
     Out,
     Seeds,
     StudyFile,
+    StudyWork,
     Workers,
     carry_out,
     study_command,
@@ -58,42 +58,36 @@ def analyse(
     extensions. The page is DIR/NAME/README.md. DIR may be that of a table of the same study, whose prepared data is
     used again; after a kill the same command goes on with what is missing.
     """
-    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
-
-    page, figures = (path.format(name=name) for path in ANALYSES.get(name, Analysis).outputs)
     carry_out(
-        *_functions(name), study, out, engine=engine, workers=workers, address=address, device=device, only=only,
-        seeds=seeds, root=root, dry_run=dry_run, page=page, figures=figures,
+        work_of(name), study, out, engine=engine, workers=workers, address=address, device=device, only=only,
+        seeds=seeds, root=root, dry_run=dry_run,
     )  # fmt: skip
 
 
-def _functions(name: str) -> tuple[Any, Any]:
-    from raxss.benchmark.analyses.probing import list_analysis, run_analysis
+def work_of(name: str) -> StudyWork:
+    """An analysis as a command carries it out; one that a study's extension brings has the usual outputs."""
+    from raxss.benchmark.analyses.analysis import ANALYSES, Analysis
+    from raxss.benchmark.analyses.probing import list_analysis, run_analysis  # imports all that are built in
 
-    return partial(run_analysis, name), partial(list_analysis, name)
-
-
-def _named(name: str, about: str) -> Callable[..., None]:
-    """The command of one analysis: `raxss analyse NAME` under a name of its own."""
-    pages = {"page": f"{name}/README.md", "figures": f"{name}/comparisons.csv"}
-    return study_command(about, partial(_functions, name), **pages)
+    outputs = (path.format(name=name) for path in ANALYSES.get(name, Analysis).outputs)
+    return StudyWork(partial(run_analysis, name), partial(list_analysis, name), *outputs)
 
 
-reweigh = _named(
-    "reweighting",
+reweigh = study_command(
     """Fit once, then ask about every weighting: do the weights of windows carry information, and do they help?
 
     Systems are those of the study that weigh windows. The page, DIR/reweighting/README.md, has each weighting
     beside its inverted and shuffled twin. DIR may be that of a table of the same study, whose prepared data is used
     again; after a kill the same command goes on with what is missing.
     """,
+    partial(work_of, "reweighting"),
 )
-robustness = _named(
-    "robustness",
+robustness = study_command(
     """Fit on clean signals, then ask about spoiled ones: artefacts, noise, short recordings, few training series.
 
     Systems are those of the study that weigh windows. The page, DIR/robustness/README.md, compares each with the
     same model under uniform weights, and with sss. DIR may be that of a table of the same study; after a kill the
     same command goes on with what is missing.
     """,
+    partial(work_of, "robustness"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -25,23 +25,24 @@ Seeds = Annotated[str | None, typer.Option(help="Some of the study's seeds: 6942
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and which are done; write nothing.")]
 
 
-def study_command(
-    about: str,
-    functions: Callable[[], tuple[Callable[..., Outcome], Callable[..., list[tuple[str, str]]]]],
-    *,
-    page: str = "README.md",
-    figures: str = "results.csv",
-) -> Callable[..., None]:
+class StudyWork(NamedTuple):
+    """What a command does with a study: run its fits, or list them; and what to read then, below the results."""
+
+    run: Callable[..., Outcome]
+    list_all: Callable[..., list[tuple[str, str]]]
+    page: str = "README.md"
+    figures: str = "results.csv"
+
+
+def study_command(about: str, work: Callable[[], StudyWork]) -> Callable[..., None]:
     """A command that runs the fits of a study, or lists them; all of these have the same options.
 
     Parameters
     ----------
     about
         Help of the command.
-    functions
-        Called when the command is: imports and returns what runs a study and what lists its fits.
-    page, figures
-        Below the folder of results: what to read.
+    work
+        Called when the command is, so that nothing is imported before.
     """
 
     def command(
@@ -56,10 +57,9 @@ def study_command(
         root: Root = None,
         dry_run: DryRun = False,
     ) -> None:
-        run, list_all = functions()
         carry_out(
-            run, list_all, study, out, engine=engine, workers=workers, address=address, device=device, only=only,
-            seeds=seeds, root=root, dry_run=dry_run, page=page, figures=figures,
+            work(), study, out, engine=engine, workers=workers, address=address, device=device, only=only,
+            seeds=seeds, root=root, dry_run=dry_run,
         )  # fmt: skip
 
     command.__doc__ = about
@@ -67,8 +67,7 @@ def study_command(
 
 
 def carry_out(
-    run: Callable[..., Outcome],
-    list_all: Callable[..., list[tuple[str, str]]],
+    todo: StudyWork,
     study: Path,
     out: Path,
     *,
@@ -80,8 +79,6 @@ def carry_out(
     seeds: str | None,
     root: Path | None,
     dry_run: bool,
-    page: str,
-    figures: str,
 ) -> None:
     """Run the fits of a study, or list them, and say what to read."""
     from raxss.benchmark.study import Study
@@ -93,21 +90,21 @@ def carry_out(
     work = Work(engine=engine, n_workers=workers, address=address, device=device)
     some = {"only": names_from(only), "seeds": numbers_from(seeds), "root": root}
     if dry_run:
-        for told, state in list_all(read, out, work=work, **some):
+        for told, state in todo.list_all(read, out, work=work, **some):
             print(f"{state:>20}  {told}")
         return
     try:
-        outcome = run(read, out, work=work, **some)
+        outcome = todo.run(read, out, work=work, **some)
     except KeyboardInterrupt:
         print(f"Stopped. What is done is kept in {out}; the same command goes on.", file=sys.stderr)
         raise typer.Exit(130) from None
-    tell(outcome, out / page, out / figures)
+    tell(outcome, out / todo.page, out / todo.figures)
 
 
-def _of_tables() -> tuple[Any, Any]:
+def _of_tables() -> StudyWork:
     from raxss.benchmark.table import list_table, run_table
 
-    return run_table, list_table
+    return StudyWork(run_table, list_table)
 
 
 table = study_command(

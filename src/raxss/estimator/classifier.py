@@ -364,7 +364,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Check the settings as they stand, and remember the result until one of them changes."""
         self._checked = None
         config = self.config
-        self._checked = deepcopy({name: getattr(self, name) for name in SETTINGS}), config
+        given = {name: getattr(self, name) for name in SETTINGS}
+        for name in ("backbone_options", "augmentation"):  # mappings, which the caller may change in place
+            given[name] = deepcopy(given[name])
+        self._checked = given, config
         return config
 
     @property
