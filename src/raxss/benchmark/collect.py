@@ -1,10 +1,10 @@
-"""What is there of all studies, what is missing, and where was it computed?
+"""Collect the results of all studies: tidy rows, facts of the fits, fits without a result, pages of analyses.
 
-    DIR/*/ as `raxss table` wrote them -> Folder: blocks (a dataset each), facts beside the cells, what was not run
-    DIR/*/README.md of other commands  -> Quote: what that page says of itself
+    DIR/*/ as `raxss table` wrote them       -> Folder: blocks (a dataset each), facts of the fits, missing fits
+    DIR/*/README.md and DIR/*/*/README.md    -> Quote: the summary of another page
 
-Tables are read as their files have them; nothing is computed anew.
-Next: pages/overview.py makes one page of it.
+The tidy table of a study is read back from the tables that are views of it; no number is computed again.
+Next: pages/overview.py renders one page of all studies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import pandas as pd
 
 from raxss.benchmark.evaluation_set import is_view_of
 from raxss.benchmark.packed import facts_of, trials_in
-from raxss.benchmark.pages.files import csv_of, read_table
+from raxss.benchmark.pages.files import FIGURES, csv_of, read_table
+from raxss.benchmark.pages.tidy import Row, narrow, over_seeds, part, tidy
 from raxss.benchmark.runs import place_of
 from raxss.benchmark.study import ALL, Study
 from raxss.benchmark.systems import SYSTEMS
@@ -30,22 +31,18 @@ from raxss.errors import ConfigError, DataError
 logger = logging.getLogger("raxss")
 Kind = Literal["main", "changed", "shuffled", "variants"]
 Frame = pd.DataFrame
-#: Columns that this page needs and that tables have not always had.
+#: Columns that the page needs and that tables of earlier versions lack.
 NEEDED = {
     "results": ("shuffled", "data"),
     "summary": ("headline", "base", "about"),
     "comparisons": ("p_holm",),
 }
-PROBES = (
-    "reweighting",
-    "robustness",
-)  # in the folder of a study: pages of raxss reweigh and raxss robustness
 SUMMARY = re.compile(r"## +(summary|in short)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Missing:
-    """Fits of one dataset that a study asks for and that have no result, for one reason.
+    """Fits of one dataset that a study requires and that have no result, for one reason.
 
     Attributes
     ----------
@@ -72,11 +69,15 @@ class Block:
     headline
         The metric that its systems are judged by.
     data
-        What was done to the data, in words.
-    cells, summary, compared
-        Its rows of ``results.csv``, ``summary.csv`` and ``comparisons.csv``; cells that failed are left out.
+        Description of what was done to the data.
+    rows
+        Its rows of the tidy table: fits, means over seeds, differences from references.
+    fits
+        Its rows of ``results.csv``, failed fits left out: what is known of a fit beside its figures.
+    systems
+        System -> base and description of a variant (empty for others), in the order of the study's tables.
     failed
-        System -> how many of its fits failed.
+        System -> number of its failed fits.
     expected
         Systems of the study, in its order, and its number of seeds.
     """
@@ -86,40 +87,48 @@ class Block:
     kind: Kind
     headline: str
     data: str
-    cells: Frame
-    summary: Frame
-    compared: Frame
+    rows: Frame
+    fits: Frame
+    systems: Mapping[str, tuple[str, str]]
     failed: Mapping[str, int]
     expected: tuple[tuple[str, ...], int]
 
-    def mean(self, system: str) -> float:
-        """Of the headline over seeds, NaN where there is none."""
-        own = self.summary.loc[self.summary["system"] == system, f"{self.headline}_mean"]
-        return float(own.iloc[0]) if len(own) else float("nan")
+    def means(self) -> Frame:
+        """Rows of the headline: means over seeds of every system."""
+        return part(over_seeds(self.rows, differences=False), metric=self.headline)
 
-    def difference(self, system: str, reference: str, metric: str | None = None) -> Mapping[Any, Any] | None:
-        """The row that compares the two; None where there is none."""
-        rows = self.compared
-        found = rows[
-            (rows["system"] == system)
-            & (rows["reference"] == reference)
-            & (rows["metric"] == (metric or self.headline))
-        ]
-        return found.to_dict("records")[0] if len(found) else None
+    def figure(self, system: str) -> Row | None:
+        """The row of the headline of a system; None without a result."""
+        return _only(part(self.means(), system=system))
+
+    def mean(self, system: str) -> float:
+        """The headline's mean over seeds, NaN without a result."""
+        row = self.figure(system)
+        return float("nan") if row is None else float(row["value"])
+
+    def difference(self, system: str, reference: str) -> Row | None:
+        """The row that compares the headline of two systems; None without one."""
+        rows = part(self.rows, system=system, reference=reference, metric=self.headline)
+        return _only(rows.rename(columns={"value": "difference"}))
+
+
+def _only(rows: Frame) -> Row | None:
+    found = rows.to_dict("records")
+    return {str(name): value for name, value in found[0].items()} if found else None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Folder:
-    """What one run of `raxss table` left.
+    """Results of one run of `raxss table`.
 
     Attributes
     ----------
     name, title
         Of the folder, and of its page.
     facts
-        What was noted beside every fit, trials included.
+        Recorded with every fit, validation fits included.
     seeds
-        Of which there are results; ``all_seeds``: whether these are the study's.
+        With results; ``all_seeds``: whether these are all seeds of the study.
     """
 
     name: str
@@ -135,7 +144,7 @@ class Folder:
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What a page of another command says of itself first."""
+    """The summary of a page of another command."""
 
     name: str
     title: str
@@ -143,43 +152,41 @@ class Quote:
 
 
 def gather(results: Path) -> tuple[list[Folder], list[Quote]]:
-    """Every folder of a results folder, by name; those without results and page are no part of it."""
+    """Read every folder of a results folder, by name; folders without results and page are left out."""
     if not results.is_dir():
         raise DataError(
             f"there is no folder {results.name!r}; needed is one with folders that raxss table wrote."
         )
     folders: list[Folder] = []
     quotes: list[Quote] = []
-    for place in sorted(one for one in results.iterdir() if one.is_dir()):
+    for place in sorted(path for path in results.iterdir() if path.is_dir()):
         if (place / "results.csv").is_file():
             folders.append(read_folder(place))
-            inside = [place / name for name in PROBES if (place / name / "README.md").is_file()]
-            quotes += [_quote(one, within=results) for one in inside]
+            quotes += [_quote(page.parent, within=results) for page in sorted(place.glob("*/README.md"))]
         elif (place / "README.md").is_file():
             quotes.append(_quote(place, within=results))
     return folders, quotes
 
 
 def read_folder(place: Path) -> Folder:
-    """Read what `raxss table` wrote."""
+    """Read the results of `raxss table`."""
     tables = {name: _table(place, name) for name in NEEDED}
     study = _study(place)
     cells = tables["results"]
     done = cells[cells["error"] == ""]
+    rows = _rows(done, tables["summary"], tables["comparisons"])
     systems = _systems(study, cells)
-    seeds = study.seeds if study is not None else tuple(sorted(int(one) for one in cells["seed"].unique()))
-    names = [str(one) for one in cells["dataset"].unique() if one]
-    blocks = tuple(_block(place.name, name, tables, (systems, len(seeds))) for name in names)
-    missing = [
-        one for name in names for one in _missing(name, cells[cells["dataset"] == name], systems, seeds)
-    ]
-    asked = [one.name for one in study.datasets] if study else []
-    without = [one for one in asked if not any(is_view_of(name, one) for name in names)]
+    seeds = study.seeds if study is not None else tuple(sorted(int(seed) for seed in cells["seed"].unique()))
+    names = [str(name) for name in cells["dataset"].unique() if name]
+    blocks = tuple(_block(place.name, name, tables, rows, (systems, len(seeds))) for name in names)
+    missing = [found for name in names for found in _missing(name, part(cells, dataset=name), systems, seeds)]
+    required = [dataset.name for dataset in study.datasets] if study else []
+    without = [dataset for dataset in required if not any(is_view_of(name, dataset) for name in names)]
     n_each = len(systems) * len(seeds)
     missing += [
-        Missing(dataset=one, systems=(), seeds=seeds, reason="not run", count=n_each) for one in without
+        Missing(dataset=name, systems=(), seeds=seeds, reason="not run", count=n_each) for name in without
     ]
-    run = tuple(one for one in seeds if (done["seed"] == one).any())
+    run = tuple(seed for seed in seeds if (done["seed"] == seed).any())
     return Folder(
         name=place.name,
         title=_title(place),
@@ -200,7 +207,7 @@ def _table(place: Path, name: str) -> Frame:
         raise DataError(
             f"{name}.csv of {place.name!r} cannot be read ({error}). Run its study again: raxss table."
         ) from error
-    lacking = [one for one in NEEDED[name] if one not in table]
+    lacking = [column for column in NEEDED[name] if column not in table]
     if lacking:
         raise DataError(
             f"{name}.csv of {place.name!r} has no column {lacking[0]!r}: it is of an earlier raxss. Run its study "
@@ -209,8 +216,21 @@ def _table(place: Path, name: str) -> Frame:
     return table
 
 
+def _rows(done: Frame, summary: Frame, comparisons: Frame) -> Frame:
+    """The tidy table of a study, from the tables that are views of it."""
+    figures = [name for name in FIGURES if name in done]
+    fits = done.melt(["dataset", "system", "seed", "fold"], figures, var_name="metric")
+    parts = {"_mean": "value", "_sd": "sd", "_low": "low", "_high": "high"}
+    metrics = {f"{name}{ending}" for name in FIGURES for ending in parts}
+    at = ["dataset", "system", "n_seeds"]
+    means = narrow(summary[[name for name in summary if name in (*at, *metrics)]], at, parts)
+    differences = comparisons.rename(columns={"difference": "value"})
+    found = [table for table in (fits, means, differences) if len(table)]
+    return tidy(pd.concat(found, ignore_index=True) if found else [], analysis="table")
+
+
 def _study(place: Path) -> Study | None:
-    """The copy of the study; None where there is none, or where it names files that do not lie beside it."""
+    """The copy of the study; None without one, or if it names files that are not beside it."""
     try:
         return Study.read(place / STUDY_FILE)
     except ConfigError as error:
@@ -220,21 +240,23 @@ def _study(place: Path) -> Study | None:
 
 
 def _systems(study: Study | None, cells: Frame) -> tuple[str, ...]:
-    """Those that the study asks for; of a study that lies elsewhere, those that there are."""
+    """Systems that the study requires; without the study, systems with results."""
     if study is None:
-        return tuple(dict.fromkeys(str(one) for one in cells["system"]))
+        return tuple(dict.fromkeys(str(name) for name in cells["system"]))
     return study.systems if study.systems != (ALL,) else tuple(dict.fromkeys([*SYSTEMS, *study.settings]))
 
 
 def _block(
-    folder: str, name: str, tables: Mapping[str, Frame], expected: tuple[tuple[str, ...], int]
+    folder: str,
+    name: str,
+    tables: Mapping[str, Frame],
+    rows: Frame,
+    expected: tuple[tuple[str, ...], int],
 ) -> Block:
-    cells, summary, compared = (
-        one[one["dataset"] == name] for one in (tables["results"], tables["summary"], tables["comparisons"])
-    )
+    cells, summary = (part(tables[table], dataset=name) for table in ("results", "summary"))
     failed = cells[cells["error"] != ""]
     done = cells[cells["error"] == ""]
-    data = "; ".join(one for one in done["data"].unique() if one)
+    data = "; ".join(text for text in done["data"].unique() if text)
     kind: Kind = "main"
     if (done["shuffled"] == 1).any():
         kind = "shuffled"
@@ -248,19 +270,19 @@ def _block(
         kind=kind,
         headline=str(summary["headline"].iloc[0]) if len(summary) else "auc",
         data=data,
-        cells=done,
-        summary=summary,
-        compared=compared,
+        rows=part(rows, dataset=name),
+        fits=done,
+        systems={str(row["system"]): (row["base"], row["about"]) for row in summary.to_dict("records")},
         failed={str(system): len(own) for system, own in failed.groupby("system", sort=False)},
         expected=expected,
     )
 
 
 def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence[int]) -> Iterable[Missing]:
-    """Fits without a result, those together that lack the same seeds for the same reason."""
+    """Fits without a result, grouped by missing seeds and reason."""
     done = cells[cells["error"] == ""]
     there = set(zip(done["system"], done["seed"], strict=True))
-    errors = {(one["system"], one["seed"]): one["error"] for one in cells.to_dict("records") if one["error"]}
+    errors = {(row["system"], row["seed"]): row["error"] for row in cells.to_dict("records") if row["error"]}
     found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for system in systems:
         reasons: dict[str, list[int]] = {}
@@ -282,9 +304,9 @@ def _missing(dataset: str, cells: Frame, systems: Sequence[str], seeds: Sequence
 
 
 def _facts(place: Path, done: Frame) -> Iterable[Mapping[str, Any]]:
-    """Of the cells that the table has, and of all trials."""
+    """Of the fits in the table, and of all validation fits."""
     keys = ("dataset", "system", "seed", "config_hash")
-    cells = [place_of(place / "cells", *(str(one[key]) for key in keys)) for one in done.to_dict("records")]
+    cells = [place_of(place / "cells", *(str(row[key]) for key in keys)) for row in done.to_dict("records")]
     found = map(facts_of, [*cells, *trials_in(place)])
     return [facts for facts in found if facts]
 
@@ -302,7 +324,7 @@ def _title(place: Path) -> str:
 
 
 def _quote(place: Path, *, within: Path) -> Quote:
-    """The section ``## Summary`` (or ``In short``) where the page begins with one, else what stands before any."""
+    """The section ``## Summary`` (or ``In short``) if the page begins with it, else the text before sections."""
     body = (place / "README.md").read_text("utf-8").split("\n")
     first = next((k for k, line in enumerate(body) if line.startswith("# ")), -1) + 1
     sections = [k for k, line in enumerate(body) if line.startswith("## ") and k >= first] + [len(body)]
@@ -310,7 +332,7 @@ def _quote(place: Path, *, within: Path) -> Quote:
     if end < len(body) and SUMMARY.match(body[end]):
         start, end = sections[0] + 1, sections[1]
     text = "\n".join(body[start:end]).strip()
-    # links count from the page that they stand in
+    # links are relative to the page that has them
     name = place.relative_to(within).as_posix()
     text = re.sub(r"\]\((?!https?:|/|#)", f"]({name}/", text)
     return Quote(name=name, title=_title(place), text=text)

@@ -1,9 +1,9 @@
-"""What do all studies together say, on one page?
+"""Overview page of all studies.
 
     a folder with the folders of `raxss table` -> README.md, plots/systems.png, plots/critical-difference.png
 
-The words are in overview.md.j2, the numbers those of the folders' tables. What is written by hand stands in
-about.md and is quoted first. The same folders give the same bytes.
+The words are in overview.md.j2, the numbers in the tidy rows of the studies. Text written by hand is in about.md
+and is quoted first. The same folders give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from raxss.benchmark.pages.figures import png
 from raxss.benchmark.pages.markdown import TITLES, Markdown, difference, number, p_text, plain, render, table
 from raxss.benchmark.pages.page import TOO_RARE
 from raxss.benchmark.pages.report import plot_systems
+from raxss.benchmark.pages.tidy import part, wide
 from raxss.benchmark.statistics import (
     CHANCE,
     CriticalDifference,
@@ -121,12 +122,12 @@ def _each_dataset_once(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]
     """Of several studies of one dataset the one with the most fits; and words about the others."""
     best: dict[str, Block] = {}
     for one in blocks:
-        if one.dataset not in best or len(one.cells) > len(best[one.dataset].cells):
+        if one.dataset not in best or len(one.fits) > len(best[one.dataset].fits):
             best[one.dataset] = one
     others = [one for one in blocks if one is not best[one.dataset]]
     told = [
-        f"{one.folder} has {one.dataset} too ({len(one.cells)} fits); here it is from {best[one.dataset].folder} "
-        f"({len(best[one.dataset].cells)} fits)."
+        f"{one.folder} has {one.dataset} too ({len(one.fits)} fits); here it is from {best[one.dataset].folder} "
+        f"({len(best[one.dataset].fits)} fits)."
         for one in others
     ]
     return list(best.values()), told
@@ -134,7 +135,7 @@ def _each_dataset_once(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]
 
 def _systems(blocks: Iterable[Block]) -> list[str]:
     """Of all blocks: ours in our order, then the studies' own."""
-    named = dict.fromkeys(name for one in blocks for name in (*one.expected[0], *one.summary["system"]))
+    named = dict.fromkeys(name for one in blocks for name in (*one.expected[0], *one.systems))
     return [name for name in SYSTEMS if name in named] + [name for name in named if name not in SYSTEMS]
 
 
@@ -142,10 +143,7 @@ def _matrix(blocks: Sequence[Block]) -> Markdown | None:
     """Mean ± deviation of each block's headline, the best in bold."""
     if not blocks:
         return None
-    best = {
-        id(one): np.nanmax([one.mean(name) for name in one.summary["system"]], initial=-np.inf)
-        for one in blocks
-    }
+    best = {id(one): np.nanmax([one.mean(name) for name in one.systems], initial=-np.inf) for one in blocks}
     header = ["system", *(_column(one) for one in blocks)]
     rows = []
     for system in _systems(blocks):
@@ -159,31 +157,31 @@ def _column(block: Block) -> str:
 
 def _cell(block: Block, system: str, best: float) -> Markdown | str:
     """What the matrix says of one system on one dataset; every hole has its reason."""
-    own = block.summary[block.summary["system"] == system].to_dict("records")
+    row = block.figure(system)
     names, n_seeds = block.expected
-    if not own:
+    if row is None:
         return "failed" if block.failed.get(system) else "not run" if system in names else NONE
-    mean, deviation = own[0][f"{block.headline}_mean"], own[0][f"{block.headline}_sd"]
+    mean, deviation = row["value"], row["sd"]
     if np.isnan(mean):
         return "does not exist"
     text = number(mean, block.headline)
     text = f"**{text}**" if mean >= best else text
     text += "" if np.isnan(deviation) else f" ± {number(deviation, block.headline)}"
-    n_done = int(own[0]["n_seeds"])
+    n_done = int(row["n_seeds"])
     return Markdown(text if n_done >= n_seeds else f"{text} ({n_done} of {n_seeds})")
 
 
 def _about_block(block: Block) -> dict[str, Any]:
     """What must be known of a column."""
-    splits = "; ".join(one for one in block.cells["split"].unique() if one)
-    n_test = block.cells.drop_duplicates("seed")["n_test"]
+    splits = "; ".join(one for one in block.fits["split"].unique() if one)
+    n_test = block.fits.drop_duplicates("seed")["n_test"]
     return {
         "name": block.dataset,
         "metric": TITLES[block.headline].removesuffix(" %"),
         "split": splits or "not told",
         "n_test": int(n_test.sum()) if len(n_test) else 0,
-        "n_seeds": block.cells["seed"].nunique(),
-        "leaky": bool((block.cells["leaky"] == 1).any()),
+        "n_seeds": block.fits["seed"].nunique(),
+        "leaky": bool((block.fits["leaky"] == 1).any()),
     }
 
 
@@ -223,10 +221,10 @@ def _standing(blocks: Sequence[Block]) -> list[str]:
             told.append(f"{block.dataset}: {OURS} has no result.")
             continue
         metric = TITLES[block.headline].removesuffix(" %")
-        above = [name for name in block.summary["system"] if block.mean(name) > mean]
+        above = [name for name in block.systems if block.mean(name) > mean]
         if not above:
             best = f"{block.dataset}: {OURS} has the highest mean {metric}, {number(mean, block.headline)}."
-            close = [name for name in block.summary["system"] if _may_be_as_good(block, name)]
+            close = [name for name in block.systems if _may_be_as_good(block, name)]
             close.sort(key=lambda name: -block.mean(name))
             named = "; ".join(f"{name} {_by(block, name)}" for name in close)
             told.append(f"{best} Not told apart from it: {named}." if close else best)
@@ -262,7 +260,7 @@ def _by(block: Block, system: str) -> str:
 def _ranks(blocks: Sequence[Block]) -> tuple[CriticalDifference | None, list[str]]:
     """Of the systems that every dataset has, a dataset being a block; and those that one lacks."""
     scores = pd.DataFrame(
-        {block.dataset: {name: block.mean(name) for name in block.summary["system"]} for block in blocks}
+        {block.dataset: {name: block.mean(name) for name in block.systems} for block in blocks}
     ).T
     complete = scores.dropna(axis="columns") if len(scores) else scores
     left = [str(one) for one in scores if one not in complete]
@@ -293,11 +291,10 @@ def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
     """
     about: dict[str, dict[str, dict[int, str]]] = {}  # reference -> variant -> k-th block -> what differs
     for k, block in enumerate(blocks):
-        there = set(block.summary["system"])
-        for row in block.summary.to_dict("records"):
-            if row["base"]:
-                reference = row["base"] if row["base"] in there else OURS
-                about.setdefault(reference, {}).setdefault(row["system"], {})[k] = row["about"]
+        for system, (base, description) in block.systems.items():
+            if base:
+                reference = base if base in block.systems else OURS
+                about.setdefault(reference, {}).setdefault(system, {})[k] = description
     found = []
     for reference, named in sorted(about.items(), key=lambda one: one[0] != OURS):
         own = [k for k, one in enumerate(blocks) if not np.isnan(one.mean(reference))]
@@ -332,8 +329,8 @@ def _side(compared: Mapping[Any, Any]) -> str:
 
 
 def _shuffled(block: Block) -> dict[str, Any]:
-    by_chance = block.compared[block.compared["reference"] == CHANCE]
-    means = by_chance["difference"] + 0.5
+    by_chance = part(block.rows, reference=CHANCE)
+    means = by_chance["value"] + 0.5
     found = by_chance.loc[by_chance["p_holm"] < TOO_RARE, "system"]
     return {
         "name": block.dataset,
@@ -405,7 +402,7 @@ def _commands(folders: Sequence[Folder], results: str) -> list[tuple[str, str, M
 
 
 def _drawable(blocks: Sequence[Block]) -> bool:
-    return any(one.summary[f"{one.headline}_mean"].notna().any() for one in blocks)
+    return any(block.means()["value"].notna().any() for block in blocks)
 
 
 def plot_blocks(blocks: Sequence[Block]) -> Axes:
@@ -421,8 +418,11 @@ def plot_blocks(blocks: Sequence[Block]) -> Axes:
     size = (2.0 + 3.1 * n_columns, n_rows * (0.9 + 0.25 * len(systems)))
     panels = Figure(figsize=size, layout="constrained").subplots(n_rows, n_columns, squeeze=False).ravel()
     for place, (ax, block) in enumerate(zip(panels, blocks, strict=False)):
-        summary = block.summary.set_index("system").reindex(systems).reset_index()
-        plot_systems(block.cells, summary, block.headline, ax=ax)
+        figures = block.means().rename(columns={"value": "_mean", "low": "_low", "high": "_high"})
+        view = wide(figures, ["system"], values=("_mean", "_low", "_high"))
+        plot_systems(
+            block.fits, view.set_index("system").reindex(systems).reset_index(), block.headline, ax=ax
+        )
         ax.set_title(" ".join(block.dataset.split()), fontsize=10).set_parse_math(False)
         if place % n_columns:
             ax.set_yticklabels([])

@@ -220,6 +220,27 @@ def wide(table: Frame, index: Sequence[str], *, columns: str = "metric", values:
     return pd.DataFrame(made, columns=list(every))
 
 
+def narrow(table: Frame, index: Sequence[str], parts: Mapping[str, str]) -> Frame:
+    """The inverse of `wide` with values: a row for each row of the table and each metric that it has columns of.
+
+    Parameters
+    ----------
+    parts
+        Ending of a column's name -> the number of a row that it is.
+
+    >>> summary = pd.DataFrame({"system": ["sss"], "auc_mean": [0.8], "auc_low": [0.7], "f1_mean": [0.6]})
+    >>> narrow(summary, ["system"], {"_mean": "value", "_low": "low"}).to_csv(index=False).split()
+    ['system,metric,value,low', 'sss,auc,0.8,0.7', 'sss,f1,0.6,']
+    """
+    first = next(iter(parts))
+    metrics = [str(name).removesuffix(first) for name in table if str(name).endswith(first)]
+    views = [pd.DataFrame()]
+    for metric in metrics:
+        found = {f"{metric}{ending}": name for ending, name in parts.items() if f"{metric}{ending}" in table}
+        views.append(table[[*index, *found]].rename(columns=found).assign(metric=metric))
+    return pd.concat(views, ignore_index=True).reindex(columns=[*index, "metric", *parts.values()])
+
+
 def compared(table: Frame) -> Frame:
     """Differences over seeds, each beside the figure that it belongs to: ``value, difference, low, high...``."""
     at = ["dataset", "system", "metric", *settings_in(table)]
