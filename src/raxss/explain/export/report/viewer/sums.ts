@@ -81,11 +81,14 @@ export function otherWeights(channel: Channel, class_: number, className: string
   }
   const change = Math.abs(score - channel.inverse[class_]);
   const by = change < 0.001 ? "less than 0.001" : figures(change, 2);
+  const equal = channel.probability.every(
+    (own, k) => Math.abs(own - channel.uniform[k]) < 1e-9 && Math.abs(own - channel.inverse[k]) < 1e-9,
+  );
   const verdict =
     channel.n_usable < 2
       ? "One window decides alone, whatever the weights."
-      : weighting === "uniform"
-        ? "The weights are equal by setting."
+      : equal
+        ? "All weights are equal."
         : change < 0.02
           ? `Turning the weights round changes the score by ${by}: they decide little here, and explain little.`
           : `Turning the weights round changes the score by ${by}: which windows count matters here.`;
