@@ -19,12 +19,11 @@ from raxss.estimator.config import ADDED_LATER, PRESETS, SIGNALS, Config, settin
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones.protocol import BackboneConfig
-from raxss.method.retrieval.settings import REFRESHES, RetrievalConfig
+from raxss.method.retrieval.front import REFRESHES, RetrievalConfig
 from raxss.method.training.settings import TrainingConfig
 from raxss.method.weighting import WEIGHTINGS
 from raxss.method.windows import WindowConfig
-from raxss.uncertainty.calibration import METHODS
-from raxss.uncertainty.calibration.settings import CalibrationConfig
+from raxss.uncertainty.calibration import METHODS, CalibrationConfig
 
 numbers = st.integers(0, 10**9) | st.floats(0, 1e12)
 distances = st.integers(0, 10**6) | st.floats(0, 8)

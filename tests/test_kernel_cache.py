@@ -116,7 +116,7 @@ def test_the_folder_is_in_the_caches_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("RAXSS_COMPILED", raising=False)
     monkeypatch.setenv("RAXSS_CACHE", str(tmp_path / "mine"))
     assert kernel_folder() == tmp_path / "mine" / "compiled"
-    monkeypatch.setenv("RAXSS_CACHE", "off")  # which is about retrievals
+    monkeypatch.setenv("RAXSS_CACHE", "off")  # of the time when retrievals were kept on disk too
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert kernel_folder() == tmp_path / "xdg" / "raxss" / "compiled"
 

@@ -3,7 +3,6 @@
 import ast
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -131,15 +130,6 @@ def test_files_beside_parts_are_kept_or_removed_together(store):
     (store.folder / ".c.npy.host-1-ab.partial").write_bytes(b"half")
     store.keep_only({"a.json", "a.npy"})
     assert sorted(file.name for file in store.folder.iterdir()) == ["a.json", "a.npy"]
-
-
-def test_files_not_used_for_longest_make_room(store):
-    for number in range(4):
-        (store.folder / f"{number}.bin").write_bytes(bytes(100))
-        os.utime(store.folder / f"{number}.bin", ns=(number, number))
-    store.mark_used("0.bin")
-    store.make_room(250, "*.bin")
-    assert sorted(file.name for file in store.folder.iterdir()) == ["0.bin", "3.bin"]
 
 
 KILLED = """

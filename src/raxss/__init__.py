@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from raxss.explain.tracing import trace
     from raxss.method.aggregation import aggregate
     from raxss.method.retrieval.front import retrieve
-    from raxss.method.retrieval.result import Retrieval
+    from raxss.method.retrieval.search import Retrieval
     from raxss.method.weighting.protocol import window_weights
     from raxss.method.windows import windows_of
 

@@ -64,8 +64,8 @@ def kernel_folder() -> Path | None:
     """Where compiled kernels are kept; None where they should not be.
 
     The folder that the environment variable ``RAXSS_COMPILED`` names (``off``: nowhere), else ``compiled`` in the
-    folder that ``RAXSS_CACHE`` names, else ``compiled`` in `user_cache_folder`. ``RAXSS_CACHE=off`` turns off the
-    cache of retrievals alone.
+    folder that ``RAXSS_CACHE`` names, else ``compiled`` in `user_cache_folder`. ``RAXSS_CACHE=off``, of the time
+    when retrievals were kept on disk too, counts as not set.
     """
     chosen = os.environ.get(FOLDER_VARIABLE, "")
     if chosen.lower() == "off":

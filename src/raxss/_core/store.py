@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -217,30 +215,6 @@ class Store:
         for left in self.folder.iterdir():
             if left.name not in filenames:
                 remove(left)
-
-    def make_room(self, limit: int, pattern: str) -> None:
-        """Remove the files not used for longest until the rest takes at most so many bytes.
-
-        Other processes may do the same at once: a file that is gone already is no error.
-        """
-        entries = []
-        for file in self.folder.glob(pattern):
-            with suppress(OSError):
-                about = file.stat()
-                entries.append((about.st_atime_ns, about.st_size, file))
-        total = sum(size for _, size, _ in entries)
-        for _, size, file in sorted(entries):
-            if total <= limit:
-                return
-            with suppress(OSError):
-                file.unlink(missing_ok=True)
-            total -= size
-
-    def mark_used(self, filename: str) -> None:
-        """Note for `make_room` that a file was used now; many disks do not note that by themselves."""
-        path = self.folder / filename
-        with suppress(OSError):
-            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
 
 def computed_once(place: Path, key: str, compute: Callable[[], Any]) -> Any:

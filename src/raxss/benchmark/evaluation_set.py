@@ -36,7 +36,7 @@ from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
 from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
 from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
-from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
 from raxss.method.windows import WindowConfig

@@ -78,14 +78,13 @@ from raxss.method.backbones.convnet import ROW_LENGTH
 from raxss.method.backbones.protocol import BackboneConfig, describe
 from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.inference import Prediction, Predictor
-from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.loop import Callback, train
 from raxss.method.training.settings import TrainingConfig
 from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig, window_starts
-from raxss.uncertainty.calibration import Level, Method, calibration_in_use
+from raxss.uncertainty.calibration import CalibrationConfig, Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.calibration.settings import CalibrationConfig
 from raxss.uncertainty.ood import Familiar
 from raxss.uncertainty.summary import Doubt, ScoredSeries
 from raxss.uncertainty.validation import Trial
@@ -375,10 +374,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What a fitted model stands for: as fitted, except for what may be changed since."""
         _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
         _ = self._heads_in_use  # likewise
-        config = self.config
-        if self._checked is not None and config is self._checked[1]:
+        if self._as_fitted:
             return self.config_
-        now = config.tables()
+        now = self.config.tables()
         now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
@@ -812,7 +810,14 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     @property
+    def _as_fitted(self) -> bool:
+        """Whether no setting was changed since `fit` or `from_pretrained`."""
+        return self._checked is not None and self.config is self._checked[1]
+
+    @property
     def _calibration_in_use(self) -> Calibration | None:
+        if self._as_fitted:
+            return self.calibration_
         asked = self.config.calibration
         return calibration_in_use(
             self.calibration_,
@@ -823,6 +828,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _heads_in_use(self) -> FeatureHeads | None:
+        if self._as_fitted:
+            return self.heads_
         return heads_in_use(self.heads_, projection=self.projection, weighting=self.weighting)
 
     def predictor(self) -> Predictor:
@@ -855,11 +862,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _bar(
         self, doing: str, series: list[Series], *, quiet: bool = False
     ) -> AbstractContextManager[Callable[[float], None] | None]:
+        if quiet or not self.verbose:
+            return nullcontext()
         length, stride = self.window_length_, self.stride
         n_windows = sum(
             len(window_starts(one.n_samples, window_length=length, stride=stride)) for one in series
         )
-        return share_bar(doing, n_windows, unit="windows", quiet=quiet or not self.verbose)
+        return share_bar(doing, n_windows, unit="windows")
 
     # Keeping ----------------------------------------------------------------------------------------------
 

@@ -31,11 +31,11 @@ from raxss.errors import ConfigError, nearest, one_of
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones.protocol import BackboneConfig
-from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.training.settings import TrainingConfig
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import WindowConfig
-from raxss.uncertainty.calibration.settings import CalibrationConfig
+from raxss.uncertainty.calibration import CalibrationConfig
 
 #: Settings that came later, with what stands for the time before them: so they do not change a hash.
 ADDED_LATER: Mapping[str, Any] = {

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raxss.method.aggregation import Aggregation
-from raxss.method.retrieval.result import Retrieval
+from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import SupportLists, weighting_named
 from raxss.method.windows import Windows
 

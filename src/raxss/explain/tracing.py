@@ -23,7 +23,7 @@ from raxss.explain.neighbour_lists import NeighborLists
 from raxss.explain.series_evidence import SeriesEvidence
 from raxss.method.aggregation import Aggregation
 from raxss.method.inference import Prediction
-from raxss.method.retrieval.result import Retrieval
+from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import Windows
 from raxss.uncertainty.bootstrap import Interval

@@ -25,9 +25,8 @@ from raxss.data.series import Series
 from raxss.method.aggregation import Aggregation, aggregate, posteriors_of
 from raxss.method.feature_heads import FeatureHeads
 from raxss.method.retrieval.cache import cached_retrieve, cached_retrieve_many
-from raxss.method.retrieval.front import retrieve_many
-from raxss.method.retrieval.result import Retrieval
-from raxss.method.retrieval.settings import RetrievalConfig
+from raxss.method.retrieval.front import RetrievalConfig, retrieve_many
+from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
 from raxss.method.window_scorer import Scorer, Scores

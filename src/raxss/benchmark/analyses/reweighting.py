@@ -24,7 +24,7 @@ from raxss.estimator.classifier import RAxSSClassifier
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.feature_heads import heads_in_use
 from raxss.method.inference import Predictor, WindowScores
-from raxss.method.retrieval.result import Retrieval
+from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named
 from raxss.method.weighting.support import UNIFORM
 

@@ -20,7 +20,7 @@ from raxss.data.series import Series
 from raxss.explain.faithfulness.distinct_windows import WINDOWS_AT_ONCE, Distinct, distinct_windows, portions
 from raxss.method.backbones.protocol import logits_and_features
 from raxss.method.inference import Predictor
-from raxss.method.retrieval.result import Retrieval
+from raxss.method.retrieval.search import Retrieval
 from raxss.method.window_scorer import exact_arithmetic
 from raxss.method.windows import windows_of
 

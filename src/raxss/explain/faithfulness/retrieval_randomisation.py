@@ -25,7 +25,7 @@ from raxss.explain.faithfulness.model_adapter import WindowSubject
 from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
 from raxss.method.aggregation import Aggregation
 from raxss.method.inference import Prediction, Predictor
-from raxss.method.retrieval.result import Retrieval
+from raxss.method.retrieval.search import Retrieval
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import windows_of
 

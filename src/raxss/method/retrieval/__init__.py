@@ -1,12 +1,12 @@
 """Within-series retrieval (Eq. 1): one front door, exact kernels for CPU and CUDA, a torch path for the rest.
 
-Read front.py first, then result.py, search.py, blocked.py and diagonal.py; on_cuda.py is diagonal.py on a GPU, and
+Read front.py first, then search.py, blocked.py and diagonal.py; on_cuda.py is diagonal.py on a GPU, and
 cuda_layout.py and cuda_plan.py prepare for it.
 """
 
 from raxss.method.retrieval.cache import cached_retrieve, clear_cache
 from raxss.method.retrieval.front import MEASURES, retrieve, retrieve_many
-from raxss.method.retrieval.result import Retrieval, WindowFlag
+from raxss.method.retrieval.search import Retrieval, WindowFlag
 
 __all__ = [
     "retrieve",

@@ -3,7 +3,7 @@
     samples (n_variates, n_samples) -> similarity, neighbors (n_windows, n_neighbors), support (n_windows,)
 
 One series at a time; labels are never seen. Implements Eq. (1). This is the front door: it checks settings,
-picks a path and turns lists into support. Next: result.py for what comes out, search.py for what goes in.
+picks a path and turns lists into support. Next: search.py for what goes in and what comes out.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from raxss._core.memory import refuse_too_large
+from raxss._core.settings import at_least
 from raxss._core.threads import each_on_threads, now_and_then
 from raxss.data.series import Series
-from raxss.errors import ConfigError, DataError, nearest
+from raxss.errors import ConfigError, DataError, nearest, one_of
 from raxss.method.retrieval.diagonal import nearest_by_diagonals, nearest_on_cpu, suits_diagonals
 from raxss.method.retrieval.on_torch import nearest_of_each, nearest_on_torch
-from raxss.method.retrieval.result import Retrieval, WindowFlag
-from raxss.method.retrieval.search import Search, search_features, search_signal
+from raxss.method.retrieval.search import Retrieval, Search, WindowFlag, search_features, search_signal
 from raxss.method.windows import window_starts
 
 MEASURES = ("pearson", "cosine")
@@ -34,6 +34,59 @@ BANK_SIZE = 65_536
 _STRETCH = 512  # windows that a sampled bank takes in a row: long enough that steps along diagonals pay
 _LEAST_STRETCHES = 16  # that it takes anyway
 _BYTES_A_WINDOW, _BYTES_A_SAMPLE = 40, 40  # that a search holds at its peak, besides its lists
+REFRESHES = ("never", "epoch", "batch")
+MOST_NEIGHBORS = 10_000
+MOST_WINDOW_LENGTHS = 8  # a larger float for exclusion or spread is surely meant in samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalConfig:
+    """Which windows count as neighbours, and how alike they are (Eq. 1)."""
+
+    space: Literal["signal", "features"] = "signal"  # "signal" is the paper's
+    measure: Literal["pearson", "cosine"] = "pearson"  # phi
+    n_neighbors: int = 10  # m
+    exclusion: int | float = 0.5  # samples if an integer, a share of L if a float; the paper has 0
+    spread: int | float = 0  # likewise, between listed neighbours
+    bank: Literal["series", "batch", "local", "sampled"] = (
+        "series"  # who may be a neighbour; see the estimator
+    )
+    bank_size: int = 65_536  # windows in a local or sampled bank
+    refresh: Literal["never", "epoch", "batch"] = "never"  # of feature-space support, in training
+    projection: int = 0  # dimensions of a learned linear map in which features are compared; 0: as they are
+
+    def __post_init__(self) -> None:
+        one_of("retrieval.space", self.space, ("signal", "features"))
+        one_of("retrieval.measure", self.measure, ("pearson", "cosine"))
+        one_of("retrieval.bank", self.bank, ("series", "batch", "local", "sampled"))
+        one_of("retrieval.refresh", self.refresh, REFRESHES)
+        at_least("retrieval.n_neighbors", self.n_neighbors, 1)
+        if self.n_neighbors > MOST_NEIGHBORS:
+            raise ConfigError(
+                f"retrieval.n_neighbors is {self.n_neighbors}; at most {MOST_NEIGHBORS} are allowed, because every "
+                "window keeps its list. The paper has 10."
+            )
+        at_least("retrieval.bank_size", self.bank_size, 1)
+        at_least("retrieval.projection", self.projection, 0)
+        at_least("retrieval.exclusion", self.exclusion, 0, whole=False)
+        at_least("retrieval.spread", self.spread, 0, whole=False)
+        for name in ("exclusion", "spread"):
+            value = getattr(self, name)
+            if isinstance(value, float) and value > MOST_WINDOW_LENGTHS:
+                raise ConfigError(
+                    f"retrieval.{name} = {value} would be {value:g} window lengths, because it is a float; at "
+                    f"most {MOST_WINDOW_LENGTHS} are allowed. For a number of samples, write it as an integer: "
+                    f"{value:.0f}."
+                )
+
+    def samples_of(self, name: Literal["exclusion", "spread"], window_length: int) -> int:
+        """`exclusion` or `spread` in samples.
+
+        >>> RetrievalConfig(exclusion=0.5).samples_of("exclusion", 1024)
+        512
+        """
+        value = getattr(self, name)
+        return round(value * window_length) if isinstance(value, float) else int(value)
 
 
 def retrieve(

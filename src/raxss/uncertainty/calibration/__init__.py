@@ -11,9 +11,11 @@ adds the windows up; estimator/fit.py fits the map.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from raxss.errors import ConfigError, nearest
+from raxss._core.settings import is_number
+from raxss.errors import ConfigError, nearest, one_of
 from raxss.uncertainty.calibration.isotonic import IsotonicCalibration
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.calibration.temperature import TemperatureCalibration
@@ -24,6 +26,7 @@ __all__ = [
     "LEVELS",
     "METHODS",
     "Calibration",
+    "CalibrationConfig",
     "IsotonicCalibration",
     "Level",
     "Method",
@@ -44,6 +47,24 @@ CALIBRATIONS: dict[str, type[Calibration]] = {
     "venn-abers": VennAbersCalibration,
 }
 """Name -> class of the map; every method but ``"none"`` is here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationConfig:
+    """How probabilities are set right, and how sure a set of classes should be; fitted on the validation part."""
+
+    calibration: Method = "none"  # SSS's headline has "isotonic"
+    calibration_level: Level = "window"  # before windows are added up, as in SSS; "series": after
+    conformal_alpha: float = 0.1  # prediction sets may miss this share of the series; 0: none are made
+
+    def __post_init__(self) -> None:
+        one_of("calibration.calibration", self.calibration, METHODS)
+        one_of("calibration.calibration_level", self.calibration_level, LEVELS)
+        if not (is_number(self.conformal_alpha) and 0 <= self.conformal_alpha < 1):
+            raise ConfigError(
+                f"calibration.conformal_alpha must be at least 0 (no prediction sets) and below 1, got "
+                f"{self.conformal_alpha!r}."
+            )
 
 
 def calibration_named(method: str) -> type[Calibration]:
