@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import ArrayContent, array_format, rate_unknown, shape_problems
 from raxss.data.formats.fields import Refused, name_problems, quoted
+from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import axis_candidates, time_axis
 from raxss.data.problems import Problem
 from raxss.data.recording import SMALL_BYTES, refuse_too_long
@@ -190,4 +191,4 @@ def _read_csv(file: BinaryIO) -> ArrayContent:
 
 
 # Most tables in a folder are something else, so none is taken for a recording unless it is named.
-CSV = array_format("CSV", ".csv", _look_at_csv, _read_csv, self_describing=False, searched=False)
+register_format(array_format("CSV", ".csv", _look_at_csv, _read_csv, self_describing=False, searched=False))

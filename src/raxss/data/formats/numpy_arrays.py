@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import ArrayContent, array_format, rate_unknown, shape_problems
 from raxss.data.formats.fields import Refused, is_bomb, name_problems, quoted, rate_problem
+from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import regular_times
 from raxss.data.problems import Problem
 from raxss.data.recording import refuse_too_long
@@ -296,5 +297,5 @@ def _read_npy(file: BinaryIO) -> ArrayContent:
     return ArrayContent(_by_variate(_load(file, os.fstat(file.fileno()).st_size, "it")))
 
 
-NPZ = array_format("NPZ", ".npz", _look_at_npz, _read_npz)
-NPY = array_format("NPY", ".npy", _look_at_npy, _read_npy, self_describing=False)
+register_format(array_format("NPZ", ".npz", _look_at_npz, _read_npz))
+register_format(array_format("NPY", ".npy", _look_at_npy, _read_npy, self_describing=False))

@@ -3,7 +3,7 @@
     Format(name, suffixes, inspect, open, ...) -> register_format -> format_of(path), header_of(path)
 
 Everything that depends on a file's type (opening, inspection, folder search, BIDS, manifests) asks this registry:
-a format is one module and one line in ``__init__.py``. A format of your own is registered from outside likewise.
+a format is one module, which registers it. A format of your own is registered from outside likewise.
 """
 
 from __future__ import annotations

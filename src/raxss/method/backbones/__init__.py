@@ -2,9 +2,13 @@
 
     windows (batch, n_variates, length) -> logits (batch, n_outputs)
 
-One file per network. Any torch module that maps these shapes serves as well: see `protocol`, which also says
-how to register one. Next: ../aggregation.py makes one decision of many windows.
+One file per network. Every module of this package is imported here, so a new file that calls `register_backbone`
+is known by its name everywhere. Any torch module that maps these shapes serves as well: see `protocol`.
+Next: ../aggregation.py makes one decision of many windows.
 """
+
+import importlib
+import pkgutil
 
 from raxss.method.backbones.convnet import ConvNet, FineConvNet
 from raxss.method.backbones.dlinear import DLinear
@@ -51,3 +55,10 @@ __all__ = [
     "n_parameters",
     "register_backbone",
 ]
+
+# Kernels are imported by the networks that use them, where their compilers are installed.
+_KERNELS = ("_kernels", "_loops", "_numba", "_parts", "_triton")
+
+for _module in pkgutil.iter_modules(__path__):
+    if not _module.name.endswith(_KERNELS):
+        importlib.import_module(f"{__name__}.{_module.name}")

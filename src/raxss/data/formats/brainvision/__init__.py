@@ -9,7 +9,7 @@ from pathlib import Path
 
 from raxss.data.formats.brainvision.header import inspect_brainvision, read_header
 from raxss.data.formats.brainvision.reading import BrainVisionRecording
-from raxss.data.formats.registry import Format, RecordingFacts
+from raxss.data.formats.registry import Format, RecordingFacts, register_format
 
 
 def open_brainvision(path: Path, root: Path, rate: float | None) -> BrainVisionRecording:
@@ -30,17 +30,19 @@ def brainvision_facts(path: Path, root: Path) -> RecordingFacts:
     return RecordingFacts(header.names, [header.rate] * header.n_channels, header.units, seconds)
 
 
-BRAINVISION = Format(
-    name="BrainVision",
-    suffixes=(".vhdr",),
-    inspect=inspect_brainvision,
-    open=open_brainvision,
-    companions=(".eeg", ".vmrk"),
-    data_suffixes=(".eeg", ".dat", ".seg"),
-    files=brainvision_files,
-    facts=brainvision_facts,
-    by_channel=True,
-    datatypes=("ieeg", "eeg"),
-    packages=("mne",),
-    extra="bids",
+register_format(
+    Format(
+        name="BrainVision",
+        suffixes=(".vhdr",),
+        inspect=inspect_brainvision,
+        open=open_brainvision,
+        companions=(".eeg", ".vmrk"),
+        data_suffixes=(".eeg", ".dat", ".seg"),
+        files=brainvision_files,
+        facts=brainvision_facts,
+        by_channel=True,
+        datatypes=("ieeg", "eeg"),
+        packages=("mne",),
+        extra="bids",
+    )
 )

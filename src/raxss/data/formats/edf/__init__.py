@@ -10,7 +10,7 @@ from pathlib import Path
 from raxss.data.formats.edf.header import examine, read_header
 from raxss.data.formats.edf.onsets import time_problems
 from raxss.data.formats.edf.reading import EdfRecording
-from raxss.data.formats.registry import Format, RecordingFacts
+from raxss.data.formats.registry import Format, RecordingFacts, register_format
 from raxss.data.problems import Problem, refusals
 
 
@@ -62,5 +62,5 @@ def _format(name: str, datatypes: tuple[str, ...]) -> Format:
     )
 
 
-EDF = _format("EDF", ("ieeg", "eeg"))
-BDF = _format("BDF", ("eeg",))  # BIDS allows it for scalp recordings alone
+register_format(_format("EDF", ("ieeg", "eeg")))
+register_format(_format("BDF", ("eeg",)))  # BIDS allows it for scalp recordings alone

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raxss.data.formats.registry import Format
+from raxss.data.formats.registry import Format, register_format
 from raxss.data.formats.wfdb.checking import inspect_wfdb, read_header
 from raxss.data.formats.wfdb.reading import WfdbRecording
 
@@ -29,15 +29,17 @@ def wfdb_files(path: Path) -> list[Path]:
     return files
 
 
-WFDB = Format(
-    name="WFDB",
-    suffixes=(".hea",),
-    inspect=inspect_wfdb,
-    open=open_wfdb,
-    companions=(".dat", ".mat"),
-    data_suffixes=(".dat", ".mat"),
-    files=wfdb_files,
-    bare_names=True,
-    packages=("wfdb",),
-    extra="bids",
+register_format(
+    Format(
+        name="WFDB",
+        suffixes=(".hea",),
+        inspect=inspect_wfdb,
+        open=open_wfdb,
+        companions=(".dat", ".mat"),
+        data_suffixes=(".dat", ".mat"),
+        files=wfdb_files,
+        bare_names=True,
+        packages=("wfdb",),
+        extra="bids",
+    )
 )
