@@ -196,9 +196,9 @@ def plan(has_gpu: bool) -> list[tuple[str, str, float]]:
 
 def _run_all(settings: argparse.Namespace) -> int:
     """Each part in a process of its own, so that none inherits threads, memory or settings of another."""
-    todo = [one for one in plan(_has_gpu()) if one[0] not in settings.without]
+    todo = [item for item in plan(_has_gpu()) if item[0] not in settings.without]
     if settings.device != "auto":
-        todo = [one for one in todo if one[1] == settings.device]
+        todo = [item for item in todo if item[1] == settings.device]
     tell(f"{len(todo)} parts, about {sum(minutes for *_, minutes in todo):.0f} minutes:")
     for name, device, minutes in todo:
         tell(f"  {name:15}{device:6}{minutes:5.1f} min  {PARTS[name].what}")
@@ -216,7 +216,7 @@ def _run_all(settings: argparse.Namespace) -> int:
     record["seconds"] = round(time.perf_counter() - begin, 1)
     storage.write_json(settings.results / machine_name(device) / "all.json", record)
     _write_report(settings)
-    tell(f"all: {record['seconds'] / 60:.1f} minutes" + "".join(f"; FAILED: {one}" for one in failed))
+    tell(f"all: {record['seconds'] / 60:.1f} minutes" + "".join(f"; FAILED: {item}" for item in failed))
     return 1 if failed else 0
 
 

@@ -46,14 +46,14 @@ def compare_banks(
 ) -> list[dict[str, Any]]:
     """One row for each kind and size of bank, over several series."""
     chosen: dict[str, Any] = {"window_length": length, "stride": STRIDE, "n_neighbors": N_NEIGHBORS}
-    exact_seconds, exact = timed(lambda: [retrieve(one, exclusion=exclusion, **chosen) for one in several])
+    exact_seconds, exact = timed(lambda: [retrieve(item, exclusion=exclusion, **chosen) for item in several])
     rows = []
     for bank in ("local", "sampled"):
         for share in SHARES:
             size = exact[0].n_windows // share
             chosen_bank: dict[str, Any] = {"bank": bank, "bank_size": size, "exclusion": exclusion}
-            seconds, found = timed(lambda: [retrieve(one, **chosen_bank, **chosen) for one in several])  # noqa: B023
-            figures = [_difference(one, other) for one, other in zip(found, exact, strict=True)]
+            seconds, found = timed(lambda: [retrieve(item, **chosen_bank, **chosen) for item in several])  # noqa: B023
+            figures = [_difference(item, other) for item, other in zip(found, exact, strict=True)]
             rows.append(
                 {"signal": name, "window_length": length, "exclusion": exclusion}
                 | {"n_windows": exact[0].n_windows, "bank": bank, "share": 1 / share, "bank_size": size}

@@ -233,7 +233,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     | ours   | 1   |
     | theirs | 20  |
     """
-    cells = [[str(one) for one in header]] + [[number(one) for one in row] for row in rows]
+    cells = [[str(item) for item in header]] + [[number(item) for item in row] for row in rows]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"

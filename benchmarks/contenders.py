@@ -213,8 +213,8 @@ def blas_of_faiss() -> list[str]:
         return []
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
-    loaded = [one for one in threadpool_info() if "faiss" in str(one.get("filepath"))]
-    return sorted({str(one["architecture"]) for one in loaded if one.get("architecture")})
+    loaded = [item for item in threadpool_info() if "faiss" in str(item.get("filepath"))]
+    return sorted({str(item["architecture"]) for item in loaded if item.get("architecture")})
 
 
 @contextmanager

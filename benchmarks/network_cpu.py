@@ -90,15 +90,15 @@ def _agree(network: PatchTST, windows: Tensor) -> float:
     """The largest difference of features, without dropout, by batch moments and by running ones."""
     largest = 0.0
     for training in (True, False):
-        one, other = copy.deepcopy(network), copy.deepcopy(network)
-        for twin in (one, other):
+        item, other = copy.deepcopy(network), copy.deepcopy(network)
+        for twin in (item, other):
             twin.train(training)
             for layer in twin.encoder:
                 layer.attention_dropout = 0.0  # type: ignore[assignment]
                 layer.feed_forward[2].p = 0.0  # type: ignore[union-attr, index]
         with torch.no_grad():
             expected = other.plain_features(windows)
-            found = compiled.features(one, windows)
+            found = compiled.features(item, windows)
         largest = max(largest, float((found - expected).abs().max() / expected.abs().max()))
     if not largest <= DIFFERENCE:
         raise Disagreement(

@@ -110,7 +110,7 @@ def in_turn(contenders: dict[str, Step], n_rounds: int = 5, n_times: int = 5) ->
         {name: milliseconds(step, n_times) for name, step in contenders.items()} for _ in range(n_rounds)
     ]
     for name, result in results.items():
-        result["milliseconds"] = statistics.median(one[name] for one in rounds)
+        result["milliseconds"] = statistics.median(item[name] for item in rounds)
         result["windows_per_second"] = BATCH / result["milliseconds"] * 1000
     return results
 

@@ -137,7 +137,9 @@ def prepared_folder(folder: Path, n_channels: int, n_samples: int, *, seed: int)
     """A prepared folder with the channels of one made-up recording."""
     samples = np.stack([make_signal(n_samples, seed=seed + channel) for channel in range(n_channels)])
     opened = partial(ArrayRecording, "made-up", samples, rate=POOLED_RATE)
-    wanted = tuple(SeriesPlan(f"made-up:{one:03d}", (one,), label=str(one % 2)) for one in range(n_channels))
+    wanted = tuple(
+        SeriesPlan(f"made-up:{index:03d}", (index,), label=str(index % 2)) for index in range(n_channels)
+    )
     plan = CollectionPlan("made-up", Path("."), (RecordingPlan("made-up", (), opened, wanted),))
     prepare(plan, folder, Preparation())
     return read_prepared(folder)
@@ -168,12 +170,12 @@ def _parts(model: RAxSSClassifier, folder: Path, device: str, n_channels: int) -
         "device": device,
     }
     clear_cache()
-    spent["scaling"], scaled = timed(lambda: [model.scaling_.apply(one) for one in some])
-    samples = [one.samples for one in scaled]
+    spent["scaling"], scaled = timed(lambda: [model.scaling_.apply(item) for item in some])
+    samples = [item.samples for item in scaled]
     spent["retrieval"], found = timed(lambda: _searched(samples, settings, device), device)
-    cut = [windows_of(one, window_length=model.window_length_, stride=model.stride) for one in scaled]
+    cut = [windows_of(item, window_length=model.window_length_, stride=model.stride) for item in scaled]
     scorer = Scorer(model.backbone_, place)
-    spent["network"], scores = timed(lambda: [scorer.launch(one) for one in cut], device)
+    spent["network"], scores = timed(lambda: [scorer.launch(item) for item in cut], device)
 
     def explained(at: int) -> Any:
         posteriors = posteriors_of(scores[at].logits().double())
@@ -193,7 +195,7 @@ def _searched(samples: Sequence[Any], settings: dict[str, Any], device: str) -> 
     """As prediction asks: a GPU is given all at once, the CPU one after the other."""
     if device != "cpu":
         return cached_retrieve_many(samples, **settings)
-    return [cached_retrieve_many([one], **settings)[0] for one in samples]
+    return [cached_retrieve_many([sample], **settings)[0] for sample in samples]
 
 
 def network_flops(network: PatchTST) -> float:
@@ -206,8 +208,8 @@ def network_flops(network: PatchTST) -> float:
     n_tokens, width = network.positions.shape
     products = network.patch_length * width
     for layer in network.encoder:
-        linear = [one for one in layer.modules() if isinstance(one, torch.nn.Linear)]
-        products += sum(one.in_features * one.out_features for one in linear) + 2 * n_tokens * width
+        linear = [module for module in layer.modules() if isinstance(module, torch.nn.Linear)]
+        products += sum(item.in_features * item.out_features for item in linear) + 2 * n_tokens * width
     return 2.0 * (n_tokens * products + network.head.in_features * network.head.out_features)
 
 

@@ -78,9 +78,9 @@ class Goal:
 def _goal_case(results: Results, stride: int | None = None) -> Results:
     wanted = results["settings"]["goal"]
     size = (wanted["n_samples"], wanted["window_length"], wanted["stride"] if stride is None else stride)
-    for one in results["cases"]:
-        if (one["n_samples"], one["window_length"], one["stride"]) == size:
-            return dict(one)
+    for result in results["cases"]:
+        if (result["n_samples"], result["window_length"], result["stride"]) == size:
+            return dict(result)
     raise KeyError(size)
 
 
@@ -100,16 +100,16 @@ def _stumpy_beside(results: Results) -> str:
 
 
 def _largest_error(results: Results) -> float:
-    return max(float(one["ours"]["error"]) for one in results["cases"])
+    return max(float(result["ours"]["error"]) for result in results["cases"])
 
 
 def _unevenness(results: Results) -> float:
     """Largest over smallest cost of a pair at the goal's length and stride."""
     goal = results["settings"]["goal"]
     costs = [
-        one["ours"]["ns_per_pair"]
-        for one in results["cases"]
-        if (one["window_length"], one["stride"]) == (goal["window_length"], goal["stride"])
+        result["ours"]["ns_per_pair"]
+        for result in results["cases"]
+        if (result["window_length"], result["stride"]) == (goal["window_length"], goal["stride"])
     ]
     return float(max(costs) / min(costs))
 
@@ -117,21 +117,21 @@ def _unevenness(results: Results) -> float:
 def _costs_beside(results: Results) -> str:
     goal = results["settings"]["goal"]
     costs = [
-        f"{one['n_samples']:,}: {number(one['ours']['ns_per_pair'])}"
-        for one in results["cases"]
-        if (one["window_length"], one["stride"]) == (goal["window_length"], goal["stride"])
+        f"{result['n_samples']:,}: {number(result['ours']['ns_per_pair'])}"
+        for result in results["cases"]
+        if (result["window_length"], result["stride"]) == (goal["window_length"], goal["stride"])
     ]
     return f"ns a pair at {', '.join(costs)}"
 
 
 def _memory_growth(results: Results) -> float:
     """Bytes per window and neighbour of the longest series over those of the one before it."""
-    before, longest = sorted(results["memory"], key=lambda one: one["n_windows"])[-2:]
+    before, longest = sorted(results["memory"], key=lambda item: item["n_windows"])[-2:]
     return float(longest["bytes_per_window_and_neighbor"] / before["bytes_per_window_and_neighbor"])
 
 
 def _memory_beside(results: Results) -> str:
-    longest = max(results["memory"], key=lambda one: one["n_windows"])
+    longest = max(results["memory"], key=lambda item: item["n_windows"])
     return f"{number(longest['added_mb'])} MB for {longest['n_windows']:,} windows"
 
 
@@ -369,12 +369,14 @@ def write(results: Path = RESULTS, out: Path | None = None) -> str:
 def read_all(results: Path) -> Everything:
     """Every file of every machine; CPUs first, then by name."""
     machines = sorted(
-        (one for one in results.iterdir() if one.is_dir()) if results.is_dir() else [],
-        key=lambda one: (not one.name.startswith("cpu"), one.name),
+        (item for item in results.iterdir() if item.is_dir()) if results.is_dir() else [],
+        key=lambda item: (not item.name.startswith("cpu"), item.name),
     )
     return {
-        one.name: {part: _read(one / f"{part}.json") for part in PARTS if (one / f"{part}.json").exists()}
-        for one in machines
+        machine.name: {
+            part: _read(machine / f"{part}.json") for part in PARTS if (machine / f"{part}.json").exists()
+        }
+        for machine in machines
     }
 
 

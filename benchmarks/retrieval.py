@@ -100,7 +100,7 @@ def run(
             told.append(_one_case(case, contenders, seen, longest, at_goal))
             _give_shares(told[-1], peaks)
             _tell(f"{place}/{len(cases)}: {case}", told[-1])
-    told.sort(key=lambda one: (one["n_samples"], -one["window_length"], one["stride"]))
+    told.sort(key=lambda item: (item["n_samples"], -item["window_length"], item["stride"]))
     _carry_over_strides(told)
     return {
         "settings": {
@@ -159,15 +159,15 @@ def _one_case(
 ) -> dict[str, Any]:
     """Everybody's time and answer for one case; who has an exclusion zone is met in a second round with it."""
     told: dict[str, Any] = {**asdict(case), "n_windows": case.n_windows, "pairs": case.pairs, "peers": {}}
-    asked = [one for one in contenders if case.n_samples <= one.most_samples]
-    plain = [one for one in asked if one.only_stride is None]
-    zoned = [one for one in asked if one.only_stride == case.stride]
+    asked = [contender for contender in contenders if case.n_samples <= contender.most_samples]
+    plain = [item for item in asked if item.only_stride is None]
+    zoned = [item for item in asked if item.only_stride == case.stride]
     told["ours"] = _meet(case, plain, told["peers"], seen, longest, patient)
-    if any(_fits(one, case, seen, longest) for one in zoned):
+    if any(_fits(item, case, seen, longest) for item in zoned):
         told["ours_with_exclusion"] = _meet(case.zoned, zoned, told["peers"], seen, longest, patient)
     else:  # nobody to meet: a zone does not change how long ours takes
-        for one in zoned:
-            told["peers"][one.name] = _extrapolated(one, case, seen, told["ours"]["seconds"])
+        for item in zoned:
+            told["peers"][item.name] = _extrapolated(item, case, seen, told["ours"]["seconds"])
     return told
 
 
@@ -226,13 +226,13 @@ def _in_turn(
     contenders: Sequence[Contender], samples: Samples, case: Case, *, patience: float
 ) -> tuple[dict[str, list[float]], dict[str, Answer]]:
     """Three rounds, one after the other; who took longer than ``patience`` stays away from the later ones."""
-    times: dict[str, list[float]] = {one.name: [] for one in contenders}
+    times: dict[str, list[float]] = {contender.name: [] for contender in contenders}
     answers: dict[str, Answer] = {}
     for place in range(3):
-        for one in contenders:
-            if place == 0 or times[one.name][0] <= patience:
-                seconds, answers[one.name] = one.search(samples, case)
-                times[one.name].append(seconds)
+        for contender in contenders:
+            if place == 0 or times[contender.name][0] <= patience:
+                seconds, answers[contender.name] = contender.search(samples, case)
+                times[contender.name].append(seconds)
     return times, answers
 
 
@@ -247,14 +247,14 @@ def _checked(
     queries = np.sort(rng.choice(case.n_windows, min(N_CHECKED, case.n_windows), replace=False))
     exact = brute_force(samples, case, queries)
     errors = {}
-    for one in contenders:
-        errors[one.name] = error_against(exact, queries, answers[one.name])
-        difference = largest_difference(answers[OURS.name], answers[one.name])
-        worst = max(errors[one.name], difference)
-        if not worst <= one.tolerance:
+    for contender in contenders:
+        errors[contender.name] = error_against(exact, queries, answers[contender.name])
+        difference = largest_difference(answers[OURS.name], answers[contender.name])
+        worst = max(errors[contender.name], difference)
+        if not worst <= contender.tolerance:
             raise Disagreement(
-                f"{one.name} is wrong on {case}: its similarities are off by up to {worst:.2g}, allowed are "
-                f"{one.tolerance:.0e}. A time without the right answer says nothing."
+                f"{contender.name} is wrong on {case}: its similarities are off by up to {worst:.2g}, allowed are "
+                f"{contender.tolerance:.0e}. A time without the right answer says nothing."
             )
     return errors
 
@@ -302,15 +302,15 @@ def _give_shares(told: dict[str, Any], peaks: dict[str, Any]) -> None:
 
 def _carry_over_strides(told: list[dict[str, Any]]) -> None:
     """Who knows one stride only takes that stride's time at every other one, and the row says so."""
-    at_one = {(one["n_samples"], one["window_length"]): one for one in told if one["stride"] == 1}
-    for one in told:
-        theirs = at_one.get((one["n_samples"], one["window_length"]), {"peers": {}})["peers"].get(STUMPY)
-        if one["stride"] != 1 and theirs is not None:
-            one["peers"][STUMPY] = {
+    at_one = {(item["n_samples"], item["window_length"]): item for item in told if item["stride"] == 1}
+    for item in told:
+        theirs = at_one.get((item["n_samples"], item["window_length"]), {"peers": {}})["peers"].get(STUMPY)
+        if item["stride"] != 1 and theirs is not None:
+            item["peers"][STUMPY] = {
                 "seconds": theirs["seconds"],
                 "extrapolated": theirs["extrapolated"],
                 "at_stride": 1,
-                "ratio": theirs["seconds"] / one["ours"]["seconds"],
+                "ratio": theirs["seconds"] / item["ours"]["seconds"],
             }
 
 
@@ -344,8 +344,8 @@ def _added_bytes(case: Case) -> int:
 def _tell(place: str, told: dict[str, Any]) -> None:
     figures = {OURS.name: told["ours"]} | told["peers"]
     times = [
-        f"{name} {'~' if one.get('extrapolated') else ''}{one['seconds']:.3g} s"
-        for name, one in figures.items()
+        f"{name} {'~' if figure.get('extrapolated') else ''}{figure['seconds']:.3g} s"
+        for name, figure in figures.items()
     ]
     tell(f"retrieval {place}: {', '.join(times)}")
 
@@ -378,12 +378,12 @@ def tables(results: dict[str, Any]) -> str:
                 ["samples", "windows", "added MB", "bytes a window and neighbour"],
                 [
                     [
-                        one["n_samples"],
-                        one["n_windows"],
-                        one["added_mb"],
-                        one["bytes_per_window_and_neighbor"],
+                        result["n_samples"],
+                        result["n_windows"],
+                        result["added_mb"],
+                        result["bytes_per_window_and_neighbor"],
                     ]
-                    for one in results["memory"]
+                    for result in results["memory"]
                 ],
             ),
         ]
@@ -392,43 +392,45 @@ def tables(results: dict[str, Any]) -> str:
 
 def _speed_table(cases: Sequence[dict[str, Any]]) -> str:
     names = [
-        name for name in (TORCH, FAISS, FAISS_TOLD, STUMPY) if any(name in one["peers"] for one in cases)
+        name for name in (TORCH, FAISS, FAISS_TOLD, STUMPY) if any(name in case["peers"] for case in cases)
     ]
     return table(
         ["samples", "L", "stride", "windows", "raxss", *names],
         [
             [
-                *(one[key] for key in ("n_samples", "window_length", "stride", "n_windows")),
-                one["ours"]["seconds"],
-                *(_peer_cell(one["peers"].get(name)) for name in names),
+                *(case[key] for key in ("n_samples", "window_length", "stride", "n_windows")),
+                case["ours"]["seconds"],
+                *(_peer_cell(case["peers"].get(name)) for name in names),
             ]
-            for one in cases
+            for case in cases
         ],
     )
 
 
-def _peer_cell(one: dict[str, Any] | None) -> str:
-    if one is None:
+def _peer_cell(item: dict[str, Any] | None) -> str:
+    if item is None:
         return ""
     seconds = (
-        ("~" if one["extrapolated"] else "") + f"{one['seconds']:.3g}" + ("†" if "at_stride" in one else "")
+        ("~" if item["extrapolated"] else "")
+        + f"{item['seconds']:.3g}"
+        + ("†" if "at_stride" in item else "")
     )
-    return f"{seconds} ({one['ratio']:.3g})"
+    return f"{seconds} ({item['ratio']:.3g})"
 
 
 def _zone_table(cases: Sequence[dict[str, Any]]) -> str:
-    zoned = [one for one in cases if "ours_with_exclusion" in one and STUMPY in one["peers"]]
+    zoned = [case for case in cases if "ours_with_exclusion" in case and STUMPY in case["peers"]]
     return table(
         ["samples", "L", "raxss", "stumpy", "similarities differ by"],
         [
             [
-                one["n_samples"],
-                one["window_length"],
-                one["ours_with_exclusion"]["seconds"],
-                _peer_cell(one["peers"][STUMPY]),
-                one["peers"][STUMPY].get("difference"),
+                item["n_samples"],
+                item["window_length"],
+                item["ours_with_exclusion"]["seconds"],
+                _peer_cell(item["peers"][STUMPY]),
+                item["peers"][STUMPY].get("difference"),
             ]
-            for one in zoned
+            for item in zoned
         ],
     )
 
@@ -447,17 +449,17 @@ def _cost_table(cases: Sequence[dict[str, Any]]) -> str:
         ],
         [
             [
-                *(one[key] for key in ("n_samples", "window_length", "stride")),
-                *(one["ours"][key] for key in ("ns_per_pair", "gmacs")),
-                f"{one['ours']['share_of_float64_peak']:.0%}",
-                f"{one['ours']['error']:.0e}",
+                *(case[key] for key in ("n_samples", "window_length", "stride")),
+                *(case["ours"][key] for key in ("ns_per_pair", "gmacs")),
+                f"{case['ours']['share_of_float64_peak']:.0%}",
+                f"{case['ours']['error']:.0e}",
                 ", ".join(
                     f"{name} {peer['difference']:.0e}"
-                    for name, peer in one["peers"].items()
+                    for name, peer in case["peers"].items()
                     if "difference" in peer
                 ),
             ]
-            for one in cases
+            for case in cases
         ],
     )
 

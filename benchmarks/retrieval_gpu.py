@@ -100,7 +100,7 @@ def run() -> dict[str, Any]:
     tell("retrieval on the GPU: many series")
     many = _many(device)
     tell("retrieval on the GPU: hard signals")
-    errors = {name: error_of(one) for name, one in hard_signals().items()}
+    errors = {name: error_of(hard_signal) for name, hard_signal in hard_signals().items()}
     floors = _floors(search, device)
     return {
         **times,
@@ -171,17 +171,17 @@ def _in_turn(contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
 def _many(device: torch.device) -> dict[str, Any]:
     """Many short series: the kernel alone in one launch, and end to end, together and one by one."""
     series = [make_signal(SERIES_SAMPLES, SEED + which) for which in range(N_SERIES)]
-    layout = lay_out_on(device, [asked(one) for one in series])
+    layout = lay_out_on(device, [asked(item) for item in series])
     kernel = _in_turn({"kernel_ms": _kernels(layout)})
     together = median_seconds(
         lambda: retrieve_many(series, **SETTINGS, device="cuda"), n_repeats=3, device="cuda"
     )
     one_by_one = median_seconds(
-        lambda: [retrieve(one, **SETTINGS, device="cuda") for one in series], n_repeats=2, device="cuda"
+        lambda: [retrieve(item, **SETTINGS, device="cuda") for item in series], n_repeats=2, device="cuda"
     )
     joint = retrieve_many(series[:5], **SETTINGS, device="cuda")
-    for one, found in zip(series, joint, strict=False):
-        if not np.array_equal(retrieve(one, **SETTINGS, device="cuda").neighbors, found.neighbors):
+    for item, found in zip(series, joint, strict=False):
+        if not np.array_equal(retrieve(item, **SETTINGS, device="cuda").neighbors, found.neighbors):
             raise Disagreement("a series searched together with others has other neighbors than alone")
     return {
         **kernel,

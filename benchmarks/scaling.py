@@ -117,7 +117,7 @@ def over_channels(
 
     model = barely_trained(device, WINDOW_LENGTH, STRIDE)
     signals = [make_signal(channel_samples, seed=SEED + channel) for channel in range(max(channels))]
-    series = [Series(one, POOLED_RATE, name=f"channel {place}") for place, one in enumerate(signals)]
+    series = [Series(signal, POOLED_RATE, name=f"channel {place}") for place, signal in enumerate(signals)]
     n = n_windows_of(channel_samples)
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -188,7 +188,7 @@ def fit(columns: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[fl
     rows = np.array(columns, dtype=np.float64).T / np.array(seconds, dtype=np.float64)[:, np.newaxis]
     scale = np.abs(rows).max(axis=0)
     found, _ = nnls(rows / scale, np.ones(len(rows)))
-    return [float(one) for one in found / scale]
+    return [float(item) for item in found / scale]
 
 
 def costs_of(scaling: dict[str, Any], kernel: dict[str, Any] | None = None) -> Costs:
@@ -201,26 +201,28 @@ def costs_of(scaling: dict[str, Any], kernel: dict[str, Any] | None = None) -> C
         the lists hides it at all lengths measured here, so its price is taken from the kernel alone.
     """
     retrieval, network, prediction = (scaling[name] for name in ("retrieval", "network", "prediction"))
-    seconds = [one["seconds"] for one in retrieval]
-    pairs = [one["pairs"] for one in retrieval]
-    others = [[1.0] * len(retrieval), [entries(one["n_windows"]) for one in retrieval]]
+    seconds = [item["seconds"] for item in retrieval]
+    pairs = [item["pairs"] for item in retrieval]
+    others = [[1.0] * len(retrieval), [entries(item["n_windows"]) for item in retrieval]]
     if kernel is None:
         call_s, entry_s, pair_s = fit([*others, pairs], seconds)
     else:
         n = kernel["n_windows"]
         pair_s = kernel["ours_ms"] / 1e3 / (n * (n - 1) / 2)
-        rest = [max(one - many * pair_s, 0.1 * one) for one, many in zip(seconds, pairs, strict=True)]
+        rest = [
+            max(second - many * pair_s, 0.1 * second) for second, many in zip(seconds, pairs, strict=True)
+        ]
         call_s, entry_s = fit(others, rest)
     batch_s, network_s = fit(
-        [[1.0] * len(network), [one["batch"] for one in network]], [one["seconds"] for one in network]
+        [[1.0] * len(network), [item["batch"] for item in network]], [item["seconds"] for item in network]
     )
     launch_s = call_s if kernel is None else 0.0  # short series of a GPU share one launch
     searched = [
-        one["pairs"] * pair_s
-        + one["channels"] * (launch_s + entries(one["n_windows"] // one["channels"]) * entry_s)
-        for one in prediction
+        item["pairs"] * pair_s
+        + item["channels"] * (launch_s + entries(item["n_windows"] // item["channels"]) * entry_s)
+        for item in prediction
     ]
-    rest = [max(one["seconds"] - part, 0.0) for one, part in zip(prediction, searched, strict=True)]
+    rest = [max(item["seconds"] - part, 0.0) for item, part in zip(prediction, searched, strict=True)]
     largest = prediction[-1]
     return Costs(
         call_s=call_s,
@@ -258,7 +260,7 @@ def terms_of_retrieval(cases: Sequence[dict[str, Any]]) -> dict[str, float]:
         return {}
     found = fit(
         [[values[term] for values in map(_amounts, cases)] for term in TERMS],
-        [one["ours"]["seconds"] for one in cases],
+        [case["ours"]["seconds"] for case in cases],
     )
     return dict(zip(TERMS, found, strict=True))
 

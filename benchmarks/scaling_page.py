@@ -136,20 +136,20 @@ def _costs(parts: dict[str, Results]) -> Costs:
 
 def _measured_tables(everything: Everything, costs: dict[str, Costs]) -> str:
     def row(text: str, value: Callable[[Costs], float]) -> list[Any]:
-        return [text, *(number(value(one)) for one in costs.values())]
+        return [text, *(number(value(cost)) for cost in costs.values())]
 
     threads = {name: everything[name]["scaling"]["results"]["settings"]["threads"] for name in costs}
     titles = [f"{name} ({threads[name]} threads)" if name.startswith("cpu") else name for name in costs]
     return table(
         ["fitted constant", *titles],
         [
-            row("retrieval, ns a pair", lambda one: one.pair_s * 1e9),
-            row("retrieval, ns an entry of a list", lambda one: one.entry_s * 1e9),
-            row("retrieval, ms a series", lambda one: one.call_s * 1e3),
-            row("network, µs a window", lambda one: one.network_s * 1e6),
-            row("network, ms a batch", lambda one: one.batch_s * 1e3),
-            row("whole chain but retrieval, µs a window", lambda one: one.window_s * 1e6),
-            row("evidence, bytes a window", lambda one: one.evidence_bytes),
+            row("retrieval, ns a pair", lambda item: item.pair_s * 1e9),
+            row("retrieval, ns an entry of a list", lambda item: item.entry_s * 1e9),
+            row("retrieval, ms a series", lambda item: item.call_s * 1e3),
+            row("network, µs a window", lambda item: item.network_s * 1e6),
+            row("network, ms a batch", lambda item: item.batch_s * 1e3),
+            row("whole chain but retrieval, µs a window", lambda item: item.window_s * 1e6),
+            row("evidence, bytes a window", lambda item: item.evidence_bytes),
         ],
     )
 
@@ -161,7 +161,7 @@ def _terms(everything: Everything) -> list[str]:
         cases = parts["retrieval"]["results"]["cases"] if "retrieval" in parts else []
         if terms := terms_of_retrieval(cases):
             threads = parts["retrieval"]["results"]["settings"]["threads"]
-            off = [abs(modelled_seconds(terms, one) / one["ours"]["seconds"] - 1) for one in cases]
+            off = [abs(modelled_seconds(terms, case) / case["ours"]["seconds"] - 1) for case in cases]
             ns = {term: number(seconds * 1e9) for term, seconds in terms.items()}
             told.append(
                 f"Over all lengths and strides of the comparison with other libraries ({name}, {threads} threads), "
@@ -199,8 +199,8 @@ def _archive_table(everything: Everything, costs: dict[str, Costs]) -> str:
 def _break_even(costs: dict[str, Costs]) -> str:
     """From which length on the search is what takes longest: where n²/2 pairs cost as much as n windows."""
     told = []
-    for name, one in costs.items():
-        n_windows = 2 * one.window_s / max(one.pair_s, 1e-15)
+    for name, cost in costs.items():
+        n_windows = 2 * cost.window_s / max(cost.pair_s, 1e-15)
         told.append(f"{duration(n_windows / HOUR.windows_per_series)} of signal on {name}")
     return (
         f"Exact retrieval takes as long as all else together at {', '.join(told)}. Beyond, it grows with the "
@@ -295,12 +295,12 @@ def _draw_scaling(axes: Any, machine: str, colour: str, scaling: dict[str, Any],
 def _draw_strides(axis: Any, machine: str, cases: Sequence[dict[str, Any]]) -> None:
     """Retrieval over the number of windows, for every stride, and what the price of a pair says."""
     terms = terms_of_retrieval(cases)
-    for place, stride in enumerate(sorted({one["stride"] for one in cases})):
-        some = [one for one in cases if (one["stride"], one["window_length"]) == (stride, WINDOW_LENGTH)]
-        seconds = [one["ours"]["seconds"] for one in some]
-        modelled = [modelled_seconds(terms, one) if terms else float("nan") for one in some]
+    for place, stride in enumerate(sorted({case["stride"] for case in cases})):
+        some = [case for case in cases if (case["stride"], case["window_length"]) == (stride, WINDOW_LENGTH)]
+        seconds = [item["ours"]["seconds"] for item in some]
+        modelled = [modelled_seconds(terms, item) if terms else float("nan") for item in some]
         label = f"{machine}, stride {stride}"
-        _panel(axis, label, f"C{place}", [one["n_windows"] for one in some], seconds, modelled)
+        _panel(axis, label, f"C{place}", [item["n_windows"] for item in some], seconds, modelled)
 
 
 def _panel(

@@ -35,13 +35,13 @@ class WindowDataset(Dataset[tuple[Tensor, int, float]]):
         window_length: int,
         stride: int,
     ) -> None:
-        self.series = [torch.from_numpy(one) for one in series]
+        self.series = [torch.from_numpy(item) for item in series]
         self.labels = labels
         self.window_length = window_length
         self.places = [
             (index, start)
-            for index, one in enumerate(series)
-            for start in range(0, len(one) - window_length + 1, stride)
+            for index, item in enumerate(series)
+            for start in range(0, len(item) - window_length + 1, stride)
         ]
 
     def __len__(self) -> int:

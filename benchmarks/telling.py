@@ -110,17 +110,19 @@ def _network_tables(results: Results) -> str:
             f"by {number(results['difference'])}; a step of ours adds {number(results['step_gb'])} GB."
         )
     rows = [
-        [part, name, one["windows_per_second"], one["milliseconds"], one["peak_added_gb"],
-         results[part]["raxss"]["windows_per_second"] / one["windows_per_second"]]
+        [part, name, result["windows_per_second"], result["milliseconds"], result["peak_added_gb"],
+         results[part]["raxss"]["windows_per_second"] / result["windows_per_second"]]
         for part in ("training", "evaluation")
-        for name, one in results[part].items()
+        for name, result in results[part].items()
     ]  # fmt: skip
     return "\n\n".join(
         [
             f"Batch {results['batch']:,}:",
             table(["", "", "windows/s", "ms", "peak GB", "ours is times as fast"], rows),
             "If only one thing took time, a training step would take:",
-            table(["", "ms"], [one for one in results["floors_ms"].items() if one[0] != "random_words"]),
+            table(
+                ["", "ms"], [result for result in results["floors_ms"].items() if result[0] != "random_words"]
+            ),
         ]
     )
 
@@ -143,10 +145,10 @@ def plain_tables(results: Results) -> str:
     """
     singles, lists = [], []
     for name, value in _flat(results):
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            columns = list(dict.fromkeys(key for one in value for key in one))
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            columns = list(dict.fromkeys(key for item in value for key in item))
             lists.append(
-                f"{name}:\n\n" + table(columns, [[_cell(one.get(key)) for key in columns] for one in value])
+                f"{name}:\n\n" + table(columns, [[_cell(item.get(key)) for key in columns] for item in value])
             )
         else:
             singles.append([name.replace("_", " "), _cell(value)])
@@ -163,7 +165,7 @@ def _flat(results: Results, before: str = "") -> Iterable[tuple[str, Any]]:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        return ", ".join(number(one) for one in value)
+        return ", ".join(number(item) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {number(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {number(item)}" for name, item in value.items())
     return value

@@ -155,9 +155,9 @@ class Task:
     def pool(self) -> WindowPool:
         """For ours, with support drawn at random."""
         rng = np.random.default_rng(SEED)
-        counts = [(len(one) - self.window_length) // STRIDE + 1 for one in self.series]
+        counts = [(len(item) - self.window_length) // STRIDE + 1 for item in self.series]
         return WindowPool(
-            [Series(one) for one in self.series],
+            [Series(item) for item in self.series],
             self.labels,
             [rng.uniform(0.8, 1.0, size=count) for count in counts],
             [np.zeros(count, dtype=bool) for count in counts],
@@ -229,7 +229,7 @@ def _reference(task: Task, batch: int, n_steps: int, n_workers: int | None) -> C
     network = sss_reference.TextbookPatchTST(task.window_length).to(task.device)
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-4, weight_decay=1e-6)
     stream: Iterator[Any] = itertools.chain.from_iterable(itertools.repeat(loader))  # epoch after epoch
-    windows, indices, truth = (one.to(task.device) for one in next(stream))
+    windows, indices, truth = (item.to(task.device) for item in next(stream))
     few = slice(min(batch, 64))
     sss_reference.train_on(network, optimizer, [(windows[few], indices[few], truth[few])], task.device)
 

@@ -60,9 +60,9 @@ Frame = pd.DataFrame
 def files_in(folder: Path) -> Files:
     """Name -> content of everything in a folder."""
     return {
-        one.relative_to(folder).as_posix(): one.read_bytes()
-        for one in sorted(folder.rglob("*"))
-        if one.is_file()
+        item.relative_to(folder).as_posix(): item.read_bytes()
+        for item in sorted(folder.rglob("*"))
+        if item.is_file()
     }
 
 
@@ -77,10 +77,10 @@ def cells_of(folder: Path) -> tuple[list[CellResult], dict[Any, dict[str, Any]]]
     """The results behind the table of a study, in its order, and what was noted beside each."""
     results, facts = [], {}
     for row in committed_table(folder).to_dict("records"):
-        one, noted = committed_cell(folder, row)
-        results.append(one)
+        item, noted = committed_cell(folder, row)
+        results.append(item)
         chosen = row["seconds_of_choice"]
-        facts[one.dataset, one.system, one.seed] = noted | (
+        facts[item.dataset, item.system, item.seed] = noted | (
             {"seconds_of_choice": chosen} if chosen == chosen else {}
         )
     return results, facts
@@ -102,7 +102,7 @@ def of_study(results: Path) -> Iterator[tuple[Path, Files]]:
         study = Study.read(folder / "study.toml")
         summary = read_table(csv_of(folder / "summary.csv"))
         headlines = dict(zip(summary["dataset"], summary["headline"], strict=True))
-        variants = {name: one for name, one in study.compared().items() if one.base is not None}
+        variants = {name: item for name, item in study.compared().items() if item.base is not None}
         about = {"study_name": study.name, "headlines": headlines, "variants": variants}
         yield folder, written(lambda out: write_report(found, facts=facts, errors=[], out=out, **about))  # noqa: B023
 
@@ -120,32 +120,32 @@ class FromTables(Reweighting):
 
 def reweighting_rows(place: Path) -> Frame:
     """The tidy table behind the four tables of a reweighting."""
-    tables = {one: pd.read_csv(place / f"{one}.csv", dtype={"exclusion": str, "fold": str})
-              for one in ("answers", "comparisons", "without-weights", "chosen")}  # fmt: skip
+    tables = {item: pd.read_csv(place / f"{item}.csv", dtype={"exclusion": str, "fold": str})
+              for item in ("answers", "comparisons", "without-weights", "chosen")}  # fmt: skip
     answers, compared, without, chosen = tables.values()
     fit = ["dataset", "system", "seed", "fold", *SETTING]
     metrics = [name for name in answers if name not in fit]
-    rows = [{name: one[name] for name in fit} | {"metric": metric, "value": one[metric]}
-            for one in answers.to_dict("records") for metric in metrics]  # fmt: skip
+    rows = [{name: item[name] for name in fit} | {"metric": metric, "value": item[metric]}
+            for item in answers.to_dict("records") for metric in metrics]  # fmt: skip
     at = ["dataset", "system", "metric", *SETTING]
-    for one in compared.to_dict("records"):
-        about = {name: one[name] for name in at}
-        rows.append(about | {"twin": OWN, "value": one["value"]})
+    for item in compared.to_dict("records"):
+        about = {name: item[name] for name in at}
+        rows.append(about | {"twin": OWN, "value": item["value"]})
         for (twin, reference), prefix in PREFIXES.items():
-            found = {name: one[f"{prefix}{name}"] for name in ("low", "high", "p", "p_holm")}
-            found |= {"value": one[f"{prefix}difference"], "twin": twin, "reference": reference}
-            rows.append(about | found | {name: one[name] for name in ("n_seeds", "n_groups")})
-    for one in without.to_dict("records"):
-        plain = one["what"] == ALONE and one["difference"] != one["difference"]
-        about = {name: one[name] for name in (*at, "what")} | ({"what": PLAIN} if plain else {})
-        rows.append(about | {"value": one["value"]})
+            found = {name: item[f"{prefix}{name}"] for name in ("low", "high", "p", "p_holm")}
+            found |= {"value": item[f"{prefix}difference"], "twin": twin, "reference": reference}
+            rows.append(about | found | {name: item[name] for name in ("n_seeds", "n_groups")})
+    for item in without.to_dict("records"):
+        plain = item["what"] == ALONE and item["difference"] != item["difference"]
+        about = {name: item[name] for name in (*at, "what")} | ({"what": PLAIN} if plain else {})
+        rows.append(about | {"value": item["value"]})
         if not plain:
-            kept = {name: one[name] for name in ("low", "high", "p", "p_holm", "n_seeds", "n_groups")}
-            rows.append(about | {"reference": PLAIN, "value": one["difference"]} | kept)
-    for one in chosen.to_dict("records"):
-        about = {name: one[name] for name in fit} | {"what": CHOSEN}
-        rows.append(about | {"metric": one["metric"], "value": one["test"]})
-        rows.append(about | {"metric": f"validation_{one['metric']}", "value": one["validation"]})
+            kept = {name: item[name] for name in ("low", "high", "p", "p_holm", "n_seeds", "n_groups")}
+            rows.append(about | {"reference": PLAIN, "value": item["difference"]} | kept)
+    for item in chosen.to_dict("records"):
+        about = {name: item[name] for name in fit} | {"what": CHOSEN}
+        rows.append(about | {"metric": item["metric"], "value": item["test"]})
+        rows.append(about | {"metric": f"validation_{item['metric']}", "value": item["validation"]})
     return tidy(rows)
 
 
@@ -155,10 +155,12 @@ def of_reweighting(results: Path) -> Iterator[tuple[Path, Files]]:
         found, _ = cells_of(place.parent)
         rows = reweighting_rows(place)
         asked = list(dict.fromkeys(rows["system"]))
-        fits = [Probed(result=one, answers=()) for system in asked for one in found if one.system == system]
+        fits = [
+            Probed(result=item, answers=()) for system in asked for item in found if item.system == system
+        ]
         name = Study.read(place.parent / "study.toml").name
         devices = re.findall(r"^Device: (.*)\.$", (place / "README.md").read_text("utf-8"), re.MULTILINE)
-        facts = [{"device": one} for one in devices]
+        facts = [{"device": device} for device in devices]
         analysis = FromTables(known=rows)
         yield (
             place,
@@ -171,18 +173,18 @@ def of_reweighting(results: Path) -> Iterator[tuple[Path, Files]]:
 def of_robustness(results: Path) -> Iterator[tuple[Path, Files]]:
     """Tables, plots and page of each robustness, from its answers."""
     for place in sorted(results.glob("*/robustness")):
-        cells = [one for one in place.glob("cells/*/*.json") if not one.name.endswith(".facts.json")]
+        cells = [item for item in place.glob("cells/*/*.json") if not item.name.endswith(".facts.json")]
         at = ["dataset", "system", "seed", "kind", "level"]
         answers = read_table(csv_of(place / "answers.csv"))[at].astype(str)
         order = {key: k for k, key in reversed(list(enumerate(answers.itertuples(index=False, name=None))))}
 
-        def key(one: Probed, order: dict[Any, int] = order) -> int:
-            asked, result = one.answers[0].question, one.result
+        def key(probed: Probed, order: dict[Any, int] = order) -> int:
+            asked, result = probed.answers[0].question, probed.result
             about = (result.dataset, result.system, result.seed, asked["kind"], f"{asked['level']:g}")
             return order[tuple(map(str, about))]
 
         fits = sorted(map(Probed.read, cells), key=key)
-        facts = [read_facts(one.with_suffix(".facts.json")) for one in cells]
+        facts = [read_facts(cell.with_suffix(".facts.json")) for cell in cells]
         name = Study.read(place.parent / "study.toml").name
         yield (
             place,
@@ -196,8 +198,8 @@ def of_faithfulness(results: Path) -> Iterator[tuple[Path, Files]]:
     """Tables, plots and pages of each faithfulness, from its tables; and the index."""
     for place in sorted(results.glob("faithfulness/*/verdict.json")):
         folder = place.parent
-        tables = {one: pd.read_csv(folder / f"{one}.csv", keep_default_na=False, na_values=[""])
-                  for one in ("measures", "summary", "curves", "features")}  # fmt: skip
+        tables = {item: pd.read_csv(folder / f"{item}.csv", keep_default_na=False, na_values=[""])
+                  for item in ("measures", "summary", "curves", "features")}  # fmt: skip
         text = (folder / "README.md").read_text("utf-8")
         found: dict[str, Parts] = {}
         for name, about in json.loads(place.read_text("utf-8"))["about"].items():
@@ -224,12 +226,12 @@ def of_faithfulness(results: Path) -> Iterator[tuple[Path, Files]]:
 def faithfulness_rows(tables: dict[str, Frame]) -> Frame:
     """The tidy table behind the tables of a faithfulness."""
     names = {"model": "system", "measure": "metric", "mean": "value"}
-    rows = [tables[one].rename(columns=names) for one in ("measures", "summary")]
-    for one, at, metrics in (
+    rows = [tables[item].rename(columns=names) for item in ("measures", "summary")]
+    for item, at, metrics in (
         ("curves", [*faithfulness_report.CURVE, "low", "high"], ["share", "seconds", "score"]),
         ("features", faithfulness_report.FEATURE, ["r2", "width"]),
     ):
-        table = tables[one].rename(columns=names)
+        table = tables[item].rename(columns=names)
         rows += [table[["system", *at]].assign(metric=metric, value=table[metric]) for metric in metrics]
     return tidy(pd.concat(rows, ignore_index=True))
 
@@ -237,14 +239,14 @@ def faithfulness_rows(tables: dict[str, Frame]) -> Frame:
 def parts_of(name: str, about: dict[str, Any], measures: Frame, page: str) -> Parts:
     """As much of what probes found as tables and page tell: series, and why some have no order."""
     own = measures[measures["model"] == name].drop_duplicates("series")
-    series = [{"name": one, "group": group} for one, group in zip(own["series"], own["group"], strict=True)]
+    series = [{"name": item, "group": group} for item, group in zip(own["series"], own["group"], strict=True)]
     missing: list[dict[str, Any]] = [{"missing": {}} for _ in series]
     section = page.partition(f"\n## {name}: ")[2].partition("\n## ")[0]
     for order, why, count in re.findall(
         r"- There is no order by (\w+): (.*) \((\d+) of \d+ series\)\.", section
     ):
-        for one in missing[: int(count)]:
-            one["missing"][order] = why
+        for item in missing[: int(count)]:
+            item["missing"][order] = why
     return Parts(series=series, by_series={"deletion": missing}, of_all={}, about=about)
 
 
@@ -262,8 +264,8 @@ def of_scripts(results: Path) -> Iterator[tuple[Path, Files]]:
 
         yield results / folder, {"README.md": written(write)["README.md"]}
     clip = results / "faithfulness" / "ds003498-clip"
-    areas, ranks = (pd.read_csv(clip / one, keep_default_na=False, na_values=[""])
-                    for one in ("areas.csv", "ranks.csv"))  # fmt: skip
+    areas, ranks = (pd.read_csv(clip / item, keep_default_na=False, na_values=[""])
+                    for item in ("areas.csv", "ranks.csv"))  # fmt: skip
     about = (clip / "about.md").read_text("utf-8")
     yield clip, {"README.md": importlib.import_module("measure_marks").page(areas, ranks, about).encode()}
 

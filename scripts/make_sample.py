@@ -32,7 +32,7 @@ def draw_records(source: Path) -> dict[str, str]:
     rng = np.random.default_rng(SEED)
     drawn: dict[str, str] = {}
     for letter, label in CLASSES.items():
-        names = sorted(name for name, one in letters.items() if one == letter)
+        names = sorted(name for name, item in letters.items() if item == letter)
         drawn |= {names[position]: label for position in rng.permutation(len(names))[:N_PER_CLASS]}
     return dict(sorted(drawn.items()))
 
@@ -54,7 +54,7 @@ def make_sample(source: Path) -> dict[str, NDArray[Any]]:
     return {
         "names": np.array(list(drawn)),
         "labels": np.array(list(drawn.values())),
-        "lengths": np.array([len(one) for one in samples], dtype=np.int32),
+        "lengths": np.array([len(item) for item in samples], dtype=np.int32),
         "planes": encode(np.concatenate(samples)),
     }
 

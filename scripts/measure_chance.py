@@ -82,12 +82,12 @@ def mean_aucs(ranks: dict[int, Matrix], dealt: dict[int, Labels]) -> Matrix:
 def joint_test(study: Path) -> dict[str, float]:
     """How often do permuted test labels, the same for all systems, give as large a mean or a largest deviation?"""
     ranks, dealt = ranks_of(study)
-    stacked = {seed: np.stack([one[seed] for one in ranks.values()]) for seed in dealt}
+    stacked = {seed: np.stack([rank[seed] for rank in ranks.values()]) for seed in dealt}
     found = mean_aucs(stacked, dealt)
     generator = np.random.default_rng(SEED)
     permuted = np.stack(
         [
-            mean_aucs(stacked, {seed: generator.permutation(one) for seed, one in dealt.items()})
+            mean_aucs(stacked, {seed: generator.permutation(item) for seed, item in dealt.items()})
             for _ in range(N_PERMUTATIONS)
         ]
     )
@@ -125,7 +125,7 @@ def kernels(train: Matrix, labels: Labels, test: Matrix) -> Matrix:
 def draw_auc(series: SeriesCollection, features: Matrix, judge: Judge, seed: int) -> float:
     """Labels dealt out anew, five folds, mean AUC."""
     labels = shuffled_labels(series, by="recording", seed=seed)
-    dealt = SeriesCollection(replace(one, label=label) for one, label in zip(series, labels, strict=True))
+    dealt = SeriesCollection(replace(item, label=label) for item, label in zip(series, labels, strict=True))
     positive = np.asarray(labels) == POSITIVE
     found = []
     for split in folds(dealt, by="recording", seed=seed):
@@ -139,7 +139,7 @@ def many_draws(root: Path) -> pd.DataFrame:
     """A row for each draw: the AUC of the forest and, of the first draws, that of the kernels."""
     series = load_dataset("cinc2017", root=root, classes=[POSITIVE, "normal"])
     by_hand = feature_table(series)
-    longest = min(LONGEST, max(one.n_samples for one in series))
+    longest = min(LONGEST, max(item.n_samples for item in series))
     drawn = draw_kernels(longest, n_kernels=N_KERNELS, n_variates=1, seed=SEED)
     by_kernels = kernel_features(normalised(first_samples(list(series), longest)), drawn).astype(float)
     judges = {"forest": (by_hand, forest), "kernels": (by_kernels, kernels)}
@@ -181,9 +181,9 @@ def main() -> None:
     text += f"\n## All systems of the study's draw, together\n\n{table(['what', 'value'], joint)}\n"
     text += f"\n{N_PERMUTATIONS} permutations of the test labels within folds, the same for all systems.\n"
     rows = []
-    for name, one in ((name, draws[name].dropna()) for name in N_DRAWS):
-        numbers = (one.mean(), one.std() / len(one) ** 0.5, one.std(), one.min(), one.max())
-        rows.append([name, len(one), *(f"{number:.4f}" for number in numbers)])
+    for name, item in ((name, draws[name].dropna()) for name in N_DRAWS):
+        numbers = (item.mean(), item.std() / len(item) ** 0.5, item.std(), item.min(), item.max())
+        rows.append([name, len(item), *(f"{number:.4f}" for number in numbers)])
     header = ["what", "draws", "mean AUC", "its standard error", "deviation of a draw", "lowest", "highest"]
     text += f"\n## Other draws\n\n{table(header, rows)}\n"
     text += "\nForest: of hand-made features. Kernels: random ones, logistic regression. Every draw: `draws.csv`.\n"

@@ -63,7 +63,7 @@ def markdown(table: pd.DataFrame) -> str:
         lambda value: "–" if value != value else f"{value:.3f}" if isinstance(value, float) else str(value)
     )
     lines = [shown.columns.tolist(), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(one)} |" for one in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 ABOUT = """# Does the doubt hold?

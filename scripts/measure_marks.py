@@ -35,8 +35,8 @@ from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import Series, SeriesCollection
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness import (
-    Judgement,
     Mark,
+    WindowAttribution,
     as_marked,
     average_precisions,
     band_power,
@@ -98,7 +98,7 @@ def fitted(name: str, folder: Path, root: Path, held_out: Sequence[int] = ()) ->
     model = chosen.make(windows, seed=SEED, device="cpu", training=study.training)
     learns_from_all = chosen.learns_from_all(chosen.parameters(windows, training=study.training))
     series = training_series(root)
-    kept = SeriesCollection(one for place, one in enumerate(series) if place not in set(held_out))
+    kept = SeriesCollection(item for place, item in enumerate(series) if place not in set(held_out))
     model.set_params(verbose=1).fit(kept, validation=[] if learns_from_all else None)
     model.save_pretrained(folder)
     return model
@@ -124,13 +124,13 @@ def filtered(series: Series) -> Series:
 
 def less_the_median(contacts: Sequence[Series]) -> list[Series]:
     """As the authors of the training data referred theirs: to the median of all channels."""
-    median = np.median([one.samples for one in contacts], axis=0)
-    return [one.with_samples(one.samples - median) for one in contacts]
+    median = np.median([contact.samples for contact in contacts], axis=0)
+    return [contact.with_samples(contact.samples - median) for contact in contacts]
 
 
 def on_both_contacts(marks: Sequence[Mark]) -> list[Mark]:
     """Marks of a difference as marks of its two contacts: which of them it came from is not known."""
-    return [replace(one, channel=pole) for one in marks for pole in poles_of(one.channel)]
+    return [replace(mark, channel=pole) for mark in marks for pole in poles_of(mark.channel)]
 
 
 def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Asked]:
@@ -140,35 +140,35 @@ def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Asked]:
     resampled = Preparation(rate=RATE).apply
     ways = {
         AS_MARKED: (pairs, filtered, marks),
-        "bipolar, 0-256 Hz": (pairs, lambda one: one, marks),
+        "bipolar, 0-256 Hz": (pairs, lambda item: item, marks),
         "contacts against the median, 0.5-150 Hz": (single, filtered, of_single),
     }
     found = {}
     for name, (recorded, change, own) in ways.items():
         known = truth_from(own, recorded)
-        some = [one for one in recorded if one.name in known]  # elsewhere nobody looked, or nobody tells
-        found[name] = Asked(some, [resampled(change(one)) for one in some], own)
+        some = [item for item in recorded if item.name in known]  # elsewhere nobody looked, or nobody tells
+        found[name] = Asked(some, [resampled(change(item)) for item in some], own)
     return found
 
 
 def scores_of(
-    judged: Sequence[Judgement], recorded: Sequence[Series], truths: Sequence[Truth], class_: int
+    judged: Sequence[WindowAttribution], recorded: Sequence[Series], truths: Sequence[Truth], class_: int
 ) -> dict[str, list[Floats]]:
     """Everything that could point at events -> a score of each sample, channel by channel."""
     ripples = [
-        at_rate_of(one.series, raw, band_power(raw, *HZ_OF_RIPPLES))
-        for one, raw in zip(judged, recorded, strict=True)
+        at_rate_of(item.series, raw, band_power(raw, *HZ_OF_RIPPLES))
+        for item, raw in zip(judged, recorded, strict=True)
     ]
     return {
-        "contribution": [one.over_time(one.contributions(class_)) for one in judged],
-        "posterior": [one.over_time(one.centred(class_)) for one in judged],
-        "weight": [one.over_time(one.weights) for one in judged],
+        "contribution": [item.over_time(item.contributions(class_)) for item in judged],
+        "posterior": [item.over_time(item.centred(class_)) for item in judged],
+        "weight": [item.over_time(item.weights) for item in judged],
         "windows that know": list(map(windows_that_know, judged, truths)),
         "power 80-250 Hz in such windows": list(map(in_windows, judged, ripples)),
         "power 80-250 Hz": ripples,
-        "power 80-150 Hz of what the model got": [band_power(one.series, 80.0, 150.0) for one in judged],
+        "power 80-150 Hz of what the model got": [band_power(item.series, 80.0, 150.0) for item in judged],
         "line length": [
-            at_rate_of(one.series, raw, line_length(raw)) for one, raw in zip(judged, recorded, strict=True)
+            at_rate_of(item.series, raw, line_length(raw)) for item, raw in zip(judged, recorded, strict=True)
         ],
     }
 
@@ -179,46 +179,46 @@ def at_rate_of(prepared: Series, recorded: Series, trace: Floats) -> Floats:
     return np.interp(times, np.arange(len(trace)) / recorded.rate, trace)
 
 
-def by_random_windows(judged: Sequence[Judgement], truths: Sequence[Truth], kept: Truth) -> Floats:
+def by_random_windows(judged: Sequence[WindowAttribution], truths: Sequence[Truth], kept: Truth) -> Floats:
     """Mean areas of windows that say anything: ``(N_RANDOM,)``."""
     rng = np.random.default_rng(SEED)
     areas = np.zeros(N_RANDOM)
-    for one, truth in zip(judged, truths, strict=True):
+    for item, truth in zip(judged, truths, strict=True):
         for draw in range(N_RANDOM):
-            values = one.over_time(rng.normal(size=len(one.starts)))
+            values = item.over_time(rng.normal(size=len(item.starts)))
             areas[draw] += average_precisions(values[kept], truth[None, kept])[0]
     return areas / len(judged)
 
 
 def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row for each score, and a row for each channel, of all marks, ripples, or what is outside of `MOMENT`."""
-    marks = [one for one in asked.marks if kind in (ALL, APART, one.kind)]
+    marks = [mark for mark in asked.marks if kind in (ALL, APART, mark.kind)]
     if kind == APART:
-        marks = [one for one in marks if not MOMENT[0] <= one.onset < MOMENT[1]]
+        marks = [mark for mark in marks if not MOMENT[0] <= mark.onset < MOMENT[1]]
     known = truth_from(marks, asked.prepared)
     pairs = [pair for pair in zip(asked.recorded, asked.prepared, strict=True) if pair[1].name in known]
     recorded, prepared = ([pair[place] for pair in pairs] for place in (0, 1))
-    truths = [known[one.name] for one in prepared]
-    judged = list(model.subject().judged(prepared))
+    truths = [known[item.name] for item in prepared]
+    judged = list(model.model_adapter().judged(prepared))
     class_ = model.classes_.tolist().index(FOCAL)
-    electrodes = [one.origin["electrode"] for one in prepared]
+    electrodes = [item.origin["electrode"] for item in prepared]
     rows = []
     channels = pd.DataFrame(
         {
-            "channel": [one.origin["channel"] for one in prepared],
+            "channel": [item.origin["channel"] for item in prepared],
             "electrode": electrodes,
-            "marked_seconds": [one.sum() / RATE for one in truths],
-            "base_rate": [one.mean() for one in truths],
-            "focal_probability": [one.probability[class_] for one in judged],
-            "notes": [" ".join(one.notes) for one in model.answers(prepared)],
+            "marked_seconds": [truth.sum() / RATE for truth in truths],
+            "base_rate": [truth.mean() for truth in truths],
+            "focal_probability": [item.probability[class_] for item in judged],
+            "notes": [" ".join(item.notes) for item in model.score_series(prepared)],
         }
     )
     times = np.arange(prepared[0].n_samples) / RATE
     kept = np.full(len(times), True) if kind != APART else (times < MOMENT[0]) | (times >= MOMENT[1])
-    cut = [one[kept] for one in truths]
+    cut = [truth[kept] for truth in truths]
     whole = np.concatenate(cut)
     for score, uncut in scores_of(judged, recorded, truths, class_).items():
-        values = [one[kept] for one in uncut]
+        values = [item[kept] for item in uncut]
         found = shift_test(values, cut)
         mean, low, high = mean_interval(found.areas, electrodes)
         channels[score] = found.areas
@@ -258,13 +258,13 @@ def held_out_auc(name: str, models: Path, root: Path) -> float:
     from sklearn.metrics import roc_auc_score
 
     series = training_series(root)
-    pairs = sorted({one.origin["pair"] for one in series})
+    pairs = sorted({item.origin["pair"] for item in series})
     held = {pairs[place] for place in range(0, len(pairs), 5)}
-    test = [place for place, one in enumerate(series) if one.origin["pair"] in held]
+    test = [place for place, item in enumerate(series) if item.origin["pair"] in held]
     model = fitted(name, models / f"{name}-held-out", root, held_out=test)
     place = model.classes_.tolist().index(FOCAL)
     said = model.predict_proba(series[test])[:, place]
-    return float(roc_auc_score([one.label == FOCAL for one in series[test]], said))
+    return float(roc_auc_score([item.label == FOCAL for item in series[test]], said))
 
 
 # Page and plot --------------------------------------------------------------------------------------------------
@@ -274,10 +274,10 @@ def evidence_over_time(model: RAxSSClassifier, asked: Asked) -> dict[str, tuple[
     """Channel -> contributions to focal, spread over samples, and which samples are marked."""
     class_ = model.classes_.tolist().index(FOCAL)
     truth = truth_from(asked.marks, asked.prepared)
-    ordered = sorted(asked.prepared, key=lambda one: one.origin["channel"])
+    ordered = sorted(asked.prepared, key=lambda item: item.origin["channel"])
     return {
-        one.series.origin["channel"]: (one.over_time(one.contributions(class_)), truth[one.series.name])
-        for one in model.subject().judged(ordered)
+        item.series.origin["channel"]: (item.over_time(item.contributions(class_)), truth[item.series.name])
+        for item in model.model_adapter().judged(ordered)
     }
 
 

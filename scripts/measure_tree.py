@@ -74,7 +74,7 @@ def imports(known: dict[str, Path]) -> dict[str, set[str]]:
                 targets |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 below = {f"{node.module}.{alias.name}" for alias in node.names}
-                targets |= {one if one in known else str(node.module) for one in below}
+                targets |= {item if item in known else str(node.module) for item in below}
         graph[name] = (targets & set(known)) - {name}
     return graph
 
@@ -86,7 +86,7 @@ def largest_cycle(graph: dict[str, set[str]]) -> int:
     while changed:
         changed = False
         for found in reached.values():
-            more = set().union(*(reached[one] for one in found)) if found else set()
+            more = set().union(*(reached[item] for item in found)) if found else set()
             if not more <= found:
                 found |= more
                 changed = True
@@ -140,7 +140,7 @@ def main() -> None:
     package = root / "src" / "raxss"
     known = modules(package)
     at_root = [p for p in package.iterdir() if (p / "__init__.py").exists() or p.suffix == ".py"]
-    units = sorted(one.name for one in at_root if one.name not in ("__init__.py", "__main__.py"))
+    units = sorted(item.name for item in at_root if item.name not in ("__init__.py", "__main__.py"))
     contract = re.search(r"layers = \[(.*?)\n\]", (root / "pyproject.toml").read_text("utf-8"), re.DOTALL)
     source, tests = lines(list(known.values())), lines(list((root / "tests").rglob("*.py")))
     both = bindings(root / "src") + bindings(root / "tests")
@@ -154,12 +154,12 @@ def main() -> None:
     print(f"lines of tests: {tests[0]:,}; files over 600: {tests[1]}")
     dialect = sum(count for name, count in both.items() if DIALECT.match(name))
     print(f"bindings of told, said, asked in src and tests: {dialect}; of one: {both['one']}")
-    print(f"files under results/: {sum(one.is_file() for one in (root / 'results').rglob('*'))}")
+    print(f"files under results/: {sum(item.is_file() for item in (root / 'results').rglob('*'))}")
     with tempfile.TemporaryDirectory() as folder:
         entered(root, "fit", Path(folder) / "model")  # compiles kernels, writes the model
         for call in ("fit", "predict_proba", "explain"):
             found = entered(root, call, Path(folder) / "model")
-            infrastructure = sum(one.startswith("_core") for one in found)
+            infrastructure = sum(item.startswith("_core") for item in found)
             print(f"files that {call} enters: {len(found)}, of them {infrastructure} of _core")
 
 

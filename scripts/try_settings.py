@@ -44,9 +44,9 @@ def inner_cells(
         outer = view.splits[seed]
         inside = np.sort(np.concatenate([outer.train, outer.validation]))
         part = read_prepared(view.folder)[inside]
-        for fold, one in enumerate(folds(part, by=outer.by, n_folds=asked.folds, seed=0)):
+        for fold, item in enumerate(folds(part, by=outer.by, n_folds=asked.folds, seed=0)):
             split = replace(
-                one, train=inside[one.train], validation=inside[one.validation], test=inside[one.test]
+                item, train=inside[item.train], validation=inside[item.validation], test=inside[item.test]
             )
             if set(outer.test) & {*split.train, *split.validation, *split.test}:
                 raise AssertionError("a test series of the outer fold is in an inner one")
@@ -66,7 +66,7 @@ def figures_of(cell: Cell, *, noise: bool) -> dict[str, float]:
         return score(test.labels, found, classes=classes, positive=positive, f1_classes=cell.view.f1_classes)
 
     found = {name: scored(test)[name] for name in ("auc", "f1", "accuracy")}
-    spoiled = {name: [noisy(one, level) for one in test] for name, level in NOISE.items() if noise}
+    spoiled = {name: [noisy(item, level) for item in test] for name, level in NOISE.items() if noise}
     return found | {name: scored(some)["auc"] for name, some in spoiled.items()}
 
 
@@ -81,7 +81,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--noise", action="store_true")
     asked = parser.parse_args()
-    settings = {name: json.loads(own) for name, _, own in (one.partition("=") for one in asked.settings)}
+    settings = {
+        name: json.loads(own) for name, _, own in (setting.partition("=") for setting in asked.settings)
+    }
     rows: list[dict[Any, Any]] = pd.read_csv(asked.out).to_dict("records") if asked.out.exists() else []
     done = {(row["settings"], row["fold"]) for row in rows}
     for name, fold, cell in inner_cells(Study.read(asked.study), asked, settings):

@@ -256,7 +256,7 @@ def batch_support(
             if series[k] == series[j] and abs(starts[k] - starts[j]) > exclusion:
                 norm = vectors[k].square().sum().sqrt() * vectors[j].square().sum().sqrt()
                 row.append(nothing if flat[k] or flat[j] else (vectors[k] * vectors[j]).sum() / norm)
-        lists.append(sorted(row, key=lambda one: -one.item())[:n_neighbors])
+        lists.append(sorted(row, key=lambda entry: -entry.item())[:n_neighbors])
     supports = []
     for k in range(n):
         own = [torch.stack(lists[j]).mean() for j in range(n) if series[j] == series[k] and lists[j]]
@@ -298,7 +298,7 @@ def smoothed(
     for own, row, alone in zip(posteriors, neighbors, mute, strict=True):
         heard = [] if alone else [posteriors[j] for j in row if j >= 0 and not mute[j]]
         if heard:
-            means = [math.fsum(one[c] for one in heard) / len(heard) for c in range(len(own))]
+            means = [math.fsum(item[c] for item in heard) / len(heard) for c in range(len(own))]
             out.append([(1 - smoothing) * p + smoothing * q for p, q in zip(own, means, strict=True)])
         else:
             out.append(list(own))
@@ -451,10 +451,10 @@ def without_needless(
 ) -> NDArray[np.bool_]:
     """Each candidate put back if the decision stays flipped without it, asked one after the other."""
     chosen = chosen.copy()
-    for one in candidates:
-        chosen[one] = False
+    for candidate in candidates:
+        chosen[candidate] = False
         if not still_flips([chosen.copy()])[0]:
-            chosen[one] = True
+            chosen[candidate] = True
     return chosen
 
 

@@ -63,8 +63,8 @@ def strongest_periods(samples: Array, top_k: int) -> list[tuple[int, float]]:
     """(period, weight) of the largest amplitudes, without the mean of the window."""
     size = amplitudes(samples)
     found = sorted(range(1, len(size)), key=lambda frequency: -size[frequency])[:top_k]
-    total = sum(math.exp(size[one] - size[found[0]]) for one in found)
-    return [(len(samples) // one, math.exp(size[one] - size[found[0]]) / total) for one in found]
+    total = sum(math.exp(size[item] - size[found[0]]) for item in found)
+    return [(len(samples) // item, math.exp(size[item] - size[found[0]]) / total) for item in found]
 
 
 def fold(samples: Array, period: int) -> Array:
@@ -95,8 +95,8 @@ def inception(image: Array, weights: Weights, prefix: str) -> Array:
     """Every kernel by itself, then their mean."""
     n_kernels = sum(name.startswith(f"{prefix}.weights.") for name in weights)
     each = [
-        convolve_2d(image, weights[f"{prefix}.weights.{one}"], weights[f"{prefix}.biases.{one}"])
-        for one in range(n_kernels)
+        convolve_2d(image, weights[f"{prefix}.weights.{index}"], weights[f"{prefix}.biases.{index}"])
+        for index in range(n_kernels)
     ]
     return sum(each[1:], each[0]) / n_kernels
 
@@ -157,8 +157,8 @@ def two_kernels(rows: Array, weights: Weights, prefix: str) -> Array:
     """The large and the small convolution, each with its normalisation, added up."""
     return sum(
         (
-            batch_norm(depthwise(rows, weights[f"{prefix}.{one}.weight"]), weights, f"{prefix}.{one}_norm")
-            for one in ("large", "small")
+            batch_norm(depthwise(rows, weights[f"{prefix}.{item}.weight"]), weights, f"{prefix}.{item}_norm")
+            for item in ("large", "small")
         ),
         np.zeros_like(rows),
     )
@@ -186,7 +186,7 @@ def modern_block(maps: Array, weights: Weights, prefix: str) -> Array:
     n_variates, width, n_places = maps.shape
     rows = maps.reshape(n_variates * width, n_places)
     mixed = two_kernels(rows, weights, f"{prefix}.along_time").reshape(maps.shape)
-    mixed = np.array([batch_norm(one, weights, f"{prefix}.norm") for one in mixed])
+    mixed = np.array([batch_norm(item, weights, f"{prefix}.norm") for item in mixed])
     mixed = feed_forward(mixed, weights, f"{prefix}.across_features")
     mixed = feed_forward(mixed.transpose(1, 0, 2), weights, f"{prefix}.across_variates").transpose(1, 0, 2)
     return maps + mixed
@@ -218,7 +218,7 @@ def halve(maps: Array, weights: Weights, prefix: str) -> Array:
         n_places = scaled.shape[1]
         pairs = [(first, min(first + 1, n_places - 1)) for first in range(0, n_places, 2)]
         joined = [
-            join[:, :, 0] @ scaled[:, one] + join[:, :, 1] @ scaled[:, other] + bias for one, other in pairs
+            join[:, :, 0] @ scaled[:, pair] + join[:, :, 1] @ scaled[:, other] + bias for pair, other in pairs
         ]
         halved.append(np.array(joined).T)
     return np.array(halved)
@@ -226,5 +226,5 @@ def halve(maps: Array, weights: Weights, prefix: str) -> Array:
 
 def gelu(values: Array) -> Array:
     """x times the chance that a standard normal number is below x."""
-    chances = [0.5 * (1 + math.erf(one / math.sqrt(2))) for one in values.flatten()]
+    chances = [0.5 * (1 + math.erf(item / math.sqrt(2))) for item in values.flatten()]
     return values * np.array(chances).reshape(values.shape)

@@ -47,7 +47,9 @@ def parameters_without_gradient(name, n_variates, length, **options):
     windows = torch.randn(8, n_variates, length, dtype=torch.float64)
     functional.cross_entropy(network(windows), torch.arange(8) % 3).backward()
     return [
-        key for key, one in network.named_parameters() if one.grad is None or one.grad.abs().max() < 1e-12
+        key
+        for key, named_parameter in network.named_parameters()
+        if named_parameter.grad is None or named_parameter.grad.abs().max() < 1e-12
     ]
 
 
@@ -77,7 +79,7 @@ def accuracy_on_ten_series(name, rng):
         device="cpu",
         random_state=0,
     ).fit(series)
-    return model.score(series, [one.label for one in series])
+    return model.score(series, [item.label for item in series])
 
 
 def assert_scored_alone_as_among_others(name, n_variates, length):
@@ -86,7 +88,7 @@ def assert_scored_alone_as_among_others(name, n_variates, length):
     with torch.inference_mode():
         together = network(windows)
         assert torch.equal(network(windows), together)
-        alone = torch.cat([network(one[None]) for one in windows])
+        alone = torch.cat([network(window[None]) for window in windows])
         shuffled = network(windows.flip(0)).flip(0)
     assert_close(alone, together, atol=1e-5, rtol=1e-5)
     assert_close(shuffled, together, atol=1e-5, rtol=1e-5)

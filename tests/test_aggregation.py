@@ -24,7 +24,7 @@ from raxss.method.aggregation import (
 )
 from raxss.method.weighting import WEIGHTINGS, influence, window_weights
 
-FREE = sorted(name for name, one in WEIGHTINGS.items() if not one.needs_gate)
+FREE = sorted(name for name, entry in WEIGHTINGS.items() if not entry.needs_gate)
 
 
 @st.composite

@@ -198,7 +198,7 @@ def flipped(place: int, suffix: str = "") -> Damage:
 def repacked(method: int) -> Damage:
     def damage(path: Path) -> None:
         with zipfile.ZipFile(path) as before:
-            members = {one.filename: before.read(one) for one in before.infolist()}
+            members = {item.filename: before.read(item) for item in before.infolist()}
         with zipfile.ZipFile(path, "w", method) as after:
             for name, raw in members.items():
                 after.writestr(name, raw)
@@ -423,7 +423,7 @@ def _shape_in_archive(path: Path, shape: tuple[int, ...]) -> None:
 def _other_crc(path: Path) -> None:
     """Another checksum of the samples in the directory; samples unpack without it."""
     with zipfile.ZipFile(path) as archive:
-        (member,) = (one for one in archive.infolist() if one.filename == "samples.npy")
+        (member,) = (item for item in archive.infolist() if item.filename == "samples.npy")
     raw = path.read_bytes()
     assert raw.count(member.CRC.to_bytes(4, "little")) >= 1
     path.write_bytes(raw.replace(member.CRC.to_bytes(4, "little"), (member.CRC ^ 1).to_bytes(4, "little")))
@@ -469,7 +469,7 @@ ELSEWHERE = {
 
 
 def codes(path: Path) -> dict[str, str]:
-    return {one.code: one.message for one in inspect_file(path, signals=True).problems}
+    return {problem.code: problem.message for problem in inspect_file(path, signals=True).problems}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -124,14 +124,14 @@ def root_of(folder, changes):
 
 
 def test_a_tree_whose_files_agree_has_no_problem(tmp_path):
-    assert [one.problems for one in inspect_bids_root(root_of(tmp_path, {}))] == [(), ()]
+    assert [item.problems for item in inspect_bids_root(root_of(tmp_path, {}))] == [(), ()]
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_a_disagreement_is_found_by_name_with_both_values(tmp_path, row):
     root = root_of(tmp_path, row.changes)
     _, recording = inspect_bids_root(root)
-    found = [one for one in recording.problems if one.code == row.code]
+    found = [problem for problem in recording.problems if problem.code == row.code]
     assert len(found) == 1, recording.problems
     assert all(text in found[0].message for text in row.says), found[0].message
     (alone,) = inspect_paths([root / tree.SIGNAL])  # the file by itself, as `raxss check FILE` looks at it
@@ -143,17 +143,17 @@ def test_what_makes_signal_or_scale_uncertain_stops_reading_too(tmp_path, row):
     root = root_of(tmp_path, row.changes)
     plan = plan_bids(root, only_labelled=False)
     assert len(plan) == 0
-    assert any(f"[{row.code}]" in one for one in plan.refused), plan.refused
+    assert any(f"[{row.code}]" in item for item in plan.refused), plan.refused
     with pytest.raises(RecordingError, match=rf"\[{row.code}\]"):
         read_recording(root / tree.SIGNAL)
 
 
 @pytest.mark.parametrize("name", ["json SamplingFrequency", "json RecordingDuration", "json count of a type"])
 def test_what_the_header_settles_is_read_and_told(tmp_path, name):
-    row = next(one for one in TABLE if one.name == name)
+    row = next(item for item in TABLE if item.name == name)
     root = root_of(tmp_path, row.changes)
     assert any(
-        all(text in one for text in row.says) for one in plan_bids(root, only_labelled=False).unmatched
+        all(text in item for text in row.says) for item in plan_bids(root, only_labelled=False).unmatched
     )
     with pytest.warns(RAxSSWarning, match="disagree") as caught:
         assert len(read_recording(root / tree.SIGNAL)) == 3
@@ -165,7 +165,7 @@ def test_files_that_agree_are_read_without_a_word(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(read_recording(root / tree.SIGNAL)) == 3
-    assert not [one for one in plan_bids(root, only_labelled=False).unmatched if "disagree" in one]
+    assert not [item for item in plan_bids(root, only_labelled=False).unmatched if "disagree" in item]
 
 
 @pytest.mark.parametrize("unit", ["n/a", "%", "uV", "\u00b5V"])

@@ -93,7 +93,7 @@ class Offset(Analysis):
             Answer(
                 question={"offset": offset},
                 probabilities=asked.model.predict_proba(
-                    [one.with_samples(one.samples + offset) for one in asked.test]
+                    [item.with_samples(item.samples + offset) for item in asked.test]
                 ),
             )
             for offset in self.offsets
@@ -112,7 +112,7 @@ def leave_no_registration():
 
 def study_of(name):
     study = Study.from_toml(textwrap.dedent(STUDY))
-    return Study(**{one.name: getattr(study, one.name) for one in fields(study)} | {"analyses": {
+    return Study(**{field.name: getattr(study, field.name) for field in fields(study)} | {"analyses": {
         name: TINY.get(name, {})}})  # fmt: skip
 
 
@@ -122,11 +122,11 @@ def run(name, out):
 
 def files_in(folder):
     """All but what tells durations, and the prepared data."""
-    found = sorted(one for one in folder.rglob("*") if one.is_file())
-    kept = [one for one in found if not one.name.endswith(".facts.json") and "data" not in one.parts]
+    found = sorted(item for item in folder.rglob("*") if item.is_file())
+    kept = [item for item in found if not item.name.endswith(".facts.json") and "data" not in item.parts]
     return {
-        one.relative_to(folder).as_posix(): packed_rows(one) if one.name == PACKED else one.read_bytes()
-        for one in kept
+        item.relative_to(folder).as_posix(): packed_rows(item) if item.name == PACKED else item.read_bytes()
+        for item in kept
     }
 
 
@@ -247,7 +247,7 @@ def test_the_default_page_compares_with_the_first_question(tmp_path):
     compared = outcome.rows[outcome.rows["reference"] != ""]
     assert set(compared["reference"]) == {"offset 0.0"}
     assert set(compared["offset"]) == {2.0}
-    assert [one.name for one in outcome.files] == ["answers.csv", "comparisons.csv", "README.md"]
+    assert [file.name for file in outcome.files] == ["answers.csv", "comparisons.csv", "README.md"]
     means = outcome.rows[outcome.rows["seed"].isna() & (outcome.rows["reference"] == "")]
     by_fit = outcome.rows[outcome.rows["seed"].notna() & (outcome.rows["metric"] == "auc")]
     expected = by_fit.groupby("offset")["value"].mean()

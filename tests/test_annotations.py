@@ -27,17 +27,22 @@ def placed(raw):
     """(seconds from the first sample, duration, channel, text) of each mark, in order."""
     shift = raw.first_time  # MNE counts from the first sample of the acquisition
     return sorted(
-        (round(one["onset"] - shift, 3), round(one["duration"], 3), one["ch_names"], str(one["description"]))
-        for one in raw.annotations
+        (
+            round(annotation["onset"] - shift, 3),
+            round(annotation["duration"], 3),
+            annotation["ch_names"],
+            str(annotation["description"]),
+        )
+        for annotation in raw.annotations
     )
 
 
 def expected(evidence, names=None):
     rows = []
-    for place, one in enumerate(evidence):
-        name = one.series.origin["channel"] if names is None else names[place]
-        for row in strongest_apart(one).to_dict("records"):
-            text = f"raxss/{one.predicted} p={row['probability']:.2f} rank {row['rank']}"
+    for place, item in enumerate(evidence):
+        name = item.series.origin["channel"] if names is None else names[place]
+        for row in strongest_apart(item).to_dict("records"):
+            text = f"raxss/{item.predicted} p={row['probability']:.2f} rank {row['rank']}"
             rows.append((round(row["start_s"], 3), round(row["end_s"] - row["start_s"], 3), (name,), text))
     return sorted(rows)
 
@@ -69,8 +74,8 @@ def test_marks_survive_a_file(tmp_path, suffix):
         raw.save(path, verbose="ERROR")
         again = mne.io.read_raw_fif(path, verbose="ERROR")
     found = placed(again)
-    assert [one[1:] for one in found] == [one[1:] for one in expected(evidence)]
-    assert_allclose([one[0] for one in found], [one[0] for one in expected(evidence)], atol=1e-3)
+    assert [item[1:] for item in found] == [item[1:] for item in expected(evidence)]
+    assert_allclose([item[0] for item in found], [item[0] for item in expected(evidence)], atol=1e-3)
 
 
 def test_channels_take_the_names_that_the_recording_has():
@@ -98,11 +103,15 @@ def test_a_real_recording_takes_marks_by_the_names_of_its_table(shared_data):
 
     root = shared_data / "ds003029-pt01"
     chosen = read_bids(root, only_labelled=False)[:3]
-    evidence = [explained(k, name=one.name, origin=one.origin) for k, one in enumerate(chosen)]
+    evidence = [explained(k, name=item.name, origin=item.origin) for k, item in enumerate(chosen)]
     raw = mne.io.read_raw_edf(next(root.rglob("*_ieeg.edf")), verbose="ERROR")
     raw.set_annotations(raw.annotations + mne_annotations(evidence, raw=raw, n_windows=2), verbose="ERROR")
-    marked = {one["ch_names"] for one in raw.annotations if one["description"].startswith("raxss/")}
-    assert marked == {(f"POL {one.origin['channel']}",) for one in chosen}
+    marked = {
+        annotation["ch_names"]
+        for annotation in raw.annotations
+        if annotation["description"].startswith("raxss/")
+    }
+    assert marked == {(f"POL {item.origin['channel']}",) for item in chosen}
 
 
 def test_a_series_of_no_single_channel_marks_all():

@@ -21,7 +21,7 @@ LOCAL = ("--engine", "local", "--workers", "1", "--device", "cpu")
 
 
 def raxss(*arguments):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None:
         raise result.exception
     return result.output
@@ -40,14 +40,14 @@ def recordings(tmp_path, rng):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     paths = []
-    for index, one in enumerate(waves(rng, n_series=6)):
+    for index, wave in enumerate(waves(rng, n_series=6)):
         path = tmp_path / "ab"[index % 2] / f"rec{index // 2}.{('npz', 'npy', 'csv')[index // 2]}"
         if path.suffix == ".npz":
-            np.savez(path, samples=one.samples, rate=10.0)
+            np.savez(path, samples=wave.samples, rate=10.0)
         elif path.suffix == ".npy":
-            np.save(path, one.samples)
+            np.save(path, wave.samples)
         else:
-            np.savetxt(path, one.samples.T, delimiter=",")
+            np.savetxt(path, wave.samples.T, delimiter=",")
         paths.append(path)
     return paths
 
@@ -71,7 +71,7 @@ def computed(monkeypatch):
     answers = RAxSSClassifier.answers
 
     def counting(self, series):
-        asked.extend(one.name for one in series)
+        asked.extend(item.name for item in series)
         return answers(self, series)
 
     monkeypatch.setattr(RAxSSClassifier, "answers", counting)
@@ -112,7 +112,7 @@ def test_lines_of_a_manifest_keep_their_order_labels_and_channels(model, serial,
         "x:1",
         "x:0",
     ]
-    assert [len(one.lines) for one in sources_of([manifest])] == [1, 1, 2]
+    assert [len(source.lines) for source in sources_of([manifest])] == [1, 1, 2]
 
 
 def test_a_bids_tree_a_prepared_folder_and_files_together(model, recordings, serial, tmp_path):
@@ -132,14 +132,16 @@ def test_a_bids_tree_a_prepared_folder_and_files_together(model, recordings, ser
     with pytest.warns(RAxSSWarning):
         raxss("predict", model, *inputs, "--out", out, *LOCAL)
     assert out.read_bytes() == expected
-    assert len(list(sources_of(inputs))) == len({one.name for one in sources_of(inputs)})
+    assert len(list(sources_of(inputs))) == len({source.name for source in sources_of(inputs)})
 
 
 def test_the_test_part_of_a_split_is_taken_from_a_prepared_folder_alone(model, serial, tmp_path):
     lines = ["path,label,group"]
-    for index, one in enumerate(waves(np.random.default_rng(1), n_series=18)):  # the model has not seen these
-        np.savez(tmp_path / f"r{index}.npz", samples=one.samples, rate=10.0)
-        lines.append(f"r{index}.npz,{one.label},g{index // 2}")
+    for index, wave in enumerate(
+        waves(np.random.default_rng(1), n_series=18)
+    ):  # the model has not seen these
+        np.savez(tmp_path / f"r{index}.npz", samples=wave.samples, rate=10.0)
+        lines.append(f"r{index}.npz,{wave.label},g{index // 2}")
     manifest = tmp_path / "m.csv"
     manifest.write_text("\n".join(lines) + "\n")
     raxss("prepare", manifest, "--out", tmp_path / "prepared", "--scaling", "none", "--workers", "1")
@@ -285,7 +287,7 @@ def test_a_prepared_file_that_was_changed_is_refused(model, recordings, tmp_path
         model, [tmp_path / "prepared"], tmp_path / "parts", n_workers=1, device="cpu", quiet=True
     )
     assert len(table) == 1
-    assert [str(one) for one in failures.values()] == [
+    assert [str(failure) for failure in failures.values()] == [
         f"RecordingError: the prepared folder 'prepared' is damaged: 'samples/{file.name}' was changed after it "
         "was written. Remove it, and prepare it again."
     ]

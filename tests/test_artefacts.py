@@ -39,7 +39,7 @@ def test_a_drift_rises_to_five_deviations_in_its_middle_and_begins_at_nothing(rn
     made = drift(still, deviation, rate=100.0, generator=rng)
     by_hand = [5 * (1 - math.cos(2 * math.pi * k / 8)) / 2 for k in range(8)]
     assert by_hand[4] == 5.0
-    assert_allclose(abs(made), [by_hand, [3 * one for one in by_hand]], atol=1e-12)
+    assert_allclose(abs(made), [by_hand, [3 * item for item in by_hand]], atol=1e-12)
 
 
 def test_line_noise_is_a_sine_of_fifty_hertz_and_two_deviations(rng):

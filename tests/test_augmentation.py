@@ -52,7 +52,7 @@ def windows_of(rng, n_windows=12, n_variates=6, length=40):
 
 
 def test_every_kind_is_tried_here_and_can_be_made():
-    settings = {one.name for one in dataclasses.fields(AugmentationConfig)}
+    settings = {field.name for field in dataclasses.fields(AugmentationConfig)}
     assert set(KINDS) == settings == set(CHANGES) == {*MEANINGS, "mirror"}
 
 
@@ -69,7 +69,7 @@ def test_a_change_is_what_the_plain_loop_makes_of_the_same_draws(rng, kind, leng
     torch.manual_seed(3)
     found = augment(windows, settings)
     assert set(draws) == (set(KINDS) if kind == "all" else {kind})
-    expected = naive.augmented(windows.numpy(), {name: one.numpy() for name, one in draws.items()})
+    expected = naive.augmented(windows.numpy(), {name: draw.numpy() for name, draw in draws.items()})
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found.numpy(), expected, atol=2e-5)
 
@@ -97,8 +97,8 @@ def test_twice_flipped_or_reversed_is_as_it_was(rng):
     assert torch.equal(amplified(amplified(windows, signs), signs), windows)
     assert torch.equal(reversed_in_time(reversed_in_time(windows, chosen), chosen), windows)
     changes = (amplified(windows, signs), reversed_in_time(windows, chosen))
-    for one in changes:
-        assert torch.equal((one != windows).flatten(1).any(dim=1), chosen)
+    for change in changes:
+        assert torch.equal((change != windows).flatten(1).any(dim=1), chosen)
 
 
 def test_a_turn_keeps_the_length_of_every_triple_and_the_angle_between_two_sensors(rng):
@@ -261,7 +261,7 @@ def test_validation_sees_windows_as_they_are(rng):
     settings = AugmentationConfig(flip=0.5, noise=0.1)
     train(learner, *pools, config=config, seed=1, fingerprint="toy", augmentation=settings)
     as_they_are = {
-        tuple(one) for pool in pools for one in pool.gather(torch.arange(len(pool)))[:, 0].tolist()
+        tuple(item) for pool in pools for item in pool.gather(torch.arange(len(pool)))[:, 0].tolist()
     }
     unchanged = {True: 0, False: 0}
     counts = {True: 0, False: 0}
@@ -269,7 +269,7 @@ def test_validation_sees_windows_as_they_are(rng):
         2:
     ]:  # the first two are the trial of how much memory it takes
         counts[training] += len(windows)
-        unchanged[training] += sum(tuple(one) in as_they_are for one in windows[:, 0].tolist())
+        unchanged[training] += sum(tuple(window) in as_they_are for window in windows[:, 0].tolist())
     assert counts == {True: 2 * len(pools[0]), False: 2 * len(pools[1])}
     assert unchanged == {True: 0, False: counts[False]}
 
@@ -278,8 +278,8 @@ def test_the_same_seed_gives_the_same_fit_and_augmentation_another(rng):
     series = waves(rng, n_variates=6)
     kinds = KINDS | {"mirror": [0, 4]}
     fits = [
-        RAxSSClassifier(Tiny, augmentation=one, **SMALL).fit(series).predict_proba(series)
-        for one in (kinds, kinds, None)
+        RAxSSClassifier(Tiny, augmentation=item, **SMALL).fit(series).predict_proba(series)
+        for item in (kinds, kinds, None)
     ]
     np.testing.assert_array_equal(fits[0], fits[1])
     assert np.abs(fits[0] - fits[2]).max() > 1e-3
@@ -325,7 +325,7 @@ def test_killed_and_resumed_with_augmentation_ends_bit_for_bit_where_it_would_ha
     resumed = toy_learner(seed=99, device=device)
     found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
     assert_same_bits(weights_of(whole), weights_of(resumed))
-    losses = [[row["train_loss"] for row in one.history] for one in (found, expected)]
+    losses = [[row["train_loss"] for row in item.history] for item in (found, expected)]
     assert losses[0] == losses[1]
 
 

@@ -186,7 +186,11 @@ def test_only_revin_makes_convnet_blind_to_the_level_of_a_window():
 def test_gradients_reach_every_parameter(name, n_variates, length):
     network = build(name, n_variates, length, 3, revin=True).train()
     functional.cross_entropy(network(torch.randn(8, n_variates, length)), torch.arange(8) % 3).backward()
-    missing = [key for key, one in network.named_parameters() if one.grad is None or not one.grad.any()]
+    missing = [
+        key
+        for key, named_parameter in network.named_parameters()
+        if named_parameter.grad is None or not named_parameter.grad.any()
+    ]
     # a key's bias adds the same to all scores of a query, and softmax takes that out again
     assert [key for key in missing if not key.endswith("key.bias")] == []
 
@@ -232,7 +236,7 @@ def test_trying_the_network_leaves_its_modes_and_statistics_alone():
         return network
 
     network = build(make)
-    assert [one.training for one in network] == [False, True, True, True]
+    assert [item.training for item in network] == [False, True, True, True]
     assert network[0].num_batches_tracked == 0
 
 

@@ -135,7 +135,7 @@ def _numpys_generator():
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_score_of_a_series_does_not_depend_on_what_else_is_asked(name, data, fitted):
     together = fitted(name).predict_proba(data[2])
-    alone = np.concatenate([fitted(name).predict_proba([one]) for one in data[2]])
+    alone = np.concatenate([fitted(name).predict_proba([item]) for item in data[2]])
     np.testing.assert_allclose(alone, together, atol=1e-6)
 
 
@@ -214,14 +214,14 @@ def test_a_split_without_a_validation_part_is_learned_from_as_a_whole(name, data
 
 
 def test_without_a_validation_part_whole_groups_are_held_out(data):
-    series = [one.with_samples(one.samples) for one in data[0]]
+    series = [item.with_samples(item.samples) for item in data[0]]
     received = ForestClassifier(**ON_CPU)._receive(series, None, None, None, validation_fraction=0.2)
-    kept, held = ({one.group for one in part} for part in (received.series, received.validation))
+    kept, held = ({item.group for item in part} for part in (received.series, received.validation))
     assert held
     assert not kept & held
     assert len(received.series) + len(received.validation) == len(series)
     targets = ["fast", "slow"]
-    assert [one.label for one in received.validation] == [targets[k] for k in received.validation_targets]
+    assert [item.label for item in received.validation] == [targets[k] for k in received.validation_targets]
 
 
 # Networks over whole series -------------------------------------------------------------------------------------
@@ -234,12 +234,12 @@ def test_a_batch_is_the_series_side_by_side_with_zeros_behind(rng):
     pool = model._pool(series, np.array([1, 1, 0, 1]), torch.device("cpu"))
     for batch in ([0, 1], [3, 2], [3], [1, 0, 2, 3]):  # the last one ends at the end of the strip
         windows, n_samples, targets = padded_batch(pool, np.array(batch))
-        assert windows.shape == (len(batch), 2, max(series[one].n_samples for one in batch))
-        for row, n_real, target, one in zip(windows, n_samples, targets, batch, strict=True):
+        assert windows.shape == (len(batch), 2, max(series[item].n_samples for item in batch))
+        for row, n_real, target, item in zip(windows, n_samples, targets, batch, strict=True):
             expected = np.zeros(windows.shape[1:], dtype=np.float32)
-            expected[:, : series[one].n_samples] = series[one].samples
+            expected[:, : series[item].n_samples] = series[item].samples
             assert np.array_equal(row.numpy(), expected)
-            assert (int(n_real), int(target)) == (series[one].n_samples, [1, 1, 0, 1][one])
+            assert (int(n_real), int(target)) == (series[item].n_samples, [1, 1, 0, 1][item])
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm", "mamba"])
@@ -254,7 +254,7 @@ def test_a_longer_companion_in_the_batch_changes_no_gradient(name, rng):
         windows[1, :, 130:] = 0
         network.zero_grad()
         network(windows, n_samples).square().sum().backward()
-        gradients.append([one.grad.clone() for one in network.parameters()])
+        gradients.append([parameter.grad.clone() for parameter in network.parameters()])
     for short, long in zip(*gradients, strict=True):
         torch.testing.assert_close(short, long, atol=1e-5, rtol=1e-4)
 
@@ -265,16 +265,16 @@ def test_every_series_comes_once_an_epoch_among_others_of_its_length(rng):
     for batches in epochs:
         assert len(batches) == math.ceil(203 / 16)
         assert sorted(np.concatenate(batches)) == list(range(203))
-        assert sum(len(one) < 16 for one in batches) == 1
+        assert sum(len(batch) < 16 for batch in batches) == 1
 
     def padding(batches):
-        return sum(lengths[one].max() * len(one) for one in batches) / lengths.sum() - 1
+        return sum(lengths[batch].max() * len(batch) for batch in batches) / lengths.sum() - 1
 
     shuffled = np.split(rng.permutation(203), range(16, 203, 16))
     assert padding(epochs[0]) < 0.4 * padding(shuffled)
-    assert {tuple(sorted(one)) for one in epochs[0]} != {tuple(sorted(one)) for one in epochs[1]}
+    assert {tuple(sorted(entry)) for entry in epochs[0]} != {tuple(sorted(entry)) for entry in epochs[1]}
     again = similar_lengths(lengths, 16, seed=3, epoch=1)
-    assert all(np.array_equal(one, two) for one, two in zip(again, epochs[1], strict=True))
+    assert all(np.array_equal(item, two) for item, two in zip(again, epochs[1], strict=True))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -345,26 +345,26 @@ def test_the_paper_network_inside_has_its_own_parameters_and_the_attentions_alon
     model.n_variates_, model.window_length_ = 1, 1024
     network = model._build(1)
     width = 4096  # 128 patches of 32 numbers
-    assert sum(one.numel() for one in network.parameters()) == 34_019 + (8 * width + 8) + (8 + 1)
+    assert sum(parameter.numel() for parameter in network.parameters()) == 34_019 + (8 * width + 8) + (8 + 1)
 
 
 @pytest.mark.parametrize("name", ["attention", "conjunctive"])
 def test_at_prediction_all_windows_count(name, data, fitted):
-    model, one = fitted(name), data[2][0]
-    cut = windows_of(model.scaling_.apply(one), window_length=32, stride=16)
+    model, item = fitted(name), data[2][0]
+    cut = windows_of(model.scaling_.apply(item), window_length=32, stride=16)
     windows = torch.from_numpy(np.ascontiguousarray(cut.samples)).float()
     with torch.no_grad():
         sums, counts = model.backbone_.eval()(windows, torch.zeros(len(windows), dtype=torch.long), 1)
         logit = float(model.backbone_.logits_of(sums, counts))
     assert counts.tolist() == [len(cut)]
-    assert model.predict_proba([one])[0, 1] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+    assert model.predict_proba([item])[0, 1] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
 def test_window_probabilities_make_the_series_probability(data, fitted):
     model = fitted("conjunctive")
     every = list(model.window_probabilities(data[2][:4]))
-    for one, windows, whole in zip(data[2][:4], every, model.predict_proba(data[2][:4]), strict=True):
-        assert windows.shape == ((one.n_samples - 32) // 16 + 1, 2)
+    for item, windows, whole in zip(data[2][:4], every, model.predict_proba(data[2][:4]), strict=True):
+        assert windows.shape == ((item.n_samples - 32) // 16 + 1, 2)
         logits = np.log(windows[:, 1] / windows[:, 0])
         assert logits.mean() == pytest.approx(math.log(whole[1] / whole[0]), abs=1e-4)
     assert not hasattr(fitted("attention"), "window_probabilities")
@@ -407,7 +407,7 @@ def test_the_features_of_minirocket_are_those_of_aeons_own_classifier(equal_leng
     ours = RocketClassifier(
         "minirocket", n_kernels=168, scaling="none", validation_fraction=0.0, random_state=11
     ).fit(list(samples), labels)
-    found = ours._features([Series(one) for one in samples])
+    found = ours._features([Series(sample) for sample in samples])
     assert found.shape[1] >= 168
     np.testing.assert_array_equal(found, np.asarray(theirs, dtype=np.float64))
 
@@ -438,8 +438,8 @@ def test_the_penalty_has_the_least_loss_on_validation(data, fitted):
     model, validation = fitted("minirocket"), data[1]
     losses = {}
     for strength in model.strengths:
-        one = clone(model).set_params(strengths=(strength,)).fit(data[0], validation=validation)
-        losses[strength] = log_loss(validation.labels, one.predict_proba(validation), labels=one.classes_)
+        item = clone(model).set_params(strengths=(strength,)).fit(data[0], validation=validation)
+        losses[strength] = log_loss(validation.labels, item.predict_proba(validation), labels=item.classes_)
     assert losses[model.strength_] == min(losses.values())
     assert len(set(losses.values())) > 3
 
@@ -448,11 +448,11 @@ def test_only_the_first_samples_count(data, rng):
     model = RocketClassifier("minirocket", n_kernels=84, window_length=50, scaling="none", **ON_CPU).fit(
         data[0]
     )
-    changed = [one.with_samples(np.c_[one.samples[:, :50], rng.normal(size=(1, 40))]) for one in data[2]]
+    changed = [item.with_samples(np.c_[item.samples[:, :50], rng.normal(size=(1, 40))]) for item in data[2]]
     assert np.array_equal(model.predict_proba(changed), model.predict_proba(data[2]))
     assert model.window_length_ == 50
     assert RocketClassifier("minirocket", n_kernels=84, **ON_CPU).fit(data[0]).window_length_ == max(
-        one.n_samples for one in model._receive(data[0], None, None, None, validation_fraction=0.125).series
+        item.n_samples for item in model._receive(data[0], None, None, None, validation_fraction=0.125).series
     )
 
 
@@ -461,8 +461,8 @@ def test_first_samples_are_padded_and_cut(rng):
     found = first_samples(series, 5)
     assert found.shape == (3, 2, 5)
     assert np.array_equal(found[0, :, 3:], np.zeros((2, 2)))
-    for row, one in zip(found, series, strict=True):
-        assert np.array_equal(row[:, : one.n_samples], one.samples[:, :5].astype(np.float32))
+    for row, item in zip(found, series, strict=True):
+        assert np.array_equal(row[:, : item.n_samples], item.samples[:, :5].astype(np.float32))
 
 
 def test_without_aeon_minirocket_tells_the_install_command_and_rocket_works(data, fitted, monkeypatch):
@@ -499,14 +499,18 @@ def test_features_do_not_see_scale_and_offset(seed, n_samples, scale, offset):
 )
 def test_features_are_finite_whatever_comes(samples):
     features = scale_free_features(np.array([samples, [7.0] * len(samples)]))
-    assert all(np.isfinite(one).all() for one in features.values())
+    assert all(np.isfinite(feature).all() for feature in features.values())
 
 
 def test_features_of_a_wave_are_what_can_be_worked_out_by_hand():
     time = np.arange(8000)
     speed = 2 * math.pi / 32  # 250 whole periods
     wave = np.stack([np.sin(speed * time), -np.sin(speed * time), np.cos(speed * time)])
-    features = {name: one[0] for name, one in scale_free_features(wave).items() if name != "correlations"}
+    features = {
+        name: scale_free_feature[0]
+        for name, scale_free_feature in scale_free_features(wave).items()
+        if name != "correlations"
+    }
     assert features["edge 0.5"] == pytest.approx(1 / 16, abs=1e-3)
     assert features["power to 0.0625"] + features["power to 0.125"] == pytest.approx(1, abs=1e-3)
     assert features["mobility"] == pytest.approx(2 * math.sin(speed / 2), rel=1e-3)

@@ -45,7 +45,7 @@ def draw_batch(rng, *, n_series, n_variates, measure, share, flat_stretch):
 
 
 def naive_support(pairs, order, **settings):
-    supports = [naive.lists_of(*one, **settings).support for one in pairs]
+    supports = [naive.lists_of(*pair, **settings).support for pair in pairs]
     return np.concatenate(supports)[order]
 
 
@@ -99,8 +99,8 @@ def test_a_long_series_is_compared_in_blocks_of_bounded_memory(rng, monkeypatch)
     ) as profile:
         found = batch_support(*arguments, **settings)
     assert_allclose(found, whole, atol=1e-6)
-    events = [one for one in profile.profiler.kineto_results.events() if one.name() == "[memory]"]
-    peak = np.cumsum([one.nbytes() for one in sorted(events, key=lambda one: one.start_ns())]).max()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    peak = np.cumsum([event.nbytes() for event in sorted(events, key=lambda item: item.start_ns())]).max()
     assert peak < most + 100 * n  # what a batch needs by itself: vectors, supports
     assert peak > most / 4
 

@@ -87,18 +87,18 @@ def test_those_who_are_installed_meet_in_one_run_and_the_tables_have_their_ratio
     """All but stumpy, which compiles for a minute: it is in test_slow_benchmarks.py."""
     cases = [Case(2_000, 256, 1), Case(2_500, 256, 5)]
     with installed_peers() as found:
-        peers = [one for one in found if one.name != STUMPY]
+        peers = [item for item in found if item.name != STUMPY]
         results = retrieval.run(
             cases, goal=cases[1], memory_cases=[Case(30_000, 256, 5)], peers=peers, peak_seconds=0.05
         )
     json.dumps(results)  # everything in it can be written
     expected = {TORCH, FAISS, FAISS_TOLD} if importlib.util.find_spec("faiss") else {TORCH}
-    for one in results["cases"]:
-        assert set(one["peers"]) == expected
-        assert one["ours"]["error"] <= 1e-6
-        assert len(one["ours"]["runs"]) == 3
-        for peer in one["peers"].values():
-            assert peer["ratio"] == pytest.approx(peer["seconds"] / one["ours"]["seconds"])
+    for result in results["cases"]:
+        assert set(result["peers"]) == expected
+        assert result["ours"]["error"] <= 1e-6
+        assert len(result["ours"]["runs"]) == 3
+        for peer in result["peers"].values():
+            assert peer["ratio"] == pytest.approx(peer["seconds"] / result["ours"]["seconds"])
             assert peer["difference"] <= 2e-5
     assert results["memory"][0]["added_mb"] > 0
     assert f"({results['cases'][1]['peers'][TORCH]['ratio']:.3g})" in retrieval.tables(results)
@@ -158,7 +158,7 @@ def test_what_would_take_a_peer_too_long_is_not_run_but_extrapolated_and_marked(
         peers=[Contender(TORCH, slow, 2e-5)],
         longest_aside_s=5.0,
     )
-    first, second = (one["peers"][TORCH] for one in results["cases"])
+    first, second = (result["peers"][TORCH] for result in results["cases"])
     assert small.n_windows in asked
     assert large.n_windows not in asked
     assert not first["extrapolated"]
@@ -313,10 +313,10 @@ def test_lists_are_changed_as_often_as_in_a_simulation(rng):
     changed = 0
     for similarities in rng.random((20, 2_000)):
         best = []
-        for one in similarities:
-            if len(best) < 10 or one > best[0]:
+        for similarity in similarities:
+            if len(best) < 10 or similarity > best[0]:
                 changed += 1
-                best = sorted([*best, one])[-10:]
+                best = sorted([*best, similarity])[-10:]
     assert changed / 20 == pytest.approx(scaling.entries(2_000) / 2_000, rel=0.05)
     assert scaling.entries(2_000, 100) < scaling.entries(2_000)
     assert scaling.entries(50, 100) == scaling.entries(50)
@@ -348,12 +348,12 @@ def tiny_scaling():
 
 
 def test_all_three_growths_are_measured(tiny_scaling):
-    assert [one["n_windows"] for one in tiny_scaling["retrieval"]] == [36, 276]
-    assert [one["batch"] for one in tiny_scaling["network"]] == [4, 8]
-    assert [one["n_windows"] for one in tiny_scaling["prediction"]] == [16, 32]
-    assert all(one["evidence_bytes"] > 0 for one in tiny_scaling["prediction"])
+    assert [item["n_windows"] for item in tiny_scaling["retrieval"]] == [36, 276]
+    assert [item["batch"] for item in tiny_scaling["network"]] == [4, 8]
+    assert [item["n_windows"] for item in tiny_scaling["prediction"]] == [16, 32]
+    assert all(item["evidence_bytes"] > 0 for item in tiny_scaling["prediction"])
     seconds = [
-        one["seconds"] for part in ("retrieval", "network", "prediction") for one in tiny_scaling[part]
+        item["seconds"] for part in ("retrieval", "network", "prediction") for item in tiny_scaling[part]
     ]
     assert min(seconds) > 0
 
@@ -393,7 +393,7 @@ def results(tmp_path, tiny_scaling):
     }  # fmt: skip
     found["cases"][0]["ours_with_exclusion"] = found["cases"][0]["ours"]
     place = tmp_path / "results"
-    for machine, part, one in (
+    for machine, part, item in (
         ("cpu2", "retrieval", found),
         ("cpu2", "scaling", tiny_scaling),
         ("h200", "scaling", tiny_scaling),
@@ -402,7 +402,7 @@ def results(tmp_path, tiny_scaling):
                           "validation_accuracy": 0.5}),
     ):  # fmt: skip
         (place / machine).mkdir(parents=True, exist_ok=True)
-        record = common.recorded(part, "cpu", lambda one=one: one)
+        record = common.recorded(part, "cpu", lambda item=item: item)
         (place / machine / f"{part}.json").write_text(json.dumps(record))
     return place
 
@@ -458,7 +458,7 @@ def test_without_results_the_page_says_how_to_get_them(tmp_path):
     assert "not measured" in report.write(tmp_path / "none", tmp_path / "RESULTS.md")
 
 
-@pytest.mark.parametrize("machine", [one.name for one in sorted(common.RESULTS.glob("*")) if one.is_dir()])
+@pytest.mark.parametrize("machine", [item.name for item in sorted(common.RESULTS.glob("*")) if item.is_dir()])
 def test_committed_results_give_a_figure_for_every_goal_they_are_about(machine):
     everything = report.read_all(common.RESULTS)
     asked = [goal for goal in report.GOALS if goal.machine == machine and goal.part in everything[machine]]

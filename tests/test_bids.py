@@ -47,7 +47,7 @@ def folder_of(root: Path) -> Path:
 
 
 def labels_of(plan):
-    return {one.name: one.label for _, one in plan}
+    return {item.name: item.label for _, item in plan}
 
 
 # --- real trees
@@ -57,25 +57,25 @@ def test_pt01_has_its_ten_soz_and_74_other_channels_with_the_samples_of_the_file
     root = shared_data / "ds003029-pt01"
     series = read_bids(root, labels=root / "soz.tsv")
     assert Counter(series.labels) == {"soz": 10, "other": 74}
-    assert {one.origin["channel"] for one in series if one.label == "soz"} == {
+    assert {item.origin["channel"] for item in series if item.label == "soz"} == {
         "ATT1", "ATT2", "AD1", "AD2", "AD3", "AD4", "PD1", "PD2", "PD3", "PD4"
     }  # fmt: skip
     direct = edfio.read_edf(next(root.rglob("*.edf")))
     for name in ("AD2", "G1", "PD4"):
-        one = next(series_one for series_one in series if series_one.origin["channel"] == name)
+        item = next(series_one for series_one in series if series_one.origin["channel"] == name)
         signal = next(signal for signal in direct.signals if signal.label == f"POL {name}")
         assert signal.physical_dimension == "uV"
-        assert one.rate == 1000.0
-        assert_allclose(one.samples[0], signal.data, rtol=1e-6)
-    assert one.name == "sub-pt01_ses-presurgery_task-monitor_acq-ecog_run-01:PD4"
-    assert one.origin == {
+        assert item.rate == 1000.0
+        assert_allclose(item.samples[0], signal.data, rtol=1e-6)
+    assert item.name == "sub-pt01_ses-presurgery_task-monitor_acq-ecog_run-01:PD4"
+    assert item.origin == {
         "centre": "NIH",
         "patient": "pt01",
         "recording": "sub-pt01_ses-presurgery_task-monitor_acq-ecog_run-01",
         "electrode": "pt01/PD",
         "channel": "PD4",
     }
-    assert one.group == "pt01"
+    assert item.group == "pt01"
 
 
 def test_pt01_is_left_out_of_a_crop_because_no_event_marks_an_onset(shared_data):
@@ -104,7 +104,7 @@ def test_the_table_of_ds003029_is_as_its_readme_says(shared_data):
     assert per_centre == {"JHH": 7, "NIH": 14, "UMF": 5, "UMMC": 9}
     assert table["type"].isin(["ECOG", "SEEG"]).sum() == 11140
     seconds = table.groupby("recording")["seconds"].first()
-    assert [round(float(one), 1) for one in (seconds.min(), seconds.median(), seconds.max())] == [
+    assert [round(float(item), 1) for item in (seconds.min(), seconds.median(), seconds.max())] == [
         108.6,
         240.5,
         993.0,
@@ -137,7 +137,7 @@ def test_the_clip_of_ds003498_has_fifty_channels_and_no_labels(shared_data):
     assert len(plan_bids(root)) == 0
     series = read_bids(root, only_labelled=False)
     assert len(series) == 50
-    assert {(one.rate, one.n_samples, one.label) for one in series} == {(2000.0, 10000, None)}
+    assert {(item.rate, item.n_samples, item.label) for item in series} == {(2000.0, 10000, None)}
 
 
 # --- the generated tree, of which everything is known
@@ -148,7 +148,7 @@ def test_every_good_channel_of_every_annotated_patient_has_its_label(truth):
     assert labels_of(plan) == truth.labels
     assert not plan.absent
     assert plan.group_by == "patient"
-    assert {(one.origin["patient"], one.origin["centre"]) for _, one in plan} == {
+    assert {(entry.origin["patient"], entry.origin["centre"]) for _, entry in plan} == {
         item for item in truth.centres.items() if item[0] != truth.without_soz
     }
 
@@ -157,10 +157,10 @@ def test_samples_of_both_formats_are_those_that_were_written(truth):
     with pytest.warns(RAxSSWarning, match=f"contact {UNMATCHED} has no certain channel"):
         series = read_bids(truth.root)
     assert len(series) == len(truth.labels)
-    for one in series:
-        written = truth.samples[one.origin["recording"]][CHANNELS.index(one.origin["channel"])]
-        assert one.rate == truth.rate
-        assert_allclose(one.samples[0], written, atol=0.01)
+    for item in series:
+        written = truth.samples[item.origin["recording"]][CHANNELS.index(item.origin["channel"])]
+        assert item.rate == truth.rate
+        assert_allclose(item.samples[0], written, atol=0.01)
 
 
 def test_what_did_not_match_is_told_by_name(truth):
@@ -177,7 +177,7 @@ def test_one_recording_is_planned_as_it_is_among_all(truth):
     rows = [told for told in whole.unmatched if "clinical sheet" in told]
     for recording in whole.recordings[::5]:
         alone = plan_bids(truth.root, labels=truth.clinical, recordings=[recording.name])
-        assert [one.name for one in alone.recordings] == [recording.name]
+        assert [item.name for item in alone.recordings] == [recording.name]
         assert alone.recordings[0].series == recording.series
         assert [
             told for told in alone.unmatched if "clinical sheet" in told
@@ -195,14 +195,14 @@ def test_unlabelled_and_bad_channels_come_when_asked_for(truth):
 
 def test_a_crop_is_counted_from_the_onset(truth):
     series = read_plan(plan_bids(truth.root, crop=(-1.0, 2.0)))
-    assert {one.name: one.label for one in series} == truth.labels
-    for one in series:
-        onset = truth.onsets[one.origin["recording"]]
-        assert one.n_samples == 3 * truth.rate
-        assert abs(one.start_seconds - (onset - 1)) <= 0.5001 / truth.rate
-        first = round(one.start_seconds * truth.rate)
-        written = truth.samples[one.origin["recording"]][CHANNELS.index(one.origin["channel"])]
-        assert_allclose(one.samples[0], written[first : first + one.n_samples], atol=0.01)
+    assert {item.name: item.label for item in series} == truth.labels
+    for item in series:
+        onset = truth.onsets[item.origin["recording"]]
+        assert item.n_samples == 3 * truth.rate
+        assert abs(item.start_seconds - (onset - 1)) <= 0.5001 / truth.rate
+        first = round(item.start_seconds * truth.rate)
+        written = truth.samples[item.origin["recording"]][CHANNELS.index(item.origin["channel"])]
+        assert_allclose(item.samples[0], written[first : first + item.n_samples], atol=0.01)
 
 
 def test_a_crop_beyond_the_recording_leaves_it_out_and_says_so(tree):
@@ -232,7 +232,7 @@ def test_a_crop_that_is_none_is_refused(tree, crop):
 
 def test_a_plan_names_its_inputs_and_can_be_sent_to_another_process(truth):
     plan = plan_bids(truth.root, crop=(0, 1))
-    vision = next(one for one in plan.recordings if one.name == RUN.format("pt01", 1))
+    vision = next(item for item in plan.recordings if item.name == RUN.format("pt01", 1))
     base = f"sub-pt01/ses-presurgery/ieeg/{vision.name}"
     assert [file.relative_to(plan.root).as_posix() for file in vision.files] == [
         *(f"{base}_ieeg{suffix}" for suffix in (".vhdr", ".eeg", ".vmrk")),
@@ -242,7 +242,7 @@ def test_a_plan_names_its_inputs_and_can_be_sent_to_another_process(truth):
         "sourcedata/clinical_data_summary.xlsx",
     ]
     with pickle.loads(pickle.dumps(vision.open_recording))() as recording:
-        assert [one.name for one in recording.channels] == [*CHANNELS, OTHER_TYPE]
+        assert [channel.name for channel in recording.channels] == [*CHANNELS, OTHER_TYPE]
 
 
 def test_no_name_date_or_event_is_in_a_plan(truth):
@@ -313,7 +313,7 @@ def test_a_sidecar_above_holds_for_the_runs_below_unless_one_is_nearer(tree):
     assert f"{first}:AD1" not in labels_of(plan)
     assert f"{second}:AD1" in labels_of(plan)
     assert len(plan) == 2 * (len(CHANNELS) - 1) - 1
-    above = next(one for one in plan.recordings if one.name == first)
+    above = next(recording for recording in plan.recordings if recording.name == first)
     assert tree / "task-ictal_channels.tsv" in above.files
     assert len(find_runs(tree)) == 2
 
@@ -376,13 +376,13 @@ def test_words_of_a_cell_that_may_be_a_name_are_counted_and_label_nothing(tree, 
     told = repr(plan)
     assert len(plan) == 0
     assert not [word for word in ("JO", "SMITH", "1980") if word in told.upper().replace("JH101", "")]
-    assert any("of the SOZ cell w" in one and "not understood" in one for one in plan.unmatched)
+    assert any("of the SOZ cell w" in item and "not understood" in item for item in plan.unmatched)
 
 
 def test_a_contact_that_is_not_understood_is_named_and_leaves_no_other(tree):
     plan = plan_bids(tree, labels=sheet_of(tree, "AD1, G1-ATT2, XY9"))
     assert set(labels_of(plan).values()) == {"soz"}
-    assert {one.origin["channel"] for _, one in plan} == {"AD1"}
+    assert {item.origin["channel"] for _, item in plan} == {"AD1"}
     told = " ".join(plan.unmatched)
     assert "patient jh101: 'G1-ATT2' of the SOZ cell was not understood" in told
     assert "patient jh101: SOZ contact XY9 has no certain channel in 2 of 2 runs." in told
@@ -405,7 +405,7 @@ def test_a_channel_of_which_channels_tsv_is_not_certain_has_no_label(tree, colum
     with_column(tree, 2, column, {}, no)  # a run without a mark
     plan = plan_bids(tree)
     assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
-    found = {one.origin["channel"]: one.label for _, one in plan}
+    found = {item.origin["channel"]: item.label for _, item in plan}
     assert Counter(found.values()) == {"soz": 1, "other": 6}
     assert found["AD1"] == "soz"
     assert "AD2" not in found
@@ -427,7 +427,7 @@ def test_trees_that_carry_labels_in_channels_tsv_are_read(tree, own_column):
         table.to_csv(file, sep="\t", index=False)
     for label, named in (("soz", {"AD1", "AD2"}), ("resect", {"AD1", "AD2", "G1"})):
         labels = labels_of(plan_bids(tree, label=label))
-        assert {name.split(":")[1] for name, one in labels.items() if one == label} == named
+        assert {name.split(":")[1] for name, item in labels.items() if item == label} == named
         assert Counter(labels.values()) == {label: 2 * len(named), "other": 2 * (8 - len(named))}
     assert set(bids_table(tree).query("label == 'soz'")["channel"]) == {"AD1", "AD2"}
 
@@ -482,13 +482,13 @@ def with_a_gap(path: Path, record: int, seconds: int) -> None:
     content = bytearray(path.read_bytes())
     header, n_signals = int(content[184:192]), int(content[252:256])
     fields = 256 + 216 * n_signals
-    sizes = [2 * int(content[fields + 8 * one : fields + 8 * one + 8]) for one in range(n_signals)]
-    labels = [bytes(content[256 + 16 * one : 272 + 16 * one]).strip() for one in range(n_signals)]
+    sizes = [2 * int(content[fields + 8 * item : fields + 8 * item + 8]) for item in range(n_signals)]
+    labels = [bytes(content[256 + 16 * item : 272 + 16 * item]).strip() for item in range(n_signals)]
     offset = sum(sizes[: labels.index(b"EDF Annotations")])
     content[192:197] = b"EDF+D"
-    for one in range(record, int(content[236:244])):
-        start = header + one * sum(sizes) + offset
-        content[start : start + 8] = f"+{one + seconds}\x14\x14".encode().ljust(8, b"\0")
+    for item in range(record, int(content[236:244])):
+        start = header + item * sum(sizes) + offset
+        content[start : start + 8] = f"+{item + seconds}\x14\x14".encode().ljust(8, b"\0")
     path.write_bytes(content)
 
 
@@ -497,19 +497,19 @@ def test_the_stretches_around_a_gap_are_series_of_their_own(tree):
     edf = edfio.read_edf(path)
     edf.add_annotations([edfio.EdfAnnotation(0.5, None, "x")])
     edf.write(path)
-    before = next(one for one in read_plan(plan_bids(tree)) if one.name == f"{RUN.format('jh101', 2)}:AD1")
+    before = next(item for item in read_plan(plan_bids(tree)) if item.name == f"{RUN.format('jh101', 2)}:AD1")
     with_a_gap(path, record=4, seconds=10)
     series = {
-        one.name: one
-        for one in read_plan(plan_bids(tree))
-        if one.name.startswith(f"{RUN.format('jh101', 2)}:AD1")
+        item.name: item
+        for item in read_plan(plan_bids(tree))
+        if item.name.startswith(f"{RUN.format('jh101', 2)}:AD1")
     }
     first, second = series[f"{RUN.format('jh101', 2)}:AD1#1"], series[f"{RUN.format('jh101', 2)}:AD1#2"]
     assert (first.start_seconds, first.n_samples) == (0.0, 1000)
     assert (second.start_seconds, second.n_samples) == (14.0, before.n_samples - 1000)
     assert np.array_equal(np.hstack([first.samples, second.samples]), before.samples)
     late = plan_bids(tree, crop=(10.0, 60.0))  # the onset is at 2.4 to 3.4 s, so this begins behind the gap
-    kept = {one.name for recording, one in late if recording.name == RUN.format("jh101", 2)}
+    kept = {item.name for recording, item in late if recording.name == RUN.format("jh101", 2)}
     assert {name.split("#")[1] for name in kept} == {"2"}
 
 
@@ -521,7 +521,7 @@ def test_a_damaged_recording_is_listed_and_the_others_are_planned(tree):
     plan = plan_bids(tree)
     assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 1)}
     told = [
-        one for one in plan.refused if one.startswith(f"recording {RUN.format('jh101', 2)} is left out: ")
+        item for item in plan.refused if item.startswith(f"recording {RUN.format('jh101', 2)} is left out: ")
     ]
     assert len(told) == 1
     assert str(tree.parent) not in told[0]
@@ -535,7 +535,7 @@ def test_a_damaged_channels_tsv_leaves_out_its_run(tree, content, told):
     (folder_of(tree) / f"{RUN.format('jh101', 1)}_channels.tsv").write_bytes(content)
     plan = plan_bids(tree)
     assert {recording.name for recording, _ in plan} == {RUN.format("jh101", 2)}
-    assert any(RUN.format("jh101", 1) in one and told in one for one in plan.refused)
+    assert any(RUN.format("jh101", 1) in item and told in item for item in plan.refused)
     with pytest.raises(RecordingError, match=told):
         bids_table(tree)
 
@@ -663,7 +663,9 @@ def test_channels_that_share_a_name_are_told_apart_by_position(tree):
     path.write_text(path.read_text().replace("=ATT2,", "=ATT1,"))
     for file in folder_of(tree).glob(f"{RUN.format('jh101', 1)}_channels.tsv"):
         file.unlink()
-    names = [one.name for recording, one in plan_bids(tree) if recording.name == RUN.format("jh101", 1)]
+    names = [
+        plan_bid.name for recording, plan_bid in plan_bids(tree) if recording.name == RUN.format("jh101", 1)
+    ]
     assert len(set(names)) == len(names)
     assert names[:3] == [f"{RUN.format('jh101', 1)}:{name}" for name in ("ATT1@0", "ATT1@1", "ATT3")]
 
@@ -689,7 +691,7 @@ def test_subjects_of_unknown_centre_are_told(tree):
     plan = plan_bids(tree)
     assert "subjects without a row in participants.tsv, of unknown centre: jh101." in plan.unmatched
     # the clinical sheet knows the centre as well
-    assert {one.origin["centre"] for _, one in plan} == {"JHH"}
+    assert {item.origin["centre"] for _, item in plan} == {"JHH"}
     (tree / "participants.tsv").write_text("participant_id\tsite\nsub-jh101\tNIH\nsub-jh101\tJHH\n")
     with pytest.raises(RecordingError, match=r"'participants.tsv' has a second, different row .* line 3"):
         plan_bids(tree)

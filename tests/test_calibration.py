@@ -41,7 +41,7 @@ def overconfident(rng, n_windows=600, n_classes=2):
     """Posteriors that are three times as sure as they should be, and what the windows really are."""
     logits = rng.normal(size=(n_windows, n_classes))
     honest, bold = (np.exp(factor * logits) for factor in (1, 3))
-    honest, bold = (one / one.sum(axis=1, keepdims=True) for one in (honest, bold))
+    honest, bold = (item / item.sum(axis=1, keepdims=True) for item in (honest, bold))
     targets = (honest.cumsum(axis=1) < rng.uniform(size=(n_windows, 1))).sum(axis=1)
     return bold, targets
 
@@ -259,7 +259,7 @@ def test_switched_off_it_predicts_as_a_model_without(model, plain, series):
 def fitted_by_hand(plain, validation):
     """scikit-learn's map, from every window of these series with the label of its series."""
     told = list(plain.window_probabilities(validation))
-    hits = np.repeat(validation.labels == plain.classes_[1], [len(one) for one in told])
+    hits = np.repeat(validation.labels == plain.classes_[1], [len(item) for item in told])
     return IsotonicRegression(out_of_bounds="clip").fit(np.concatenate(told)[:, 1], hits)
 
 
@@ -337,13 +337,13 @@ def test_three_classes_are_calibrated_one_against_the_rest(rng):
     model = RAxSSClassifier(**SETTINGS, calibration="isotonic").fit(series[:12], validation=series[12:])
     plain = RAxSSClassifier(**SETTINGS).fit(series[:12], validation=series[12:])
     told = list(plain.window_probabilities(series[12:]))
-    targets = np.repeat(np.searchsorted(plain.classes_, series[12:].labels), [len(one) for one in told])
+    targets = np.repeat(np.searchsorted(plain.classes_, series[12:].labels), [len(item) for item in told])
     theirs = CalibratedClassifierCV(FrozenEstimator(Echo(3)), method="isotonic", ensemble=False)
     theirs.fit(np.concatenate(told), targets)
-    for found, one in zip(
+    for found, window_probability in zip(
         model.window_probabilities(series[:5]), plain.window_probabilities(series[:5]), strict=True
     ):
-        assert_allclose(found, theirs.predict_proba(one), atol=1e-12)
+        assert_allclose(found, theirs.predict_proba(window_probability), atol=1e-12)
     assert_allclose(model.predict_proba(series).sum(axis=1), 1, atol=1e-12)
 
 
@@ -380,7 +380,7 @@ def test_a_learned_temperature_too_is_content_with_a_part_that_is_given(series):
 
 
 def test_a_class_that_is_missing_from_the_validation_part_is_named_before_training(series):
-    slow = [one for one in series[12:] if one.label == "slow"]
+    slow = [item for item in series[12:] if item.label == "slow"]
     model = RAxSSClassifier(**SETTINGS, calibration="isotonic")
     with pytest.raises(DataError, match=r"of its 6 series with usable windows none is of class 'fast'"):
         model.fit(series[:12], validation=slow)
@@ -402,7 +402,7 @@ def test_validation_series_without_a_usable_window_are_left_out_of_the_fit(serie
     )
     by_hand = fitted_by_hand(copy.deepcopy(model).set_params(calibration="none"), series[12:])
     assert_array_equal(model.calibration_.knots[0], [by_hand.X_thresholds_, by_hand.y_thresholds_])
-    only_gaps = [one for one in series[12:] if one.label == "fast"] + [gaps]
+    only_gaps = [item for item in series[12:] if item.label == "fast"] + [gaps]
     with pytest.raises(DataError, match="of its 6 series with usable windows none is of class 'slow'"):
         RAxSSClassifier(**SETTINGS, calibration="isotonic").fit(series[:12], validation=only_gaps)
 
@@ -418,7 +418,7 @@ def test_window_probabilities_are_the_posteriors_of_the_evidence_in_order(fitted
 
 
 def test_their_mean_is_the_uniform_prediction(model, series):
-    means = [one.mean(axis=0) for one in model.window_probabilities(series)]
+    means = [window_probability.mean(axis=0) for window_probability in model.window_probabilities(series)]
     assert_allclose(means, model.set_params(weighting="uniform").predict_proba(series), atol=1e-12)
 
 
@@ -426,7 +426,7 @@ def test_windows_that_touch_gaps_are_left_out(fitted, series):
     samples = series[0].samples.copy()
     samples[0, 20] = np.nan  # in windows 0, 1 and 2, which begin at 0, 8 and 16
     gap = replace(series[0], samples=samples, gaps_marked=True)
-    (whole,), (told,) = (list(fitted.window_probabilities([one])) for one in (series[0], gap))
+    (whole,), (told,) = (list(fitted.window_probabilities([item])) for item in (series[0], gap))
     assert_array_equal(told, whole[3:])
 
 
@@ -440,15 +440,15 @@ def test_window_probabilities_ask_nobody_who_is_near(model, series, monkeypatch,
     for name in ("cached_retrieve", "cached_retrieve_many"):
         monkeypatch.setattr(f"raxss.method.inference.{name}", refuse)
     model.set_params(space=space)
-    for found, one in zip(model.window_probabilities(series[:3]), expected, strict=True):
-        assert_array_equal(found, one)
+    for found, item in zip(model.window_probabilities(series[:3]), expected, strict=True):
+        assert_array_equal(found, item)
 
 
 def test_window_probabilities_are_computed_one_series_after_the_other(fitted, series, monkeypatch):
     scored = []
     apply = type(fitted.scaling_).apply
     monkeypatch.setattr(
-        type(fitted.scaling_), "apply", lambda self, one: (scored.append(one.name), apply(self, one))[1]
+        type(fitted.scaling_), "apply", lambda self, item: (scored.append(item.name), apply(self, item))[1]
     )
     list(itertools.islice(fitted.window_probabilities(series), 2))
     assert scored == series.names[:2]

@@ -50,7 +50,7 @@ def test_the_pair_is_that_of_two_isotonic_fits_also_between_and_beyond_the_score
     calibration = VennAbersCalibration.fit(two_sided(scores), hits.astype(int))
     asked = np.array(asked) / 40
     low, high = calibration.interval(two_sided(asked))
-    expected = np.array([slow_pair(scores, hits, one) for one in asked])
+    expected = np.array([slow_pair(scores, hits, item) for item in asked])
     assert_allclose(np.stack([low[:, 1], high[:, 1]], axis=1), expected, atol=1e-9)
 
 

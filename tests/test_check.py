@@ -35,15 +35,15 @@ def check(*arguments):
 def test_json_is_a_list_of_path_verdict_and_problems_and_nothing_else(files):
     result = check("data", "--json")
     found = json.loads(result.stdout)
-    assert [one["path"] for one in found] == ["data/a.edf", "data/b.edf", "data/c.edf"]
-    assert [one["verdict"] for one in found] == ["ok", "warning", "refused"]
-    assert [[problem["code"] for problem in one["problems"]] for one in found] == [
+    assert [item["path"] for item in found] == ["data/a.edf", "data/b.edf", "data/c.edf"]
+    assert [item["verdict"] for item in found] == ["ok", "warning", "refused"]
+    assert [[problem["code"] for problem in item["problems"]] for item in found] == [
         [],
         ["blank-unit"],
         ["bad-rate"],
     ]
-    assert all(set(one) == {"path", "verdict", "problems"} for one in found)
-    assert all(set(problem) == {"code", "message"} for one in found for problem in one["problems"])
+    assert all(set(item) == {"path", "verdict", "problems"} for item in found)
+    assert all(set(problem) == {"code", "message"} for item in found for problem in item["problems"])
 
 
 def test_the_exit_code_tells_whether_anything_was_refused(files):
@@ -109,9 +109,9 @@ def test_without_the_extra_no_recording_is_called_ok(files):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert [one["verdict"] for one in found] == ["warning", "warning"]
-    for one in found:
-        problem = one["problems"][-1]
+    assert [item["verdict"] for item in found] == ["warning", "warning"]
+    for item in found:
+        problem = item["problems"][-1]
         assert problem["code"] == "signals-not-read"
         assert "only the header and sizes of" in problem["message"]
         assert "pip install 'raxss[bids]'" in problem["message"]

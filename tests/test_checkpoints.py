@@ -103,10 +103,10 @@ def test_the_optimizer_of_another_device_takes_over(tmp_path, fused):
     load_checkpoint(tmp_path / "c", other, other_optimizer, fingerprint="")
     train(module, optimizer, 4, seed=2)
     train(other, other_optimizer, 4, seed=2)
-    for one, value in other.state_dict().items():
-        expected = module.state_dict()[one]
+    for item, value in other.state_dict().items():
+        expected = module.state_dict()[item]
         if before == after:
-            assert torch.equal(value, expected), one
+            assert torch.equal(value, expected), item
         else:
             torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
 

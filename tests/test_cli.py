@@ -27,7 +27,7 @@ FAST = ["--window-length", "32", "--stride", "8", "--max-epochs", "2", "--device
 def raxss(*arguments, code=0):
     """Run in this process, through `main`, and return what was printed and the error text."""
     runner = CliRunner()
-    result = runner.invoke(app, [str(one) for one in arguments])
+    result = runner.invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RAxSSError):
         assert code == 1, result.exception
         return str(result.exception)
@@ -44,15 +44,15 @@ def raxss_process(*arguments, **options):
 def manifest(tmp_path, rng):
     """Twelve recordings on disk, as .npz, .npy and .csv, and the manifest that lists them."""
     lines = ["path,label,group,rate"]
-    for index, one in enumerate(waves(rng, n_series=12)):
+    for index, wave in enumerate(waves(rng, n_series=12)):
         name = f"rec{index}.{('npz', 'npy', 'csv')[index % 3]}"
         if name.endswith("npz"):
-            np.savez(tmp_path / name, samples=one.samples, rate=10.0)
+            np.savez(tmp_path / name, samples=wave.samples, rate=10.0)
         elif name.endswith("npy"):
-            np.save(tmp_path / name, one.samples)
+            np.save(tmp_path / name, wave.samples)
         else:
-            np.savetxt(tmp_path / name, one.samples.T, delimiter=",")
-        lines.append(f"{name},{one.label},{one.group},10")
+            np.savetxt(tmp_path / name, wave.samples.T, delimiter=",")
+        lines.append(f"{name},{wave.label},{wave.group},10")
     path = tmp_path / "manifest.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -130,7 +130,7 @@ def test_fit_predict_explain_from_a_manifest(manifest, model, tmp_path):
     np.testing.assert_allclose(again["probability_fast"], table["probability_fast"].iloc[[0, 3]], atol=1e-12)
 
     raxss("explain", model, tmp_path / "rec0.npz", "--out", tmp_path / "why", "--device", "cpu")
-    (folder,) = (one for one in (tmp_path / "why").iterdir() if one.is_dir())
+    (folder,) = (item for item in (tmp_path / "why").iterdir() if item.is_dir())
     assert {file.name for file in folder.iterdir()} == {
         ".raxss",
         "evidence.json",
@@ -276,8 +276,8 @@ def test_a_bounded_bank_can_be_asked_for_and_is_told(model, tmp_path, bank):
     assert whole["settings"]["bank"] == "series"
     assert some["settings"]["bank"] == bank
     assert some["settings"]["bank_size"] == 20
-    assert [one for one in some["warnings"] if "among 20 windows" in one and "all 247" in one]
-    assert not [one for one in whole["warnings"] if "sought" in one]
+    assert [entry for entry in some["warnings"] if "among 20 windows" in entry and "all 247" in entry]
+    assert not [entry for entry in whole["warnings"] if "sought" in entry]
     scores = [pd.read_csv(tmp_path / f"{name}.csv")["probability_fast"].item() for name in ("all", "some")]
     assert scores[1] == pytest.approx(some["series_probability"][0], abs=1e-12)
     assert scores[0] != scores[1]
@@ -494,7 +494,7 @@ def test_after_ctrl_c_the_last_line_says_what_is_kept(manifest, tmp_path, monkey
     if older:
         raxss(*arguments)
         model = None if model == "best" else model  # which does not take the place of an older one
-    before = {one.name: one.read_bytes() for one in tmp_path.glob("m/*")}
+    before = {item.name: item.read_bytes() for item in tmp_path.glob("m/*")}
     with monkeypatch.context() as patch:
         for name, number in interrupted:
             place, attribute = name.rsplit(".", 1)
@@ -510,10 +510,10 @@ def test_after_ctrl_c_the_last_line_says_what_is_kept(manifest, tmp_path, monkey
                 patch.setattr(Path, "unlink", unlink)
             else:
                 patch.setattr(home, attribute, raises_from_call(number, getattr(home, attribute)))
-        result = CliRunner().invoke(app, [str(one) for one in [*arguments, "--overwrite"]])
+        result = CliRunner().invoke(app, [str(item) for item in [*arguments, "--overwrite"]])
     assert result.exit_code == 130
     last = result.stderr.splitlines()[-1]
-    after = {one.name: one.read_bytes() for one in tmp_path.glob("m/*")}
+    after = {item.name: item.read_bytes() for item in tmp_path.glob("m/*")}
     if model is None:
         assert after == before
         assert ("The older model was left as it is" in last) == older

@@ -43,17 +43,18 @@ def study_of(folder, *, old_names=False):
 def views(folder, study):
     """The views of a study as they were: classes as the cells have them, the rest as it was noted."""
     cells = {
-        one.dataset: one for one in (read_cell(place, CellResult) for place in cells_in(RESULTS / folder))
+        value.dataset: value
+        for value in (read_cell(place, CellResult) for place in cells_in(RESULTS / folder))
     }
     found = []
     for name, noted in NOTED["views"][folder].items():
-        (dataset,) = (one for one in study.datasets if is_view_of(name, one.name))
+        (dataset,) = (item for item in study.datasets if is_view_of(name, item.name))
         files = [RESULTS / folder / "splits" / slug(name) / f"{seed}.json" for seed in study.seeds]
         contents = [json.loads(file.read_text("utf-8")) for file in files]
         order = NOTED["names"][noted["content"]] or sorted(
             name for part in PARTS for name in contents[0][part]
         )
-        splits = zip(study.seeds, (Split.from_json(one, order) for one in contents), strict=True)
+        splits = zip(study.seeds, (Split.from_json(entry, order) for entry in contents), strict=True)
         found.append(
             View(
                 name=name,
@@ -82,9 +83,9 @@ def test_the_hash_of_today_finds_every_committed_cell(folder, monkeypatch):
     study, today = table_of(folder, monkeypatch)
     names = list(study.compared())
     trials, cells = today.trials(names), today.cells(names, study.seeds)
-    assert set(trials_in(RESULTS / folder)) <= {one.place for one in trials}
-    assert set(cells_in(RESULTS / folder)) <= {one.place for one in cells}
-    committed = {one.place: one for one in cells if runs.is_done(one)}
+    assert set(trials_in(RESULTS / folder)) <= {trial.place for trial in trials}
+    assert set(cells_in(RESULTS / folder)) <= {item.place for item in cells}
+    committed = {item.place: item for item in cells if runs.is_done(item)}
     assert set(committed) == set(cells_in(RESULTS / folder)) != set()
     for place, cell in committed.items():
         device = facts_of(place)["device"]
@@ -103,8 +104,10 @@ def test_a_study_under_old_names_has_the_same_hashes(folder, monkeypatch):
     assert old_study.text != study.text
     names, seed = list(study.compared()), study.seeds[:1]
     before = old.cells(names, seed)
-    assert [one.place for one in before] == [one.place for one in today.cells(names, seed)]
-    assert [dict(one.settings) for one in before] == [dict(one.settings) for one in today.cells(names, seed)]
+    assert [item.place for item in before] == [cell.place for cell in today.cells(names, seed)]
+    assert [dict(item.settings) for item in before] == [
+        dict(cell.settings) for cell in today.cells(names, seed)
+    ]
 
 
 def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
@@ -113,8 +116,8 @@ def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
     committed = cells_in(RESULTS / "bern-barcelona" / "robustness")
     probed = [read_cell(place, Probed).result for place in committed]
     known = {}
-    for one in probed:
-        for name, label, group in zip(one.names, one.labels, one.groups, strict=True):
+    for item in probed:
+        for name, label, group in zip(item.names, item.labels, item.groups, strict=True):
             recording, pair = group.split("/")
             origin = {"recording": recording, "pair": pair}
             known[name] = Series([0.0], name=name, label=label, origin=origin)
@@ -124,9 +127,9 @@ def test_the_hash_of_today_finds_every_committed_cell_with_a_probe(monkeypatch):
         len(getattr(view.splits[study.seeds[0]], part)) for part in ("train", "validation", "test")
     )
     monkeypatch.setattr(robustness, "read_prepared", lambda _: collection)
-    names = sorted({one.system for one in probed})
+    names = sorted({item.system for item in probed})
     cells = probing._cells(analysis_for(study, "robustness"), study, today, names, study.seeds)
-    assert {one.place for one in cells} == set(committed)
+    assert {cell.place for cell in cells} == set(committed)
 
 
 def test_the_version_of_the_package_is_no_part_of_a_hash_and_that_of_results_is(monkeypatch):

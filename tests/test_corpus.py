@@ -46,7 +46,7 @@ def written(tmp_path_factory):
 
 
 def worst(verdicts):
-    return next(one for one in ("refused", "warning", "ok") if one in verdicts)
+    return next(item for item in ("refused", "warning", "ok") if item in verdicts)
 
 
 def test_the_corpus_is_as_large_as_it_should_be():
@@ -73,8 +73,8 @@ def test_every_verdict_is_right(name, written):
     case, begun = CASES[name], time.monotonic()
     inspections = inspect_paths([written[name]], signals=True)
     assert time.monotonic() - begun < SECONDS_FOR_ANYTHING
-    told = [problem for one in inspections for problem in one.problems]
-    assert worst([one.verdict for one in inspections]) == case.verdict, told
+    told = [problem for item in inspections for problem in item.problems]
+    assert worst([item.verdict for item in inspections]) == case.verdict, told
     assert set(case.codes) <= {problem.code for problem in told}, told
     assert not any(UNEXPECTED in problem.message for problem in told), told
 
@@ -88,21 +88,25 @@ def test_what_is_accepted_decodes_to_what_was_written(name, written):
         if case.rates is not None:
             assert_allclose([channel.rate for channel in recording.channels], case.rates, rtol=1e-9)
         if case.starts is not None:
-            assert_allclose([one.start_seconds for one in recording.segments], case.starts, atol=1e-9)
+            assert_allclose([item.start_seconds for item in recording.segments], case.starts, atol=1e-9)
         for place, expected in case.samples.items():
-            found = [recording.read([place], segment=one)[0] for one in range(len(recording.segments))]
+            found = [recording.read([place], segment=index)[0] for index in range(len(recording.segments))]
             size = np.abs(expected).max()
             assert_allclose(np.concatenate(found), expected, rtol=1e-6, atol=1e-6 * size)
 
 
 def _recording_in(path):
     """The file itself, or the one recording of a tree."""
-    (file,) = [path] if path.is_file() else [one for one in _inspected_files(path) if one.is_file()]
+    (file,) = (
+        [path]
+        if path.is_file()
+        else [inspected_file for inspected_file in _inspected_files(path) if inspected_file.is_file()]
+    )
     return file
 
 
 def _inspected_files(path):
-    return [Path(one.path) for one in inspect_paths([path])]
+    return [Path(inspect_path.path) for inspect_path in inspect_paths([path])]
 
 
 def test_what_is_refused_is_never_opened(written):
@@ -125,9 +129,9 @@ def test_the_command_says_the_same_of_the_whole_corpus_in_one_run(written):
     assert done.stderr == ""
     found = json.loads(done.stdout)
     for name, path in written.items():
-        mine = [one for one in found if one["path"] == str(path) or one["path"].startswith(f"{path}/")]
-        assert worst([one["verdict"] for one in mine]) == CASES[name].verdict, name
-        assert set(CASES[name].codes) <= {problem["code"] for one in mine for problem in one["problems"]}, (
+        mine = [item for item in found if item["path"] == str(path) or item["path"].startswith(f"{path}/")]
+        assert worst([item["verdict"] for item in mine]) == CASES[name].verdict, name
+        assert set(CASES[name].codes) <= {problem["code"] for item in mine for problem in item["problems"]}, (
             name
         )
 
@@ -135,7 +139,9 @@ def test_the_command_says_the_same_of_the_whole_corpus_in_one_run(written):
 def test_no_patient_and_no_folder_is_ever_named(written):
     """Each EDF file of the corpus has a patient; messages have last names of files and nothing before them."""
     paths = [path for name, path in written.items() if name.startswith("edf-")]
-    messages = [p.message for one in inspect_paths(paths, signals=True) for p in one.problems]
+    messages = [
+        p.message for inspect_path in inspect_paths(paths, signals=True) for p in inspect_path.problems
+    ]
     assert len(messages) > 150
     base = str(next(iter(written.values())).parents[1])
     for secret in ("Haagse", "Harry", "Canary", "MCH-0234567", "1951", "02.03.02", "SECRET", base):
@@ -209,14 +215,14 @@ def test_no_escape_opens_a_file_outside(written, tmp_path):
     arguments = [str(written[name]) for name in ESCAPES]
     command = [sys.executable, "-c", WATCHED, str(tmp_path / "opened.json"), "check", *arguments, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    found = {one["path"]: one for one in json.loads(done.stdout)}
+    found = {load["path"]: load for load in json.loads(done.stdout)}
     assert found
     assert edf_corpus.SECRET.decode() not in done.stdout + done.stderr
-    opened = [Path(one) for one in json.loads((tmp_path / "opened.json").read_text())]
+    opened = [Path(load) for load in json.loads((tmp_path / "opened.json").read_text())]
     roots = [Path(os.path.realpath(p if p.is_dir() else root_of(p))) for p in map(Path, arguments)]
     own = [Path(sys.prefix), Path(sys.base_prefix), Path(raxss.__file__).parent]
-    allowed = [*roots, *(Path(os.path.realpath(one)) for one in own)]
-    strangers = [one for one in opened if not any(one.is_relative_to(place) for place in allowed)]
+    allowed = [*roots, *(Path(os.path.realpath(item)) for item in own)]
+    strangers = [item for item in opened if not any(item.is_relative_to(place) for place in allowed)]
     assert strangers == []
 
 

@@ -137,10 +137,10 @@ def companions() -> Iterator[Damaged]:
 
     def swapped(first: str, second: str) -> Damage:
         def damage(path: Path) -> None:
-            one, two = path.with_suffix(first), path.with_suffix(second)
+            item, two = path.with_suffix(first), path.with_suffix(second)
             spare = path.with_name("spare")
-            one.rename(spare)
-            two.rename(one)
+            item.rename(spare)
+            two.rename(item)
             spare.rename(two)
 
         return damage
@@ -272,13 +272,17 @@ def sound(tmp_path_factory):
     found = {}
     for name, write in SOUND.items():
         path = write(tmp_path_factory.mktemp(name.replace("+", "-")))
-        found[name] = path, {one.code for one in inspect_file(path, signals=True).problems}, read(path)
+        found[name] = (
+            path,
+            {problem.code for problem in inspect_file(path, signals=True).problems},
+            read(path),
+        )
     return found
 
 
 def test_there_are_enough_of_every_kind():
-    assert len(DAMAGED) == len({str(one) for one in DAMAGED}) >= 250
-    counts = {base: sum(one.base == base for one in DAMAGED) for base in SOUND}
+    assert len(DAMAGED) == len({str(item) for item in DAMAGED}) >= 250
+    counts = {base: sum(item.base == base for item in DAMAGED) for base in SOUND}
     assert min(counts.values()) >= 5, counts
 
 
@@ -288,12 +292,12 @@ def test_the_sound_ones_are_sound(sound):
     assert len(sound["brainvision"][2].segments) == 2
 
 
-@pytest.mark.parametrize("one", DAMAGED, ids=str)
-def test_nothing_damaged_is_read_as_something_else_without_a_word(one, sound, tmp_path):
-    original, known, expected = sound[one.base]
+@pytest.mark.parametrize("item", DAMAGED, ids=str)
+def test_nothing_damaged_is_read_as_something_else_without_a_word(item, sound, tmp_path):
+    original, known, expected = sound[item.base]
     shutil.copytree(original.parent, tmp_path / "copy")
     path = tmp_path / "copy" / original.name
-    one.damage(path)
+    item.damage(path)
     inspection = inspect_file(path, signals=True)
     codes = {problem.code for problem in inspection.problems}
     assert not any(UNEXPECTED in problem.message for problem in inspection.problems)

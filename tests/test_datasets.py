@@ -29,17 +29,17 @@ def test_the_sample_has_two_hundred_records_of_each_class(sample):
 
 
 def test_the_sample_keeps_natural_lengths_in_millivolts(sample):
-    lengths = np.array([one.n_samples for one in sample])
+    lengths = np.array([item.n_samples for item in sample])
     assert (lengths.min(), lengths.max(), len(np.unique(lengths)) > 50) == (2956, 18062, True)
-    assert {one.rate for one in sample} == {300.0}
-    assert {one.samples.dtype for one in sample} == {np.dtype(np.float32)}
-    deviations = [one.samples.std() for one in sample]
+    assert {item.rate for item in sample} == {300.0}
+    assert {item.samples.dtype for item in sample} == {np.dtype(np.float32)}
+    deviations = [item.samples.std() for item in sample]
     assert 0.1 < np.median(deviations) < 0.5  # an ECG at the hands is a fraction of a millivolt
 
 
 def test_every_record_of_the_sample_is_its_own_group_and_no_signal_comes_twice(sample):
     assert sample.groups.tolist() == sample.names
-    assert len(set(sample.names)) == len({one.samples.tobytes() for one in sample}) == 400
+    assert len(set(sample.names)) == len({item.samples.tobytes() for item in sample}) == 400
 
 
 def test_the_sample_is_small_and_says_where_it_comes_from():
@@ -96,10 +96,10 @@ def test_the_plan_of_a_dataset_inside_reads_what_loading_it_gives(name):
     assert planned.names == loaded.names
     assert planned.labels.tolist() == loaded.labels.tolist()
     assert planned.groups.tolist() == loaded.groups.tolist() == loaded.names
-    for one, other in zip(planned, loaded, strict=True):
-        assert one.origin == other.origin == {"recording": one.name}
-        assert_array_equal(one.samples, other.samples.astype(np.float32))
-        assert one.rate == other.rate
+    for item, other in zip(planned, loaded, strict=True):
+        assert item.origin == other.origin == {"recording": item.name}
+        assert_array_equal(item.samples, other.samples.astype(np.float32))
+        assert item.rate == other.rate
 
 
 def test_classes_choose_series_and_an_unknown_class_is_named():
@@ -129,6 +129,6 @@ def test_only_the_sample_and_the_tables_come_with_the_package():
         "tables/ds003029_sidecars.tsv",
         "tables/ds003029_signals.tsv",
     }
-    research_only = [one.name for one in DATASETS.values() if not one.may_ship]
+    research_only = [item.name for item in DATASETS.values() if not item.may_ship]
     assert {"bern-barcelona", "bonn"} <= set(research_only)
     assert all(DATASETS[name].where == "disk" for name in research_only)

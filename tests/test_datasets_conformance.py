@@ -82,13 +82,13 @@ def test_facts_are_complete(dataset):
 
 def test_a_plan_has_series_of_every_class_with_groups(dataset, root):
     plan = plan_dataset(dataset.name, root=root)
-    series = [one for _, one in plan]
+    series = [item for _, item in plan]
     assert (plan.source, plan.group_by) == (dataset.name, dataset.group_by)
-    assert len({one.name for one in series}) == len(series) > 0
-    assert len({one.name for one in plan.recordings}) == len(plan.recordings)
-    assert {one.label for one in series} == set(dataset.labels)
-    assert len({one.origin[dataset.group_by] for one in series}) >= 2, "one group alone cannot be split"
-    assert all(file.is_file() for one in plan.recordings for file in one.files)
+    assert len({item.name for item in series}) == len(series) > 0
+    assert len({recording.name for recording in plan.recordings}) == len(plan.recordings)
+    assert {item.label for item in series} == set(dataset.labels)
+    assert len({item.origin[dataset.group_by] for item in series}) >= 2, "one group alone cannot be split"
+    assert all(file.is_file() for recording in plan.recordings for file in recording.files)
     assert (
         plan_dataset(dataset.name, root=root / dataset.folder).recordings[0].name == plan.recordings[0].name
     )
@@ -97,15 +97,15 @@ def test_a_plan_has_series_of_every_class_with_groups(dataset, root):
 def test_planned_series_are_read_with_their_rate_label_and_group(dataset, root):
     plan = plan_dataset(dataset.name, root=root)
     read = read_plan(plan)
-    for (_, planned), one in zip(plan, read, strict=True):
-        assert (one.name, one.label, one.group) == (
+    for (_, planned), item in zip(plan, read, strict=True):
+        assert (item.name, item.label, item.group) == (
             planned.name,
             planned.label,
             planned.origin[dataset.group_by],
         )
-        assert one.n_variates == len(planned.channels)
-        assert np.isfinite(one.samples).all()
-        assert dataset.rate in (None, one.rate)
+        assert item.n_variates == len(planned.channels)
+        assert np.isfinite(item.samples).all()
+        assert dataset.rate in (None, item.rate)
     loaded = load_dataset(dataset.name, root=root)
     assert loaded.names == read.names
     assert_array_equal(loaded[0].samples, read[0].samples.astype(loaded[0].samples.dtype))
@@ -114,8 +114,8 @@ def test_planned_series_are_read_with_their_rate_label_and_group(dataset, root):
 def test_classes_choose_series(dataset, root):
     chosen = dataset.labels[:1]
     plan = plan_dataset(dataset.name, root=root, classes=chosen)
-    assert {one.label for _, one in plan} == set(chosen)
-    assert all(one.series for one in plan.recordings)
+    assert {item.label for _, item in plan} == set(chosen)
+    assert all(recording.series for recording in plan.recordings)
     with pytest.raises(DataError, match=rf"dataset '{dataset.name}' has no class 'nothing'\."):
         plan_dataset(dataset.name, root=root, classes=["nothing"])
 
@@ -171,7 +171,7 @@ def test_what_is_there_is_counted(dataset, root):
 
 
 def test_the_list_has_its_facts(dataset, root):
-    told = {one["name"]: one for one in json.loads(run("datasets", "--root", root, "--json").output)}
+    told = {load["name"]: load for load in json.loads(run("datasets", "--root", root, "--json").output)}
     found = told[dataset.name]
     assert (found["licence"], found["citation"]) == (dataset.licence, dataset.citation)
     assert (found["classes"], found["group_by"]) == (list(dataset.labels), dataset.group_by)
@@ -194,7 +194,7 @@ def test_it_is_prepared_by_its_name(dataset, root, tmp_path):
     prepared = read_prepared(tmp_path / "prepared", verify=True)
     assert set(prepared.labels) == {label}
     assert prepared.facts["source"] == dataset.name
-    assert all(one.group == one.origin[dataset.group_by] for one in prepared)
+    assert all(item.group == item.origin[dataset.group_by] for item in prepared)
 
 
 # --- the registry
@@ -202,7 +202,7 @@ def test_it_is_prepared_by_its_name(dataset, root, tmp_path):
 
 def test_every_module_of_the_package_registers_a_dataset():
     modules = {file.stem for file in Path(built_in.__file__).parent.glob("[!_]*.py")}
-    assert {one.replace("-", "_") for one in DATASETS} == modules
+    assert {item.replace("-", "_") for item in DATASETS} == modules
 
 
 def test_a_name_belongs_to_one_dataset(monkeypatch):
@@ -258,5 +258,5 @@ def test_no_name_of_a_dataset_is_compared_outside_its_own_module():
                 compared = [node.value]
             elif isinstance(node, ast.ImportFrom) and file != home.parent / "__init__.py":
                 assert not (node.module or "").startswith(f"{built_in.__name__}."), told
-            values = {one.value for one in compared if isinstance(one, ast.Constant)}
+            values = {item.value for item in compared if isinstance(item, ast.Constant)}
             assert not values & set(DATASETS), told

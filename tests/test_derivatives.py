@@ -31,7 +31,7 @@ from raxss.explain.export.derivative_tables import about_channels, channel_rows,
 from raxss.explain.export.derivatives import find_source, open_derivatives, write_derivatives
 from raxss.explain.findings import watched
 from test_findings import channels_of, explained
-from test_phi import text_of_pdf
+from test_privacy import text_of_pdf
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
@@ -39,7 +39,7 @@ MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, 
 
 def raxss(*arguments):
     """What was printed, or the error."""
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RAxSSError):
         return result.exception
     assert result.exit_code == 0, result.output + repr(result.exception)
@@ -53,7 +53,7 @@ def errors_of(root):
     command = [VALIDATOR, "--format", "json", "--max-rows", "-1", root]
     told = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
     assert told["summary"]["totalFiles"] > 0
-    return [one for one in told["issues"]["issues"] if one["severity"] == "error"]
+    return [item for item in told["issues"]["issues"] if item["severity"] == "error"]
 
 
 def tables(root, suffix):
@@ -112,7 +112,7 @@ def test_an_undescribed_column_would_be_found(written, tmp_path):
         told = json.loads(file.read_text())
         del told["rank"]
         file.write_text(json.dumps(told))
-    assert {one["code"] for one in errors_of(copy)} == {"TSV_ADDITIONAL_COLUMNS_MUST_DEFINE"}
+    assert {error["code"] for error in errors_of(copy)} == {"TSV_ADDITIONAL_COLUMNS_MUST_DEFINE"}
 
 
 def test_every_channel_has_the_probability_that_the_model_predicts(written, truth, classifier):
@@ -123,7 +123,7 @@ def test_every_channel_has_the_probability_that_the_model_predicts(written, trut
     for recording, table in found.items():
         assert table["name"].tolist() == [*CHANNELS, OTHER_TYPE]
         assert table["status"].tolist() == [
-            "bad" if one in (BAD, OTHER_TYPE) else "good" for one in table["name"]
+            "bad" if item in (BAD, OTHER_TYPE) else "good" for item in table["name"]
         ]
         for row in table.to_dict("records"):
             if row["name"] in (BAD, OTHER_TYPE):
@@ -146,7 +146,7 @@ def doubtful(truth):
     """Calibrated scores of series with sets of classes, from a rate that is not that of the tree."""
     with pytest.warns(RAxSSWarning, match="XY9"):
         series = read_bids(truth.root, labels=truth.clinical)
-    slower = [replace(one, rate=one.rate / 1.05, group=one.name) for one in series]
+    slower = [replace(item, rate=item.rate / 1.05, group=item.name) for item in series]
     settings = {"calibration": "venn-abers", "calibration_level": "series", "conformal_alpha": 0.2}
     return RAxSSClassifier("dlinear", **MODEL, **settings).fit(slower[:8], validation=slower[8:])
 
@@ -161,7 +161,7 @@ def test_the_doubt_of_every_channel_is_what_the_model_answers(truth, doubtful, t
     assert errors_of(tmp_path / "dv") == []
     (table,) = tables(tmp_path / "dv", "channels.tsv").values()
     rows = {row["name"]: row for row in table.to_dict("records")}
-    for answer in doubtful.answers(series):
+    for answer in doubtful.score_series(series):
         row = rows[answer.series.origin["channel"]]
         for place, class_ in enumerate(doubtful.classes_):
             assert row[f"probability_{class_}"] == pytest.approx(answer.probability[place], abs=1e-8)
@@ -174,7 +174,7 @@ def test_the_doubt_of_every_channel_is_what_the_model_answers(truth, doubtful, t
         assert "the series has a rate of 100 Hz, but the model was fitted at 95.2381 Hz" in row["warnings"]
         assert answer.series.name not in row["warnings"]
         assert len(answer.notes) == sum(
-            row["warnings"].count(one) for one in ("has a rate of", "spectrum", "alike")
+            row["warnings"].count(item) for item in ("has a rate of", "spectrum", "alike")
         )
     assert (table["probability_soz"] - table["uncalibrated_soz"]).abs().max() > 1e-3
     bad = rows[BAD]
@@ -279,7 +279,7 @@ def test_with_out_both_are_written(truth, model, tmp_path):
     assert "The derivatives of 1 recording are in" in told
     folder = tmp_path / "why" / file.stem.removesuffix("_ieeg")
     assert len(list(folder.glob("*/evidence.json"))) == 8
-    assert [one.name for one in folder.iterdir() if one.is_file()] == ["report.pdf"]
+    assert [item.name for item in folder.iterdir() if item.is_file()] == ["report.pdf"]
     assert errors_of(tmp_path / "dv") == []
 
 
@@ -295,17 +295,17 @@ def test_report_pdf_and_derivatives_rank_by_the_same_class(truth, model, classif
     options = ["--format", "report", "--pdf", *([] if positive is None else ["--positive", positive])]
     raxss("explain", model, file, *where, *options)
     counts = classifier.training_data_["classes"]
-    expected = positive or min(reversed(classifier.classes_.tolist()), key=lambda one: counts[one])
+    expected = positive or min(reversed(classifier.classes_.tolist()), key=lambda item: counts[item])
     contents = Report.read(tmp_path / "why" / name / "report.html").contents
     assert contents["classes"][contents["focus"]] == expected
     assert f"ranked by the probability of {expected}" in words_of(tmp_path / "why" / name / "report.pdf")
     table = pd.read_csv(next((tmp_path / "dv").rglob("*_channels.tsv")), sep="\t", na_values=["n/a"])
     ranked = table.dropna(subset="rank").sort_values("rank")
-    channels = sorted(contents["channels"], key=lambda one: -one["probability"][contents["focus"]])
-    assert ranked["name"].tolist() == [one["name"] for one in channels]
+    channels = sorted(contents["channels"], key=lambda item: -item["probability"][contents["focus"]])
+    assert ranked["name"].tolist() == [channel["name"] for channel in channels]
     np.testing.assert_allclose(
         ranked[f"probability_{expected}"],
-        [one["probability"][contents["focus"]] for one in channels],
+        [channel["probability"][contents["focus"]] for channel in channels],
         atol=1e-6,
     )
 
@@ -316,7 +316,7 @@ def test_a_report_alone_has_its_pdf_and_its_derivatives_beside_it(truth, model, 
     printed = raxss("explain", model, file, *where, "--pdf")
     assert "open it in any browser" in printed
     assert "The derivatives of 1 recording" in printed
-    assert {one.name for one in tmp_path.iterdir()} == {"r.html", "r.pdf", "dv"}
+    assert {item.name for item in tmp_path.iterdir()} == {"r.html", "r.pdf", "dv"}
     assert file.stem.removesuffix("_ieeg") in words_of(tmp_path / "r.pdf")
     for given in (truth.root, file):
         verified = raxss("verify", tmp_path / "r.html", model, given, "--device", "cpu")
@@ -458,7 +458,7 @@ def test_a_tree_is_read_recording_by_recording(truth, model, tmp_path, monkeypat
         series = read(source, preparation)
         alive.append(weakref.ref(series[0]))
         gc.collect()
-        most.append(sum(one() is not None for one in alive))
+        most.append(sum(item() is not None for item in alive))
         return series
 
     monkeypatch.setattr(FromPlan, "read", watched_read)
@@ -517,11 +517,11 @@ def test_a_recording_that_the_model_cannot_take_does_not_stop_the_others(truth, 
         told = raxss("explain", model, raw, *options, "--out", tmp_path / "why", "--format", "report")
     assert "The derivatives of 3 recordings are in" in told
     assert "1 could not be read, as told above" in told
-    said = [str(one.message) for one in warned if isinstance(one.message, RAxSSWarning)]
+    said = [str(item.message) for item in warned if isinstance(item.message, RAxSSWarning)]
     assert len(said) == 2  # each once
     assert re.search(rf"{name}' is left out: .*has no finite sample", said[0])
     assert "is constant over all its" in said[1]
-    assert {one.parent.name for one in tmp_path.rglob("why/*/report.html")} == set(truth.onsets) - {name}
+    assert {item.parent.name for item in tmp_path.rglob("why/*/report.html")} == set(truth.onsets) - {name}
     assert "has no finite sample" in str(raxss("explain", model, files[0].with_suffix(".vhdr"), *options))
 
 
@@ -537,7 +537,7 @@ def test_of_several_stretches_the_highest_counts():
         explained(seed, name=f"a:C0#{seed}", origin={"recording": "a", "channel": "C0"}) for seed in (1, 2, 3)
     ]
     (row,) = channel_rows([{"name": "C0", "type": "ECOG"}], findings_of(stretches), "ECOG")
-    assert row["probability_soz"] == max(float(one.series_probability[1]) for one in stretches)
+    assert row["probability_soz"] == max(float(stretch.series_probability[1]) for stretch in stretches)
 
 
 def test_channels_that_share_a_name_keep_their_order_or_have_nothing():
@@ -568,13 +568,13 @@ def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):
     series = read_bids(truth.root, only_labelled=False, recordings=[recording])
     classes = ("=cmd\t|' /C calc'\n", "<script>\u202e\udcff", "µ")
     evidence = [
-        explained(place, classes=classes, name=one.name, origin=one.origin)
-        for place, one in enumerate(series)
+        explained(place, classes=classes, name=item.name, origin=item.origin)
+        for place, item in enumerate(series)
     ]
     write_derivatives(evidence, tmp_path / "dv", source=truth.root, model={"classes": classes})
     assert errors_of(tmp_path / "dv") == []
     (table,) = tables(tmp_path / "dv", "channels.tsv").values()
-    assert {one[:5] for one in table["predicted"].dropna()} == {
+    assert {item[:5] for item in table["predicted"].dropna()} == {
         "'=cmd",
         "<scri",
         "µ",

@@ -776,11 +776,11 @@ def test_an_address_that_is_no_plain_one_is_refused(tmp_path, base, told):
 
 
 def test_a_file_listed_twice_and_numbers_out_of_range_are_refused(tmp_path):
-    one = listed("a", b"abc")
+    item = listed("a", b"abc")
     with pytest.raises(RecordingError, match=r"names 'a' twice"):
-        download([one, one], tmp_path, base="http://127.0.0.1:9")
+        download([item, item], tmp_path, base="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"jobs is 0"):
-        download([one], tmp_path, base="http://127.0.0.1:9", jobs=0)
+        download([item], tmp_path, base="http://127.0.0.1:9", jobs=0)
 
 
 def test_a_size_with_thousands_of_digits_is_refused_in_few_words():
@@ -820,7 +820,7 @@ DOWNLOADS = (  # one for each line that comes in: to import all of it every time
 
 
 def arguments(script, wanted, folder, base):
-    rows = json.dumps([(one.path, one.size, one.algorithm, one.digest) for one in wanted])
+    rows = json.dumps([(item.path, item.size, item.algorithm, item.digest) for item in wanted])
     return [sys.executable, "-c", script, rows, str(folder), base]
 
 

@@ -31,10 +31,10 @@ def study(tmp_path_factory):
 def test_the_prepared_series_are_those_the_clinicians_labelled(study):
     folder, truth = study
     prepared = read_prepared(folder / "prepared")
-    assert {one.name: one.label for one in prepared} == truth.labels
-    assert {one.origin["centre"] for one in prepared} == set(truth.centres.values())
-    assert {one.rate for one in prepared} == {125.0}
-    assert {one.group for one in prepared} == {one.origin["patient"] for one in prepared}
+    assert {item.name: item.label for item in prepared} == truth.labels
+    assert {item.origin["centre"] for item in prepared} == set(truth.centres.values())
+    assert {item.rate for item in prepared} == {125.0}
+    assert {item.group for item in prepared} == {item.origin["patient"] for item in prepared}
 
 
 def test_what_did_not_match_is_listed_by_name(study):
@@ -61,7 +61,7 @@ def test_unseen_patients_are_scored_far_above_chance(study):
     )
     table = pd.read_csv(folder / "test.csv")
     parts = json.loads((folder / "split.json").read_text())
-    patients = {one.name: one.origin["patient"] for one in read_prepared(folder / "prepared")}
+    patients = {item.name: item.origin["patient"] for item in read_prepared(folder / "prepared")}
     tested = {patients[name] for name in table["name"]}
     assert tested
     assert tested.isdisjoint(patients[name] for name in [*parts["train"], *parts["validation"]])

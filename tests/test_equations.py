@@ -25,12 +25,12 @@ def functions():
         tree = ast.parse(path.read_text("utf-8"))
         homes = [
             ("", tree),
-            *((f"{one.name}.", one) for one in ast.walk(tree) if isinstance(one, ast.ClassDef)),
+            *((f"{item.name}.", item) for item in ast.walk(tree) if isinstance(item, ast.ClassDef)),
         ]
         for owner, home in homes:
-            for one in home.body:
-                if isinstance(one, ast.FunctionDef):
-                    yield owner + one.name, ast.get_docstring(one) or ""
+            for item in home.body:
+                if isinstance(item, ast.FunctionDef):
+                    yield owner + item.name, ast.get_docstring(item) or ""
 
 
 DOCSTRINGS = list(functions())
@@ -43,7 +43,9 @@ def test_one_function_implements_it(formula, function):
 
 
 def test_nothing_else_is_implemented_from_the_paper():
-    found = {one for _, text in DOCSTRINGS for one in re.findall(r"Implements ((?:Eq|Alg)\. \(?\d\)?)", text)}
+    found = {
+        item for _, text in DOCSTRINGS for item in re.findall(r"Implements ((?:Eq|Alg)\. \(?\d\)?)", text)
+    }
     assert found == set(FORMULAS)
 
 

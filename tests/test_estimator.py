@@ -70,7 +70,7 @@ def test_probabilities_are_convex_and_sum_to_one(fitted):
 def test_a_series_scores_the_same_whatever_else_is_predicted(fitted):
     model, series = fitted
     together = model.predict_proba(series)
-    alone = np.concatenate([model.predict_proba([one]) for one in series])
+    alone = np.concatenate([model.predict_proba([item]) for item in series])
     np.testing.assert_array_equal(together, alone)
 
 
@@ -88,8 +88,8 @@ def test_evidence_sums_to_the_prediction(fitted):
 
 def test_explaining_several_gives_a_list(fitted):
     model, series = fitted
-    assert [one.name for one in model.explain(series[:2])] == ["wave 0", "wave 1"]
-    assert [one.name for one in model.explain([series[4].samples[0], series[5].samples[0]])] == [
+    assert [item.name for item in model.explain(series[:2])] == ["wave 0", "wave 1"]
+    assert [item.name for item in model.explain([series[4].samples[0], series[5].samples[0]])] == [
         "series 0",
         "series 1",
     ]
@@ -136,8 +136,8 @@ def test_several_variates_and_classes(rng, space):
 
 def test_arrays_lists_and_collections_mean_the_same(rng):
     series = waves(rng)
-    as_lists = [one.samples[0].tolist() for one in series]
-    as_arrays = [one.samples for one in series]
+    as_lists = [item.samples[0].tolist() for item in series]
+    as_arrays = [item.samples for item in series]
     results = [
         RAxSSClassifier(**SMALL).fit(X, series.labels, groups=series.groups).predict_proba(X)
         for X in (series, as_lists, as_arrays)
@@ -155,7 +155,7 @@ def test_a_three_dimensional_array_is_series_of_several_variates(rng):
 def test_labels_keep_their_type(rng):
     series = waves(rng)
     for labels in ([3, 7] * 9, [True, False] * 9, np.array(["a", "b"] * 9, dtype=object), [0.0, 1.0] * 9):
-        model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], labels)
+        model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], labels)
         assert model.predict([series[0]])[0] in labels
 
 
@@ -177,7 +177,7 @@ def test_a_grid_search_can_vary_the_temperature(rng):
     search = GridSearchCV(
         RAxSSClassifier(**SMALL), {"temperature": np.array([0.05, 0.5])}, cv=2, error_score="raise"
     )
-    assert search.fit([one.samples[0] for one in series], series.labels).best_params_["temperature"] in (
+    assert search.fit([item.samples[0] for item in series], series.labels).best_params_["temperature"] in (
         0.05,
         0.5,
     )
@@ -195,9 +195,9 @@ def test_a_validation_part_given_by_a_split_is_the_one_that_early_stopping_sees(
     model = RAxSSClassifier(**SMALL).fit(series[:18], validation=series[18:])
     assert model.training_data_["n_validation"] == 6
     assert model.scaling_.mean == pytest.approx(
-        np.concatenate([one.samples[0] for one in series[:18]]).mean()
+        np.concatenate([item.samples[0] for item in series[:18]]).mean()
     )
-    truth = np.array([one.label for one in series[18:]])
+    truth = np.array([item.label for item in series[18:]])
     best = model.history_.iloc[model.best_epoch_ - 1]
     assert best["validation_accuracy"] == pytest.approx((model.predict(series[18:]) == truth).mean())
 
@@ -210,11 +210,11 @@ def test_an_empty_validation_part_sets_nothing_aside(rng):
 
 
 def test_groups_on_both_sides_of_a_validation_part_are_told(rng, caplog):
-    series = [replace(one, group=f"p{place % 4}") for place, one in enumerate(waves(rng, n_series=12))]
+    series = [replace(wave, group=f"p{place % 4}") for place, wave in enumerate(waves(rng, n_series=12))]
     RAxSSClassifier(**SMALL).fit(series[:10], validation=series[10:])
     assert "2 of 4 groups of the training series are in the validation part too" in caplog.text
     caplog.clear()
-    apart = [replace(one, group="another") for one in series[10:]]
+    apart = [replace(item, group="another") for item in series[10:]]
     RAxSSClassifier(**SMALL).fit(series[:10], validation=apart)
     assert "validation part too" not in caplog.text
 
@@ -222,7 +222,9 @@ def test_groups_on_both_sides_of_a_validation_part_are_told(rng, caplog):
 def test_validation_labels_that_training_lacks_are_named(rng):
     series = waves(rng, n_series=12, n_classes=3)
     with pytest.raises(LabelError, match="'faster'"):
-        RAxSSClassifier(**SMALL).fit([one for one in series if one.label != "faster"], validation=series[2:3])
+        RAxSSClassifier(**SMALL).fit(
+            [item for item in series if item.label != "faster"], validation=series[2:3]
+        )
 
 
 def test_a_validation_series_that_is_also_a_training_series_is_named(rng):
@@ -233,7 +235,7 @@ def test_a_validation_series_that_is_also_a_training_series_is_named(rng):
 
 
 def test_series_prepared_in_another_way_than_the_training_data_are_refused(rng):
-    series = [replace(one, preparation="pool 2/1") for one in waves(rng)]
+    series = [replace(wave, preparation="pool 2/1") for wave in waves(rng)]
     model = RAxSSClassifier(**SMALL).fit(series)
     assert model.preparation_ == "pool 2/1"
     other = replace(series[3], preparation="")
@@ -374,7 +376,7 @@ def test_a_fit_that_fails_leaves_no_mixture(rng):
     model = RAxSSClassifier(**SMALL).fit(series)
     model.set_params(backbone_options={"dropout": 5.0})
     with pytest.raises(ConfigError, match="dropout"):
-        model.fit([one.samples for one in series], ["x", "y"] * 9)
+        model.fit([item.samples for item in series], ["x", "y"] * 9)
     with pytest.raises(NotFittedError):
         model.predict(series)
     with pytest.raises(TrainingError, match="diverged"):
@@ -393,8 +395,8 @@ def test_feature_statistics_are_those_of_all_training_windows(rng):
     series = waves(rng)
     model = RAxSSClassifier(**SMALL, validation_fraction=0.0).fit(series)
     parts = []
-    for one in series:
-        windows = windows_of(model.scaling_.apply(one), window_length=32, stride=8)
+    for item in series:
+        windows = windows_of(model.scaling_.apply(item), window_length=32, stride=8)
         parts.append(
             score_windows(model.backbone_, windows, device=torch.device("cpu"), with_features=True)[1]
         )
@@ -423,10 +425,10 @@ def test_training_series_of_several_rates_are_warned_about(rng):
 
 
 def test_lists_of_pandas_series_and_tensors_are_series(rng):
-    arrays = [one.samples[0] for one in waves(rng)]
+    arrays = [wave.samples[0] for wave in waves(rng)]
     expected = RAxSSClassifier(**SMALL).fit(arrays, [0, 1] * 9).predict_proba(arrays)
     for kind in (pd.Series, torch.from_numpy):
-        given = [kind(one) for one in arrays]
+        given = [kind(array) for array in arrays]
         np.testing.assert_array_equal(
             RAxSSClassifier(**SMALL).fit(given, [0, 1] * 9).predict_proba(given), expected
         )
@@ -479,13 +481,13 @@ def test_explaining_each_gives_what_explaining_all_gives_and_lets_go_of_it(fitte
     model, series = fitted
     expected = model.explain(series[:5])
     before = None
-    for one, other in zip(model.explain_each(series[:5]), expected, strict=True):
+    for item, other in zip(model.explain_each(series[:5]), expected, strict=True):
         gc.collect()
         assert before is None or before() is None  # only one is held at a time
-        pd.testing.assert_frame_equal(one.windows, other.windows, check_exact=True)
-        pd.testing.assert_frame_equal(one.neighbors, other.neighbors, check_exact=True)
-        before = weakref.ref(one)
-        del one
+        pd.testing.assert_frame_equal(item.windows, other.windows, check_exact=True)
+        pd.testing.assert_frame_equal(item.neighbors, other.neighbors, check_exact=True)
+        before = weakref.ref(item)
+        del item
 
 
 def test_wrong_series_are_refused_before_the_first_is_explained(fitted):
@@ -524,7 +526,7 @@ def test_uniform_weights_are_predicted_without_any_retrieval(fitted, rng, monkey
     samples[0, 20] = np.nan
     gap = replace(series[0], samples=samples, gaps_marked=True)
     model.set_params(weighting="uniform")
-    expected = [one.series_probability for one in model.explain([gap, *series[1:4]])]
+    expected = [item.series_probability for item in model.explain([gap, *series[1:4]])]
 
     def refuse(*_, **__):
         raise AssertionError("nobody asked who is near")
@@ -538,8 +540,8 @@ def test_uniform_weights_are_predicted_without_any_retrieval(fitted, rng, monkey
 
 def test_half_precision_samples_are_computed_in_more(fitted):
     model, series = fitted
-    half = [replace(one, samples=one.samples.astype(np.float16)) for one in series]
-    single = [replace(one, samples=one.samples.astype(np.float32)) for one in half]
+    half = [replace(item, samples=item.samples.astype(np.float16)) for item in series]
+    single = [replace(item, samples=item.samples.astype(np.float32)) for item in half]
     np.testing.assert_array_equal(model.predict_proba(half), model.predict_proba(single))
     assert (
         np.abs(model.explain(half[0]).windows["support"] - model.explain(series[0]).windows["support"]).max()
@@ -619,14 +621,14 @@ def test_working_ahead_on_groups_of_series_changes_no_score(fitted, monkeypatch,
     model.set_params(space=space)
     told: list[float] = []
     try:
-        one_by_one = [one.windows for one in model.explain_each(series)]
+        one_by_one = [item.windows for item in model.explain_each(series)]
         monkeypatch.setattr("raxss.method.inference.SERIES_AHEAD", {"cpu": 1})
         monkeypatch.setattr("raxss.method.inference.LISTED_AT_ONCE", 300)
-        together = [one.windows for one in model.explain_each(series, on_progress=told.append)]
+        together = [item.windows for item in model.explain_each(series, on_progress=told.append)]
     finally:
         model.set_params(space="signal")
-    for one, other in zip(one_by_one, together, strict=True):
-        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    for item, other in zip(one_by_one, together, strict=True):
+        pd.testing.assert_frame_equal(item, other, check_exact=True)
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
 
@@ -656,7 +658,7 @@ def test_short_series_of_a_gpu_are_retrieved_together_up_to_a_bound(fitted, monk
     predictor = model._predictor(None)
     on_gpu = replace(predictor, device=torch.device("cuda"))
     groups = list(on_gpu.groups(list(series)))
-    assert [one.name for group in groups for one in group] == series.names
+    assert [item.name for group in groups for item in group] == series.names
     assert max(map(len, groups)) > 1
     for group in groups:
         assert len(group) == 1 or 10 * sum(map(predictor.n_windows, group)) <= 300
@@ -712,11 +714,11 @@ def test_a_constant_series_is_a_warning_with_its_name(fitted):
 
 
 def test_mixed_numbers_of_variates_are_refused_by_name(rng, fitted):
-    one, two = Series(rng.normal(size=50), name="one"), Series(rng.normal(size=(2, 50)), name="two")
+    item, two = Series(rng.normal(size=50), name="one"), Series(rng.normal(size=(2, 50)), name="two")
     with pytest.raises(
         VariateMismatchError, match="series 'two' has 2 variates, but the first series, 'one', has 1"
     ):
-        RAxSSClassifier().fit([one, two], [0, 1])
+        RAxSSClassifier().fit([item, two], [0, 1])
     with pytest.raises(
         VariateMismatchError, match="series 'two' has 2 variates, but the model was fitted on 1"
     ):

@@ -204,7 +204,10 @@ def test_under_uniform_weights_no_neighbor_matters():
 def test_lists_that_do_not_make_the_weights_do_not_claim_to(weighting):
     evidence = explain(noise(), weighting=weighting)
     assert evidence.neighbors[["weight_without", "weight_change"]].isna().all(axis=None)
-    assert any(f"'{weighting}' is a control" in one and "do not explain" in one for one in evidence.warnings)
+    assert any(
+        f"'{weighting}' is a control" in warning and "do not explain" in warning
+        for warning in evidence.warnings
+    )
 
 
 def test_the_tables_say_what_retrieval_and_aggregation_found():
@@ -304,17 +307,17 @@ def test_a_few_windows_that_decide_are_pointed_out():
 def test_overlapping_lists_are_said_to_measure_smoothness():
     smooth = Series(np.random.default_rng(0).normal(size=400).cumsum(), name="smooth")
     said = [
-        one
-        for one in explain(smooth, window_length=100, n_neighbors=3).warnings
-        if "overlap their query" in one
+        warning
+        for warning in explain(smooth, window_length=100, n_neighbors=3).warnings
+        if "overlap their query" in warning
     ]
     assert len(said) == 1
     assert "(50 samples)" in said[0]  # half a window
     apart = explain(smooth, window_length=100, n_neighbors=3, exclusion=100)
-    assert not any("overlap" in one for one in apart.warnings)
+    assert not any("overlap" in warning for warning in apart.warnings)
     some = explain(noise(), window_length=60)
     assert 0.2 < some.overlap_share < 0.5
-    assert not any("overlap" in one for one in some.warnings)
+    assert not any("overlap" in warning for warning in some.warnings)
 
 
 def test_flat_windows_are_counted():
@@ -322,7 +325,7 @@ def test_flat_windows_are_counted():
     samples[0, 100:160] = 3.0
     evidence = explain(Series(samples), exclusion=20, n_neighbors=3)
     assert evidence.windows["flat"].sum() == 9
-    assert [one for one in evidence.warnings if "flat" in one] == [
+    assert [warning for warning in evidence.warnings if "flat" in warning] == [
         "9 of 77 windows are flat: similarity 0 to all, support 0, posterior kept."
     ]
 
@@ -332,7 +335,7 @@ def test_windows_that_touch_gaps_are_counted_and_weigh_nothing():
     samples[0, 200] = np.nan
     evidence = explain(Series(samples), exclusion=20, n_neighbors=3)
     assert evidence.windows.loc[evidence.windows["nonfinite"], "weight"].eq(0).all()
-    assert [one for one in evidence.warnings if "not finite" in one] == [
+    assert [warning for warning in evidence.warnings if "not finite" in warning] == [
         "4 of 77 windows touch samples that are not finite; their weight is 0 and they are no one's neighbour."
     ]
     assert evidence.effective_share == pytest.approx(evidence.effective_windows / 73)
@@ -366,7 +369,7 @@ def test_short_and_empty_lists_are_counted():
     evidence = explain(noise(60), exclusion=20, n_neighbors=4)  # windows at 0, 5, ..., 40
     counts = evidence.neighbors["window"].value_counts().reindex(range(9), fill_value=0)
     assert list(counts) == [4, 3, 2, 1, 0, 1, 2, 3, 4]
-    assert [one for one in evidence.warnings if "fewer than" in one] == [
+    assert [warning for warning in evidence.warnings if "fewer than" in warning] == [
         "7 of 9 windows (77.8 %) have fewer than 4 neighbours; 1 of them have none and take the mean support of "
         "the others."
     ]
@@ -375,7 +378,7 @@ def test_short_and_empty_lists_are_counted():
 @pytest.mark.parametrize("weighting", ["inverse", "shuffled", "random"])
 def test_controls_are_called_controls(weighting):
     evidence = explain(noise(), exclusion=20, n_neighbors=3, weighting=weighting)
-    assert sum(f"weighting '{weighting}' is a control" in one for one in evidence.warnings) == 1
+    assert sum(f"weighting '{weighting}' is a control" in warning for warning in evidence.warnings) == 1
 
 
 def test_uniform_weighting_is_named_as_a_setting_not_as_a_surprise():
@@ -638,7 +641,7 @@ def test_the_largest_are_found_with_the_earlier_of_equals_first():
 
 
 def test_the_evidence_of_many_series_stands_in_one_table(tmp_path):
-    every = [explain(noise(300 + 50 * one, seed=one, name=f"C{one}", label="no")) for one in range(3)]
+    every = [explain(noise(300 + 50 * index, seed=index, name=f"C{index}", label="no")) for index in range(3)]
     assert write_tables(iter(every), tmp_path / "why", top=5) == 3
     assert {file.name for file in (tmp_path / "why").iterdir()} == {
         ".raxss", "windows.parquet", "neighbors.parquet", "summary.parquet",
@@ -646,27 +649,29 @@ def test_the_evidence_of_many_series_stands_in_one_table(tmp_path):
     tables = {
         name: pd.read_parquet(tmp_path / "why" / f"{name}.parquet") for name in ("windows", "neighbors")
     }
-    for one in every:
-        one.to_parquet(tmp_path / one.name, top=5)
+    for item in every:
+        item.to_parquet(tmp_path / item.name, top=5)
         for name, table in tables.items():
-            rows = table[table["series"] == one.name].drop(columns="series").reset_index(drop=True)
-            assert_frame_equal(rows, pd.read_parquet(tmp_path / one.name / f"{name}.parquet"))
+            rows = table[table["series"] == item.name].drop(columns="series").reset_index(drop=True)
+            assert_frame_equal(rows, pd.read_parquet(tmp_path / item.name / f"{name}.parquet"))
     summary = pd.read_parquet(tmp_path / "why" / "summary.parquet")
     assert summary["series"].tolist() == ["C0", "C1", "C2"]
-    assert summary["predicted"].tolist() == [one.predicted for one in every]
+    assert summary["predicted"].tolist() == [item.predicted for item in every]
     assert summary["label"].tolist() == ["no"] * 3
     assert summary["n_windows"].tolist() == [57, 67, 77]
-    assert_allclose(summary["probability_yes"], [one.probability_of("yes") for one in every], rtol=0)
+    assert_allclose(summary["probability_yes"], [item.probability_of("yes") for item in every], rtol=0)
     assert [json.loads(text)["stride"] for text in summary["settings"]] == [5, 5, 5]
-    assert [list(told) for told in summary["warnings"]] == [one.warnings for one in every]
+    assert [list(told) for told in summary["warnings"]] == [item.warnings for item in every]
 
 
 def test_rows_stand_in_the_order_of_the_series_in_many_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("raxss.explain.export.tables.ROWS_A_GROUP", 100)
-    every = [explain(noise(900 - 70 * one, seed=one, name=f"C{one}")) for one in (3, 0, 9, 5, 1, 7, 2)]
+    every = [explain(noise(900 - 70 * item, seed=item, name=f"C{item}")) for item in (3, 0, 9, 5, 1, 7, 2)]
     write_tables(iter(every), tmp_path / "why", top=None)
     for name in ("windows", "neighbors"):
-        expected = pd.concat([getattr(one, name).assign(series=one.name) for one in every], ignore_index=True)
+        expected = pd.concat(
+            [getattr(item, name).assign(series=item.name) for item in every], ignore_index=True
+        )
         found = pd.read_parquet(tmp_path / "why" / f"{name}.parquet")
         assert_frame_equal(found[expected.columns], expected, check_dtype=False)
         assert pq.read_metadata(tmp_path / "why" / f"{name}.parquet").num_row_groups > 3
@@ -680,9 +685,9 @@ def test_a_few_short_series_wait_to_be_written_a_long_one_is_let_go_first(
     held: list[weakref.ref[SeriesEvidence]] = []
 
     def each():
-        for one in range(8):
+        for index in range(8):
             assert sum(ref() is not None for ref in held) <= most_held
-            evidence = explain(noise(seed=one, name=f"C{one}"))  # of 77 windows
+            evidence = explain(noise(seed=index, name=f"C{index}"))  # of 77 windows
             held.append(weakref.ref(evidence))
             yield evidence
             del evidence
@@ -694,7 +699,7 @@ def test_a_few_short_series_wait_to_be_written_a_long_one_is_let_go_first(
 @pytest.mark.parametrize("what", ["columns", "lists"])
 @pytest.mark.parametrize("place", [0, 3, 5])
 def test_a_table_that_cannot_be_written_stops_all_and_leaves_nothing(what, place, tmp_path):
-    every = [explain(noise(seed=one)) for one in range(6)]
+    every = [explain(noise(seed=index)) for index in range(6)]
     table = {**every[place].columns} if what == "columns" else every[place].neighbors
     table["start_s"] = [object()] * len(table["start_s"])
     every[place] = replace(every[place], **{what: table})
@@ -781,7 +786,7 @@ def test_smoothed_posteriors_stand_beside_the_windows_own_and_are_what_is_added_
     np.testing.assert_array_equal(table["contribution_yes"], table["weight"] * table["smoothed_yes"])
     assert table["contribution_yes"].sum() == pytest.approx(evidence.probability_of("yes"), abs=1e-12)
     assert evidence.settings["smoothing"] == 0.25
-    assert any("25 % of what a window" in one for one in evidence.warnings)
+    assert any("25 % of what a window" in warning for warning in evidence.warnings)
     again = SeriesEvidence.load(evidence.save(tmp_path, figures=False))
     np.testing.assert_array_equal(again.windows["smoothed_yes"], table["smoothed_yes"])
     assert "smoothed_yes" not in explain(noise()).windows

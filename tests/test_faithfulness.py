@@ -10,12 +10,12 @@ from torch import nn
 
 from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.benchmark.analyses.faithfulness_control import N_TRAINING, control_model, planted_series
-from raxss.benchmark.analyses.mil_adapter import MILSubject
+from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.errors import ConfigError, DataError
 from raxss.explain.faithfulness import (
-    Judgement,
     Plan,
+    WindowAttribution,
     changed_a_little,
     delete_and_insert,
     faithfulness_of,
@@ -95,7 +95,9 @@ def loud(rng):
 def planted():
     """Motifs at known places, and two networks: one that learned them, one as it was drawn."""
     made = planted_series()
-    return made, {one: control_model(made, trained=one, device="cpu").subject() for one in (True, False)}
+    return made, {
+        item: control_model(made, trained=item, device="cpu").model_adapter() for item in (True, False)
+    }
 
 
 # Signals ------------------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def test_integrated_gradients_are_those_of_captum(rng):
 
 def test_attributions_add_up_to_the_change_of_the_score(loud):
     model, series = loud
-    subject = model.subject()
+    subject = model.model_adapter()
     judged = next(subject.judged([series[1]]))
     found = subject.attribution(judged, judged.predicted, "surrogate", seed=1)
     assert found.found == pytest.approx(found.change, abs=0.02)
@@ -164,12 +166,12 @@ def test_a_network_of_fixed_kernels_has_no_gradient_and_says_so(rng):
         "multiview", backbone_options={"views": ["ppv"], "n_dilations": 2, "n_cuts": 1}, window_length=64,
         stride=32, max_epochs=1, random_state=0, device="cpu",
     ).fit(series)  # fmt: skip
-    subject = model.subject()
+    subject = model.model_adapter()
     judged = next(subject.judged([series[0]]))
     assert subject.attribution(judged, 0, "mean", seed=0) is None
     deleted = delete_and_insert(subject, judged, n_steps=2, n_random=1)
     assert "gradient" in deleted.missing
-    assert "gradient" not in {one.order for one in deleted.curves}
+    assert "gradient" not in {curve.order for curve in deleted.curves}
 
 
 # Deletion -----------------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ def test_contributions_point_at_the_burst_and_the_score_falls_without_it(loud):
         model.backbone_.head.weight.copy_(
             torch.tensor([[-0.4, 0.0]])
         )  # no window is so sure that it cannot move
-    subject = model.set_params(weighting="uniform").subject()
+    subject = model.set_params(weighting="uniform").model_adapter()
     judged = next(subject.judged([series[1]]))
     class_ = subject.classes.index("loud")
     stretches = Stretches.of(series[1], 40, seed=0)
@@ -196,15 +198,17 @@ def test_contributions_point_at_the_burst_and_the_score_falls_without_it(loud):
 
 def test_curves_begin_at_the_score_and_end_at_the_stand_in(loud):
     model, series = loud
-    subject = model.subject()
+    subject = model.model_adapter()
     judged = next(subject.judged([series[1]]))
     deleted = delete_and_insert(subject, judged, n_steps=4, n_random=2)
     blank = series[1].with_samples(mean_of(series[1].samples).astype(np.float32))
     ends = judged.probability[judged.predicted], subject.probabilities([blank])[0][judged.predicted]
-    for one in deleted.curves:
-        if one.stand_in == "mean":
+    for curve in deleted.curves:
+        if curve.stand_in == "mean":
             there, gone = (
-                (one.scores[0], one.scores[-1]) if one.direction == "deletion" else one.scores[[-1, 0]]
+                (curve.scores[0], curve.scores[-1])
+                if curve.direction == "deletion"
+                else curve.scores[[-1, 0]]
             )
             assert (there, gone) == pytest.approx(ends)
     n_orders = 7  # contribution, posterior, weight, gradient, occlusion, two random
@@ -214,15 +218,15 @@ def test_curves_begin_at_the_score_and_end_at_the_stand_in(loud):
 
 def test_an_area_is_that_of_plain_sums(loud):
     model, series = loud
-    subject = model.subject()
-    one = delete_and_insert(subject, next(subject.judged([series[1]])), n_steps=4, n_random=1).curves[0]
-    steps = np.diff(one.removed)
-    assert one.area == pytest.approx(sum(steps * (one.scores[1:] + one.scores[:-1]) / 2))
+    subject = model.model_adapter()
+    item = delete_and_insert(subject, next(subject.judged([series[1]])), n_steps=4, n_random=1).curves[0]
+    steps = np.diff(item.removed)
+    assert item.area == pytest.approx(sum(steps * (item.scores[1:] + item.scores[:-1]) / 2))
 
 
 def test_equal_weights_put_nothing_in_order(loud):
     model, series = loud
-    subject = model.set_params(weighting="uniform").subject()
+    subject = model.set_params(weighting="uniform").model_adapter()
     deleted = delete_and_insert(subject, next(subject.judged([series[1]])), n_steps=2, n_random=1)
     assert deleted.missing == {"weight": "all windows weigh the same"}
 
@@ -242,21 +246,21 @@ def found_in_planted(made, subject):
 def test_contributions_find_planted_motifs(planted):
     made, subjects = planted
     found = list(found_in_planted(made, subjects[True]))
-    assert np.mean([one.area for one in found]) >= 0.9
-    assert np.mean([one.base_rate for one in found]) < 0.4
-    assert np.mean([one.chance for one in found]) < 0.5
+    assert np.mean([item.area for item in found]) >= 0.9
+    assert np.mean([item.base_rate for item in found]) < 0.4
+    assert np.mean([item.chance for item in found]) < 0.5
 
 
 def test_random_weights_find_nothing(planted):
     made, subjects = planted
     found = list(found_in_planted(made, subjects[False]))
-    assert np.mean([one.area for one in found]) < np.mean([one.base_rate for one in found]) + 0.1
-    assert np.mean([one.area for one in found]) < np.mean([one.chance for one in found]) + 0.1
+    assert np.mean([item.area for item in found]) < np.mean([item.base_rate for item in found]) + 0.1
+    assert np.mean([item.area for item in found]) < np.mean([item.chance for item in found]) + 0.1
 
 
 def test_chance_is_what_the_same_evidence_reaches_with_the_events_moved_in_time(rng):
     values = np.repeat(rng.random(10), 10)  # as smooth as ten windows
-    judged = Judgement(
+    judged = WindowAttribution(
         series=Series(np.zeros(100)),
         starts=np.arange(0, 100, 10),
         window_length=10,
@@ -315,8 +319,8 @@ def test_marks_of_other_recordings_are_refused_by_name(tmp_path):
 
 def test_inverted_neighbours_are_the_inverse_weighting_of_the_estimator(loud):
     model, series = loud
-    rows = list(randomised_retrieval(model.subject(), series[:3]))
-    told = [next(one["probability"] for one in some if one["control"] == "inverted") for some in rows]
+    rows = list(randomised_retrieval(model.model_adapter(), series[:3]))
+    told = [next(item["probability"] for item in some if item["control"] == "inverted") for some in rows]
     inverse = model.set_params(weighting="inverse").predict_proba(series[:3])
     np.testing.assert_allclose(told, inverse, atol=1e-7)
 
@@ -325,24 +329,24 @@ def test_inverted_neighbours_are_the_inverse_weighting_of_the_estimator(loud):
 def test_neighbours_of_other_series_are_the_best_of_a_plain_loop(loud, space):
     model, series = loud
     model.set_params(space=space, n_neighbors=3)
-    subject = model.subject()
+    subject = model.model_adapter()
     predictions = list(subject.predictor.predictions(list(series[:2])))
-    rows = [compared_by(subject.predictor, one) for one in predictions]
+    rows = [compared_by(subject.predictor, prediction) for prediction in predictions]
     support = [np.mean(sorted((float(a @ b) for b in rows[1]), reverse=True)[:3]) for a in rows[0]]
     powers = np.exp((np.array(support) - max(support)) / subject.predictor.temperature)
     expected = (powers / powers.sum()) @ predictions[0].aggregation.posteriors
     told = next(
-        one for one in next(randomised_retrieval(subject, series[:2])) if one["control"] == "other series"
+        item for item in next(randomised_retrieval(subject, series[:2])) if item["control"] == "other series"
     )
     np.testing.assert_allclose(told["probability"], expected, atol=1e-6)
 
 
 def test_rows_that_are_compared_give_the_similarities_of_retrieval(loud):
     model, series = loud
-    (one,) = model.subject().predictor.predictions([series[1]])
-    rows = compared_by(model.predictor(), one)
-    pairs = np.einsum("wd,wmd->wm", rows, rows[one.retrieval.neighbors])
-    np.testing.assert_allclose(pairs, one.retrieval.similarity, atol=1e-6)
+    (item,) = model.model_adapter().predictor.predictions([series[1]])
+    rows = compared_by(model.predictor(), item)
+    pairs = np.einsum("wd,wmd->wm", rows, rows[item.retrieval.neighbors])
+    np.testing.assert_allclose(pairs, item.retrieval.similarity, atol=1e-6)
 
 
 def test_a_cascade_ends_with_every_layer_and_weights_of_the_signal_stay(planted):
@@ -358,15 +362,15 @@ def test_a_cascade_ends_with_every_layer_and_weights_of_the_signal_stay(planted)
     before = digest_of(network)
     last = list(randomised_network(subjects[True], judged))[-1]
     assert digest_of(network) == before  # a copy was scrambled
-    assert np.mean([abs(one["rank_correlation"]) for one in last]) < 0.5
+    assert np.mean([abs(item["rank_correlation"]) for item in last]) < 0.5
     assert last[0]["share"] == 1.0
 
 
 def test_weights_from_the_signal_do_not_notice_a_scrambled_network(loud):
     model, series = loud
-    subject = model.subject()
+    subject = model.model_adapter()
     steps = list(randomised_network(subject, list(subject.judged(series[:2]))))
-    assert [one["weight_correlation"] for one in steps[-1]] == [1.0, 1.0]
+    assert [step["weight_correlation"] for step in steps[-1]] == [1.0, 1.0]
 
 
 # Counterfactuals ------------------------------------------------------------------------------------------------
@@ -376,10 +380,13 @@ def test_replacing_the_strongest_window_moves_the_score_and_a_quiet_one_does_not
     model, series = loud
     with torch.no_grad():
         model.backbone_.head.bias.fill_(0.0)
-    judged = next(model.subject().judged([series[1]], with_lists=True))
-    falls = {(one["window"], one["by"]): one["fall"] for one in replaced_windows(model.subject(), judged)}
+    judged = next(model.model_adapter().judged([series[1]], with_lists=True))
+    falls = {
+        (replaced_window["window"], replaced_window["by"]): replaced_window["fall"]
+        for replaced_window in replaced_windows(model.model_adapter(), judged)
+    }
     assert set(falls) == {(a, b) for a in ("strongest", "random") for b in ("neighbour", "surrogate", "mean")}
-    assert judged.predicted == model.subject().classes.index("loud")
+    assert judged.predicted == model.model_adapter().classes.index("loud")
     assert falls["strongest", "mean"] > 2 * abs(falls["random", "mean"])
 
 
@@ -404,10 +411,10 @@ def test_a_flip_flips_and_needs_each_of_its_stretches(planted):
 
 def test_evidence_stays_in_its_place_when_windows_begin_elsewhere(loud):
     model, series = loud
-    subject = model.subject()
+    subject = model.model_adapter()
     rows = {
-        one["change"]: one
-        for one in changed_a_little(subject, next(subject.judged([series[1]])), other=subject)
+        item["change"]: item
+        for item in changed_a_little(subject, next(subject.judged([series[1]])), other=subject)
     }
     assert rows["another seed"]["rank_correlation"] == 1.0  # it is the same model
     assert rows["1 % noise"]["rank_correlation"] > 0.95
@@ -416,8 +423,8 @@ def test_evidence_stays_in_its_place_when_windows_begin_elsewhere(loud):
 
 def test_a_layer_that_is_a_property_holds_it(loud, rng):
     model, series = loud
-    rows = held_features(model.subject(), series, [one.group for one in series])
-    r2 = {one["property"]: one["r2"] for one in rows if one["layer"] == "features"}
+    rows = held_features(model.model_adapter(), series, [item.group for item in series])
+    r2 = {row["property"]: row["r2"] for row in rows if row["layer"] == "features"}
     assert r2["amplitude"] > 0.5 > r2["power 4-8 Hz"]
     layer, noise = rng.normal(size=(200, 5)), rng.normal(size=(200, 1))
     assert linear_probe(layer, layer[:, :1] * 3 + 1, np.arange(200) // 20)[0] > 0.99
@@ -433,7 +440,7 @@ def test_an_interval_is_that_of_plain_draws_of_groups(rng):
     draws = []
     for _ in range(3000):
         picked = rng.integers(10, size=10)
-        draws.append(np.mean([values[groups == one].mean() for one in picked]))
+        draws.append(np.mean([values[groups == item].mean() for item in picked]))
     assert mean == pytest.approx(values.mean())
     assert (low, high) == pytest.approx(np.percentile(draws, [2.5, 97.5]), abs=0.05)
 
@@ -468,29 +475,31 @@ def test_the_verdict_follows_from_three_numbers(accuracy, gain, left, word):
 def test_what_is_done_is_not_done_again_and_another_model_begins_anew(loud, tmp_path):
     model, series = loud
     plan = Plan(n_series=4, probes=("stability", "counterfactual", "retrieval", "network", "features"))
-    first = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
-    files = {one: one.stat().st_mtime_ns for one in tmp_path.rglob("*.json")}
+    first = run_probes(model.model_adapter(), series, tmp_path, plan=plan, quiet=True)
+    files = {item: item.stat().st_mtime_ns for item in tmp_path.rglob("*.json")}
     assert len(files) == 4 + 4 + 3 + 1
-    lost = next(one for one in files if "stability" in one.parts)
+    lost = next(file for file in files if "stability" in file.parts)
     lost.write_text("{")  # as if the disk had lost it
-    again = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
-    changed = [one for one, when in files.items() if one.stat().st_mtime_ns != when]
+    again = run_probes(model.model_adapter(), series, tmp_path, plan=plan, quiet=True)
+    changed = [file for file, when in files.items() if file.stat().st_mtime_ns != when]
     assert changed == [lost]
     assert (again.by_series, again.of_all, again.series) == (first.by_series, first.of_all, first.series)
     with torch.no_grad():
         model.backbone_.head.bias.fill_(3.0)
-    run_probes(model.subject(), series, tmp_path, plan=Plan(n_series=4, probes=("stability",)), quiet=True)
+    run_probes(
+        model.model_adapter(), series, tmp_path, plan=Plan(n_series=4, probes=("stability",)), quiet=True
+    )
     assert len(list((tmp_path / "parts").glob("*/"))) == 2
 
 
 def test_parts_that_raxss_0_1_left_are_taken_up(loud, tmp_path):
     model, series = loud
     plan = Plan(n_series=3, probes=("stability", "features"))
-    first = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
+    first = run_probes(model.model_adapter(), series, tmp_path, plan=plan, quiet=True)
     for place in tmp_path.rglob("*.json"):  # which had neither key nor seal
         place.write_text(json.dumps({"answer": json.loads(place.read_text())["answer"]}, indent=2) + "\n")
     files = {place: place.stat().st_mtime_ns for place in tmp_path.rglob("*.json")}
-    again = run_probes(model.subject(), series, tmp_path, plan=plan, quiet=True)
+    again = run_probes(model.model_adapter(), series, tmp_path, plan=plan, quiet=True)
     assert {place: place.stat().st_mtime_ns for place in tmp_path.rglob("*.json")} == files
     assert (again.by_series, again.of_all, again.series) == (first.by_series, first.of_all, first.series)
 
@@ -499,7 +508,9 @@ def test_measures_have_the_balanced_accuracy_of_the_model(loud, tmp_path):
     from sklearn.metrics import balanced_accuracy_score
 
     model, series = loud
-    parts = run_probes(model.subject(), series[:7], tmp_path, plan=Plan(probes=("stability",)), quiet=True)
+    parts = run_probes(
+        model.model_adapter(), series[:7], tmp_path, plan=Plan(probes=("stability",)), quiet=True
+    )
     summary = summarised(measures_of(parts)).set_index(["probe", "of", "measure"])["mean"]
     expected = balanced_accuracy_score(series[:7].labels, model.predict(series[:7]))
     assert summary["decision", "model", "balanced accuracy"] == pytest.approx(expected)
@@ -531,7 +542,7 @@ def test_pooled_windows_can_be_asked_too(pooling, rng):
     model = MILClassifier(
         pooling, backbone="convnet", window_length=64, stride=32, max_epochs=1, random_state=0, device="cpu"
     ).fit(series)
-    subject = MILSubject(model)
+    subject = MILModelAdapter(model)
     for judged, expected in zip(subject.judged(series[:3]), model.predict_proba(series[:3]), strict=True):
         np.testing.assert_allclose(judged.probability, expected, atol=1e-6)
     before = digest_of(model.backbone_)
@@ -553,7 +564,7 @@ def test_attributions_of_pooled_windows_add_up(rng):
         random_state=0,
         device="cpu",
     ).fit(series)
-    subject = MILSubject(model)
+    subject = MILModelAdapter(model)
     found = subject.attribution(next(subject.judged([series[1]])), 0, "surrogate", seed=0)
     assert found.found == pytest.approx(found.change, abs=0.1 * abs(found.change) + 1e-3)
 

@@ -24,7 +24,7 @@ QUICK = Plan(n_series=6, n_steps=2, n_random=1)
 
 @pytest.fixture(scope="module")
 def fitted():
-    series = SeriesCollection(one.with_samples(one.samples[:, :400]) for one in load_synthetic(14))
+    series = SeriesCollection(item.with_samples(item.samples[:, :400]) for item in load_synthetic(14))
     model = RAxSSClassifier(
         window_length=128, stride=128, space="features", max_epochs=1, validation_fraction=0, random_state=0,
         device="cpu",
@@ -36,7 +36,7 @@ def fitted():
 def found(fitted, tmp_path_factory):
     model, series = fitted
     return run_probes(
-        model.subject(),
+        model.model_adapter(),
         series[8:],
         tmp_path_factory.mktemp("parts"),
         plan=QUICK,
@@ -48,7 +48,7 @@ def found(fitted, tmp_path_factory):
 def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, tmp_path):
     files = write_faithfulness({"a|b <i>": found}, out=tmp_path, title="*toy*", controls={"known": found})
     assert files[-1] == tmp_path / "README.md"
-    assert all(one.exists() for one in files)
+    assert all(file.exists() for file in files)
     page = files[-1].read_text()
     for heading in (
         "deletion and insertion",
@@ -70,8 +70,8 @@ def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, t
     assert "<i>" not in shown
     assert shown.count("<img ") == len(list((tmp_path / "plots").iterdir()))
     assert f"known (control)</td><td>{told['known']['verdict']}" in shown
-    assert [one.said for one in statements(summarised(measures_of(found)))] == [
-        one for _, one in told["known"]["said"]
+    assert [statement.said for statement in statements(summarised(measures_of(found)))] == [
+        item for _, item in told["known"]["said"]
     ]
     own = summarised(measures_of(found))
     assert told["known"]["verdict"] == verdict(statements(own))[0]
@@ -79,8 +79,8 @@ def test_a_page_has_every_probe_and_its_numbers_are_those_of_the_tables(found, t
 
 def test_mean_curves_are_means_of_the_series_curves(found):
     curves = tables_of(rows_of({"m": found}))["curves"]
-    one = curves[(curves["order"] == "contribution") & (curves["stand_in"] == "mean")]
-    one = one[one["direction"] == "deletion"].sort_values("step")
+    item = curves[(curves["order"] == "contribution") & (curves["stand_in"] == "mean")]
+    item = item[item["direction"] == "deletion"].sort_values("step")
     of_series = [
         next(
             curve["scores"]
@@ -89,14 +89,14 @@ def test_mean_curves_are_means_of_the_series_curves(found):
         )
         for part in found.by_series["deletion"]
     ]
-    np.testing.assert_allclose(one["score"], np.mean(of_series, axis=0))
-    assert one["seconds"].iloc[-1] == pytest.approx(np.mean([facts["seconds"] for facts in found.series]))
+    np.testing.assert_allclose(item["score"], np.mean(of_series, axis=0))
+    assert item["seconds"].iloc[-1] == pytest.approx(np.mean([facts["seconds"] for facts in found.series]))
 
 
 def test_a_summary_of_one_series_has_no_intervals_and_no_verdict(fitted, tmp_path):
     model, series = fitted
     plan = Plan(n_series=1, n_steps=2, n_random=1, probes=("deletion", "network"))
-    parts = run_probes(model.subject(), series[8:], tmp_path, plan=plan, quiet=True)
+    parts = run_probes(model.model_adapter(), series[8:], tmp_path, plan=plan, quiet=True)
     summary = summarised(measures_of(parts))
     assert summary["low"].isna().all()
     assert verdict(statements(summary))[0] == "undecided"
@@ -106,9 +106,9 @@ def test_the_command_leaves_seen_series_out_and_goes_on_where_it_was(fitted, tmp
     model, series = fitted
     model.save_pretrained(tmp_path / "model")
     files = []
-    for one in series[6:10]:
-        place = tmp_path / f"{one.name}.npz"
-        np.savez(place, samples=one.samples, rate=one.rate, label=one.label)
+    for item in series[6:10]:
+        place = tmp_path / f"{item.name}.npz"
+        np.savez(place, samples=item.samples, rate=item.rate, label=item.label)
         files.append(str(place))
     asked = ["faithfulness", str(tmp_path / "model"), *files, "--out", str(tmp_path / "out"), "--device", "cpu",
              "--no-control", "--probes", "stability,network"]  # fmt: skip
@@ -116,9 +116,9 @@ def test_the_command_leaves_seen_series_out_and_goes_on_where_it_was(fitted, tmp
     assert first.exit_code == 0, first.output
     assert "2 series that the model has learned from are left out" in first.output
     assert "model: undecided" in first.output or "model: partly" in first.output
-    before = {one: one.stat().st_mtime_ns for one in (tmp_path / "out" / "parts").rglob("*.json")}
+    before = {item: item.stat().st_mtime_ns for item in (tmp_path / "out" / "parts").rglob("*.json")}
     assert CliRunner().invoke(app, asked).exit_code == 0
-    assert {one: one.stat().st_mtime_ns for one in (tmp_path / "out" / "parts").rglob("*.json")} == before
+    assert {item: item.stat().st_mtime_ns for item in (tmp_path / "out" / "parts").rglob("*.json")} == before
     assert CliRunner().invoke(app, asked[:2] + files[:2] + asked[6:]).exit_code == 1  # nothing is left
 
 

@@ -27,7 +27,7 @@ from raxss.method.weighting import WEIGHTINGS, influence
 from resealed import facts_of, reseal
 from toys import SMALL, Tiny, assert_same_bits, waves, weights_of
 
-GATED = [name for name, one in WEIGHTINGS.items() if one.needs_gate]
+GATED = [name for name, item in WEIGHTINGS.items() if item.needs_gate]
 SERIES_LOSS = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "scaling": "none", "lr": 1e-2}
 IN_FEATURES = SERIES_LOSS | {"space": "features"}
 LEARNED = {
@@ -92,7 +92,7 @@ def test_heads_begin_where_nothing_was_learned(rng):
     heads = FeatureHeads(16, projection=16, gated=True)
     features = torch.from_numpy(rng.normal(size=(9, 16))).float()
     assert not heads.gate(features).any()
-    own, mapped = (nn.functional.normalize(one, dim=1) for one in (features, heads.compared(features)))
+    own, mapped = (nn.functional.normalize(item, dim=1) for item in (features, heads.compared(features)))
     torch.testing.assert_close(mapped @ mapped.T, own @ own.T, atol=1e-5, rtol=0)  # the same cosines
     assert FeatureHeads(16).compared(features) is features
 
@@ -269,7 +269,7 @@ def test_gradients_reach_projection_gate_and_features_as_finite_differences_say(
 @pytest.mark.parametrize("kind", LEARNED)
 def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(fitted, series, kind):
     model = fitted(kind)
-    truth = [model.classes_.tolist().index(one.label) for one in series[12:]]
+    truth = [model.classes_.tolist().index(item.label) for item in series[12:]]
     picked = model.predict_proba(series[12:])[np.arange(6), truth]
     noted = model.history_.set_index("epoch").loc[model.best_epoch_, "validation_loss"]
     assert -np.log(picked).mean() == pytest.approx(noted, abs=2e-5)
@@ -280,7 +280,7 @@ def test_what_is_asked_for_is_learned_and_the_same_seed_learns_the_same(fitted, 
     model, settings = fitted(kind), LEARNED[kind]
     again = fit(settings, series)
     fresh = fresh_learner(again.config, 1, 32, 2, seed=0)
-    start, end, twin = (weights_of(one) for one in (fresh.heads, model.heads_, again.heads_))
+    start, end, twin = (weights_of(item) for item in (fresh.heads, model.heads_, again.heads_))
     assert_same_bits(end, twin)
     assert set(start) == set(end)
     for name in end:
@@ -316,7 +316,7 @@ def test_batches_with_few_windows_of_a_series_are_warned_of_where_weights_learn(
     if named is None:
         assert "alone" not in caplog.text
         return
-    counts = np.array([(one.n_samples - 32) // 8 + 1 for one in series[:12]])
+    counts = np.array([(item.n_samples - 32) // 8 + 1 for item in series[:12]])
     alone = sum(n / counts.sum() * (1 - n / counts.sum()) ** 11 for n in counts)
     assert f"with batch_size=12 some {100 * alone:.0f} % of the windows are alone" in caplog.text
     assert f"nothing about {named}. Set batch_size to 60 or more." in caplog.text
@@ -347,8 +347,8 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
 @pytest.mark.parametrize("kind", ["gate on the signal", "gate by epoch", "all"])
 def test_evidence_of_a_gated_model_adds_up(fitted, series, kind):
     model = fitted(kind)
-    for one, probability in zip(series[:3], model.predict_proba(series[:3]), strict=True):
-        evidence = model.explain(one)
+    for item, probability in zip(series[:3], model.predict_proba(series[:3]), strict=True):
+        evidence = model.explain(item)
         table = evidence.windows
         assert_allclose(table["influence"], table["support"] + table["gate"], atol=1e-15)
         assert_allclose(
@@ -361,7 +361,7 @@ def test_evidence_of_a_gated_model_adds_up(fitted, series, kind):
         assert table["gate"].std() > 0
         assert evidence.settings.get("projection", 0) == model.projection
         assert any("gate that was learned from labels" in said for said in evidence.warnings)
-        without = model.set_params(weighting="support").explain(one).windows
+        without = model.set_params(weighting="support").explain(item).windows
         assert "gate" not in without
         assert_array_equal(without["support"], table["support"])
         model.set_params(weighting="gated")
@@ -432,9 +432,9 @@ def test_a_gate_learns_which_windows_matter():
     for weighting in ("support", "gated"):
         model.set_params(weighting=weighting)
         share = []
-        for one, (begin, end) in zip(bags[28:], bursts[28:], strict=True):
-            table = model.explain(one).windows
-            inside = (table["start_s"] >= begin / one.rate) & (table["end_s"] <= end / one.rate)
+        for bag, (begin, end) in zip(bags[28:], bursts[28:], strict=True):
+            table = model.explain(bag).windows
+            inside = (table["start_s"] >= begin / bag.rate) & (table["end_s"] <= end / bag.rate)
             share.append(table["weight"][inside].sum())
         shares[weighting] = np.mean(share)
     assert shares["support"] < 0.1  # equal weights would give them a fifth

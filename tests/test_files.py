@@ -475,10 +475,10 @@ def test_a_wfdb_record_is_read_by_any_of_its_names_in_physical_units(record, suf
 def test_a_real_wfdb_record_is_what_the_sample_holds(suffix):
     from raxss.data.datasets import load_sample
 
-    one = load_sample()[0]
-    series = read_series(CINC2017 / f"{one.name}{suffix}")
-    assert series.rate == one.rate
-    assert_allclose(series.samples, one.samples, atol=1e-6)
+    item = load_sample()[0]
+    series = read_series(CINC2017 / f"{item.name}{suffix}")
+    assert series.rate == item.rate
+    assert_allclose(series.samples, item.samples, atol=1e-6)
 
 
 def test_a_wfdb_header_that_declares_more_than_its_data_file_holds_is_refused(record):
@@ -595,8 +595,8 @@ def test_a_manifest_becomes_one_series_a_line_named_as_written(folder):
     assert series.names == ["a:C4", "deep/d", "c:0"]
     assert series.labels.tolist() == ["ill", "well", "well, or so"]
     assert series.groups.tolist() == ["p1", "p2", "p2"]
-    assert [one.rate for one in series] == [50, 20, 1]
-    assert [one.n_variates for one in series] == [1, 2, 1]
+    assert [item.rate for item in series] == [50, 20, 1]
+    assert [item.n_variates for item in series] == [1, 2, 1]
 
 
 def test_groups_may_be_empty_in_all_lines_but_not_in_some(folder):
@@ -698,13 +698,13 @@ def test_a_recording_gives_one_series_a_channel(edf):
     path, samples = edf
     series = read_recording(path, label="x", group="p")
     assert series.names == ["night:C3", "night:Cz#1", "night:Cz#2"]
-    assert [one.origin for one in series] == [
+    assert [item.origin for item in series] == [
         {"recording": "night", "channel": "C3"},
         {"recording": "night", "channel": "Cz#1"},
         {"recording": "night", "channel": "Cz#2"},
     ]
-    assert [(one.rate, one.label, one.group) for one in series] == [(100, "x", "p")] * 3
-    assert_allclose(np.vstack([one.samples for one in series]), samples, atol=18 / 65535)
+    assert [(item.rate, item.label, item.group) for item in series] == [(100, "x", "p")] * 3
+    assert_allclose(np.vstack([item.samples for item in series]), samples, atol=18 / 65535)
     assert read_recording(path, channels=["2", "C3", 1]).names == ["night:Cz#2", "night:C3", "night:Cz#1"]
     with pytest.raises(RecordingError, match=r"'night\.edf' has 2 channels named 'Cz'; give the position"):
         read_recording(path, channels=["Cz"])
@@ -773,7 +773,7 @@ def test_a_wfdb_record_with_gaps_in_a_manifest_gives_each_stretch(record):
 def test_inputs_are_recordings_and_manifests_in_the_order_given(folder):
     path = manifest(folder, "path,label\na.npz,x\nb.npy,y\n")
     series = read_inputs([folder / "c.csv", path])
-    assert [one.label for one in series] == [None, "x", "y"]
+    assert [item.label for item in series] == [None, "x", "y"]
     assert series.names == ["c", "a", "b"]
 
 
@@ -803,13 +803,13 @@ def test_recordings_of_the_same_name_are_told_apart_by_as_few_folders_as_needed(
 
 
 def test_one_recording_by_channel_has_one_name(folder):
-    one = manifest(folder, "path,channel\na.npz,0\n", name="one.csv")
+    item = manifest(folder, "path,channel\na.npz,0\n", name="one.csv")
     two = manifest(folder, "path,channel\na.npz,1\nb.npy,\n", name="two.csv")
-    assert read_inputs([one, two]).names == ["a:0", "a:1", "b"]
+    assert read_inputs([item, two]).names == ["a:0", "a:1", "b"]
 
 
 def test_the_same_series_twice_among_the_inputs_is_refused(folder, monkeypatch):
-    one = manifest(folder, "path\nb.npy\na.npz\n", name="one.csv")
+    item = manifest(folder, "path\nb.npy\na.npz\n", name="one.csv")
     (folder / "link.npz").symlink_to(folder / "a.npz")
     monkeypatch.chdir(folder)
     for again in (folder / "a.npz", "a.npz", "./a.npz", "link.npz", f"../{folder.name}/a.npz"):
@@ -818,11 +818,11 @@ def test_the_same_series_twice_among_the_inputs_is_refused(folder, monkeypatch):
             match=r"same series is given twice, by input 1 \(manifest 'one\.csv', line 3\) and by input 2 "
             rf"\('{Path(again).name}'\)",
         ) as caught:
-            read_inputs([one, again])
+            read_inputs([item, again])
         assert str(folder) not in str(caught.value)
     with pytest.raises(RecordingError, match=r"by input 1 \(.*line 2\) and by input 3 \(.*line 2\)"):
-        read_inputs([one, "c.csv", one])
-    assert read_inputs([one, "a.npz"], channel=0).names == ["b", "a", "a:0"]
+        read_inputs([item, "c.csv", item])
+    assert read_inputs([item, "a.npz"], channel=0).names == ["b", "a", "a:0"]
     listed = manifest(folder, "path,channel\na.npz,0\n")
     with pytest.raises(RecordingError, match="given twice"):
         read_inputs([listed, "a.npz"], channel=0)

@@ -42,7 +42,7 @@ def apart_by_a_plain_loop(evidence, n, class_):
     table = evidence.windows.sort_values(f"contribution_{class_}", ascending=False, kind="stable")
     chosen = []
     for _, row in table[table["weight"] > 0].iterrows():
-        if all(row["end_s"] <= one["start_s"] or one["end_s"] <= row["start_s"] for one in chosen):
+        if all(row["end_s"] <= item["start_s"] or item["end_s"] <= row["start_s"] for item in chosen):
             chosen.append(row)
     return [int(row["window"]) for row in chosen[:n]]
 
@@ -81,16 +81,16 @@ def test_other_weights_are_the_softmax_by_hand(smoothing):
     assert said["uniform"][1] == pytest.approx(values.mean(), abs=1e-12)
     inverse = np.exp(-table["support"] / 0.1)
     assert said["inverse"][1] == pytest.approx((inverse / inverse.sum()) @ values, abs=1e-9)
-    assert all(one.sum() == pytest.approx(1) for one in said.values())
+    assert all(item.sum() == pytest.approx(1) for item in said.values())
 
 
 def test_recordings_are_told_of_when_their_last_channel_has_passed():
     done = []
     seen = []
-    for one in watched([*channels_of("a", 3), *channels_of("b", 2, first=9)], done.append, n_best=2):
-        seen.append((one.name, len(done)))
+    for item in watched([*channels_of("a", 3), *channels_of("b", 2, first=9)], done.append, n_best=2):
+        seen.append((item.name, len(done)))
     assert seen == [("a:C0", 0), ("a:C1", 0), ("a:C2", 0), ("b:C0", 1), ("b:C1", 1)]
-    assert [(one.name, len(one.channels), len(one.best)) for one in done] == [("a", 3, 2), ("b", 2, 2)]
+    assert [(item.name, len(item.channels), len(item.best)) for item in done] == [("a", 3, 2), ("b", 2, 2)]
 
 
 def test_channels_are_ranked_by_the_class_that_is_asked_for():
@@ -98,24 +98,24 @@ def test_channels_are_ranked_by_the_class_that_is_asked_for():
         done = []
         every = list(watched(channels_of("a", 5), done.append, class_=class_, n_best=3))
         (found,) = done
-        chances = [one.series_probability[place] for one in every]
-        assert [one.probability[place] for one in found.ranked()] == sorted(chances, reverse=True)
-        assert [one.name for one in found.best] == [one.name for one in found.ranked()[:3]]
+        chances = [item.series_probability[place] for item in every]
+        assert [item.probability[place] for item in found.ranked()] == sorted(chances, reverse=True)
+        assert [item.name for item in found.best] == [item.name for item in found.ranked()[:3]]
 
 
 def test_the_evidence_of_channels_that_are_not_among_the_best_is_let_go():
     alive = []
 
     def made():
-        for one in range(8):
-            evidence = channels_of("a", 1, first=one)[0]
+        for index in range(8):
+            evidence = channels_of("a", 1, first=index)[0]
             alive.append(weakref.ref(evidence))
             yield evidence
             del evidence
 
     most = 0
-    for one in watched(made(), lambda found: None, n_best=2):
-        del one
+    for item in watched(made(), lambda found: None, n_best=2):
+        del item
         gc.collect()
         most = max(most, sum(reference() is not None for reference in alive))
     assert most <= 4  # two best, the one that passes, and the generator's

@@ -48,8 +48,8 @@ def test_the_same_seed_gives_the_same_bits_on_the_gpu(model_and_sample):
     model, sample = model_and_sample
     again = RAxSSClassifier(**model.get_params()).fit(sample)
     np.testing.assert_array_equal(again.predict_proba(sample), model.predict_proba(sample))
-    for one, other in zip(again.backbone_.parameters(), model.backbone_.parameters(), strict=True):
-        assert torch.equal(one, other)
+    for parameter, other in zip(again.backbone_.parameters(), model.backbone_.parameters(), strict=True):
+        assert torch.equal(parameter, other)
 
 
 def test_evidence_on_the_gpu_sums_to_the_score(model_and_sample):

@@ -133,8 +133,8 @@ def test_many_lengths_in_one_launch_have_the_lists_that_each_has_alone():
     lengths = (1, 5, 64, 65, 70, 101, 333, 1000, 4097, 20_000)
     series = [rng.normal(size=n).cumsum() for n in lengths]
     together = retrieve_many(series, window_length=64, stride=1, device="cuda")
-    for one, found in zip(series, together, strict=True):
-        alone = retrieve(one, window_length=64, stride=1, device="cuda")
+    for item, found in zip(series, together, strict=True):
+        alone = retrieve(item, window_length=64, stride=1, device="cuda")
         np.testing.assert_array_equal(found.neighbors, alone.neighbors)
         np.testing.assert_array_equal(found.flags, alone.flags)
         np.testing.assert_allclose(found.similarity, alone.similarity, rtol=0, atol=CLOSE)
@@ -143,10 +143,10 @@ def test_many_lengths_in_one_launch_have_the_lists_that_each_has_alone():
 def test_series_of_other_numbers_of_variates_go_together():
     rng = np.random.default_rng(6)
     series = [rng.normal(size=(n_variates, 700)) for n_variates in (1, 3, 2, 1)]
-    for one, found in zip(
+    for item, found in zip(
         series, retrieve_many(series, window_length=32, stride=2, device="cuda"), strict=True
     ):
-        assert_same_lists(found, *brute_force(one, found))
+        assert_same_lists(found, *brute_force(item, found))
 
 
 def test_the_same_bits_come_twice():
@@ -171,8 +171,8 @@ def test_launches_of_little_memory_give_the_same_lists(monkeypatch):
     before = retrieve_many(series, window_length=128, stride=5, device="cuda")
     monkeypatch.setattr(on_cuda, "_most_products", lambda device: 100_000)
     after = retrieve_many(series, window_length=128, stride=5, device="cuda")
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one.neighbors, other.neighbors)
+    for item, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(item.neighbors, other.neighbors)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def pool_of(rng, n_series=24, device=DEVICE, n_variates=1, **options):
         time = np.arange(rng.integers(2000, 3000))
         wave = np.sin(time * (0.05 + 0.2 * (index % 2)) + rng.uniform(0, 6))
         series.append(Series((wave + rng.normal(size=(n_variates, len(time)))).astype(np.float32)))
-    counts = [(one.n_samples - LENGTH) // STRIDE + 1 for one in series]
+    counts = [(item.n_samples - LENGTH) // STRIDE + 1 for item in series]
     return WindowPool(
         series,
         np.arange(n_series) % 2,
@@ -347,11 +347,11 @@ def test_a_step_of_networks_that_are_not_recorded_is_finite_and_the_same_bits_tw
             loss = take_step(
                 learner, pool, optimizer, indices, config=config, autocast=autocast_type(config, DEVICE)
             )
-        gradients = {name: one.grad.cpu() for name, one in learner.named_parameters()}
+        gradients = {name: named_parameter.grad.cpu() for name, named_parameter in learner.named_parameters()}
         after = {f"new {name}": value for name, value in weights_of(learner).items()}
         assert not torch.equal(before["backbone.head.weight"], after["new backbone.head.weight"])
         ends.append({"loss": loss.cpu(), **gradients, **after})
-        assert all(one.isfinite().all() for one in ends[-1].values())
+        assert all(end.isfinite().all() for end in ends[-1].values())
     assert_same_bits(*ends)
 
 
@@ -392,8 +392,8 @@ def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, 
     resumed = learner_of("patchtst", learned=True)
     found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
     assert_same_bits(weights_of(resumed), runs[0][1])
-    for one, other in zip(found.history, runs[0][0].history, strict=True):
-        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    for item, other in zip(found.history, runs[0][0].history, strict=True):
+        assert {**item, "seconds": 0} == {**other, "seconds": 0}
 
 
 def test_a_pool_in_the_hosts_memory_trains_the_same_bits(rng):
@@ -433,12 +433,12 @@ def test_validation_in_training_precision_is_near_the_exact_one(rng, precision):
 def test_feature_moments_agree_with_the_cpu(rng):
     learner = learner_of("convnet")
     pool, twin = (
-        pool_of(np.random.default_rng(1), n_series=4, device=torch.device(one)) for one in ("cuda", "cpu")
+        pool_of(np.random.default_rng(1), n_series=4, device=torch.device(item)) for item in ("cuda", "cpu")
     )
     on_gpu = feature_moments(learner.backbone, pool)
     on_cpu = feature_moments(learner.backbone.cpu(), twin)
-    for one, other in zip(on_gpu, on_cpu, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    for item, other in zip(on_gpu, on_cpu, strict=True):
+        np.testing.assert_allclose(item, other, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("augmentation", [None, EVERY_CHANGE])

@@ -130,10 +130,10 @@ def test_names_of_arrays_do_not_come_out_again(tmp_path):
 )
 def test_without_its_package_no_recording_is_ok(package, write, tmp_path, monkeypatch):
     path = write(tmp_path)
-    for name in [one for one in sys.modules if one == package or one.startswith(f"{package}.")]:
+    for name in [module for module in sys.modules if module == package or module.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     if package == "soundfile":  # wfdb asks for it when it is imported, or when it meets FLAC
-        for name in [one for one in sys.modules if one.startswith("wfdb")]:
+        for name in [module for module in sys.modules if module.startswith("wfdb")]:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     inspection = inspect_file(path, signals=True)
@@ -149,7 +149,7 @@ def test_without_its_package_no_recording_is_ok(package, write, tmp_path, monkey
 def test_arrays_and_tables_are_read_without_any_extra(write, tmp_path, monkeypatch):
     for package in ("edfio", "mne", "wfdb", "soundfile"):
         monkeypatch.setitem(sys.modules, package, None)
-    codes = {one.code for one in inspect_file(write(tmp_path), signals=True).problems}
+    codes = {problem.code for problem in inspect_file(write(tmp_path), signals=True).problems}
     assert codes <= {"rate-unknown"}
 
 

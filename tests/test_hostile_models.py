@@ -80,8 +80,8 @@ def leaves(value, path=()):
     if path:
         yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in items:
-        yield from leaves(one, (*path, key))
+    for key, item in items:
+        yield from leaves(item, (*path, key))
 
 
 def other(value):
@@ -126,7 +126,7 @@ def test_a_sealed_folder_says_what_each_file_and_tensor_is(original, fitted, ser
         }
     tensors = load_file(original / WEIGHTS)
     assert {name: shape for name, (_, shape) in facts["tensors"].items()} == {
-        name: list(one.shape) for name, one in tensors.items()
+        name: list(tensor.shape) for name, tensor in tensors.items()
     }
     assert facts["tensors"]["backbone/head.weight"][0] == "F32"
     loaded = RAxSSClassifier.from_pretrained(original, device="cpu")
@@ -171,9 +171,9 @@ def test_every_file_that_is_damaged_is_noticed(copy_of, name):
         flipped = bytearray(content)
         flipped[place] ^= 1 << int(rng.integers(8))
         damaged.append(bytes(flipped))
-    for one in damaged:
-        if one != content:
-            (folder / name).write_bytes(one)
+    for item in damaged:
+        if item != content:
+            (folder / name).write_bytes(item)
             refusal(folder)
 
 
@@ -244,7 +244,7 @@ def test_every_tensor_of_another_dtype_or_shape_is_refused(copy_of):
     assert len(tensors) > 60
     swaps = {"F32": "I32", "F64": "I64", "I64": "F64"}
     n_tried = 0
-    for name, one in tensors.items():
+    for name, tensor in tensors.items():
 
         def change_dtype(header, name=name):
             header[name]["dtype"] = swaps[header[name]["dtype"]]
@@ -252,7 +252,7 @@ def test_every_tensor_of_another_dtype_or_shape_is_refused(copy_of):
         def change_shape(header, name=name):
             header[name]["shape"] = [1, *header[name]["shape"]]
 
-        changes = [change_dtype, change_shape] if one.numel() else [change_dtype]
+        changes = [change_dtype, change_shape] if tensor.numel() else [change_dtype]
         for change in changes:
             reseal(folder, weights=with_header(content, change))
             refusal(folder)
@@ -272,9 +272,9 @@ def test_every_tensor_that_is_missing_short_or_not_finite_is_refused(copy_of):
         else:
             tensors[name].view(-1)[0] = float(how)
 
-    for name, one in load_file(folder / WEIGHTS).items():
-        ways = ["missing", *(["short"] if one.numel() else [])]
-        ways += ["nan", "inf"] if one.numel() and one.is_floating_point() else []
+    for name, item in load_file(folder / WEIGHTS).items():
+        ways = ["missing", *(["short"] if item.numel() else [])]
+        ways += ["nan", "inf"] if item.numel() and item.is_floating_point() else []
         for how in ways:
             (folder / WEIGHTS).write_bytes(content)
             reseal(folder, tensors=lambda tensors, name=name, how=how: spoilt(tensors, name, how))
@@ -445,8 +445,8 @@ def header_of(text, size=None):
 
 
 def many_tensors(n_tensors):
-    one = '"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'
-    return ("{" + ",".join(one.format(number) for number in range(n_tensors)) + "}").encode()
+    item = '"{}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'
+    return ("{" + ",".join(item.format(number) for number in range(n_tensors)) + "}").encode()
 
 
 FILE_BOMBS = {

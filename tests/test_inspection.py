@@ -225,7 +225,7 @@ def test_a_record_without_a_time_follows_the_one_before(tmp_path):
 @pytest.mark.parametrize("n", [100, 40000])
 def test_onsets_are_the_same_from_small_records_and_large_ones(n, tmp_path):
     """Small records are read many at a time; of large ones only the annotation bytes."""
-    signals = [replace(one, n=n) for one in corpus.TWO]
+    signals = [replace(item, n=n) for item in corpus.TWO]
     path = written(
         tmp_path, corpus.plus("EDF+D", [*corpus.EVEN[:4], "+10", "+11", "+12", "+13"], signals=signals)
     )
@@ -487,7 +487,7 @@ def test_a_folder_gives_each_recording_once(tmp_path):
     written(tmp_path / "deep" / "er", corpus.bdf(), "a.BDF")
     for name in ("c.vhdr", "c.eeg", "c.vmrk", "d.hea", "d.dat", "notes.txt", "table.csv"):
         (tmp_path / name).write_text("nonsense")
-    found = [Path(one.path).relative_to(tmp_path) for one in inspect_paths([tmp_path])]
+    found = [Path(inspect_path.path).relative_to(tmp_path) for inspect_path in inspect_paths([tmp_path])]
     assert [str(path) for path in found] == ["b.edf", "c.vhdr", "d.hea", "deep/er/a.BDF"]
 
 
@@ -514,7 +514,7 @@ def test_paths_are_told_as_they_were_written(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     written(tmp_path / "data", corpus.plain())
     monkeypatch.chdir(tmp_path)
-    assert [one.path for one in iter_paths(["data"])] == ["data/night.edf"]
+    assert [item.path for item in iter_paths(["data"])] == ["data/night.edf"]
     assert inspect_file("data/night.edf").path == "data/night.edf"
 
 
@@ -528,7 +528,8 @@ def test_one_recording_of_a_dataset_is_judged_as_in_the_whole(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     file = "set/sub-1/eeg/sub-1_task-rest_eeg.edf"
     by_dataset, by_subject, by_file = (
-        next(one for one in inspect_paths([path]) if one.path == file) for path in ("set", "set/sub-1", file)
+        next(inspect_path for inspect_path in inspect_paths([path]) if inspect_path.path == file)
+        for path in ("set", "set/sub-1", file)
     )
     assert by_dataset.problems == by_subject.problems == by_file.problems
     assert "channels-disagree" in codes(by_file.problems)

@@ -91,8 +91,10 @@ def accepted_mutants(path, inspect, rng, count):
         begun = time.process_time()
         problems = inspect(path, path.parent)
         assert time.process_time() - begun < 1.0
-        assert all(isinstance(one, Problem) and one.code in CODES and one.message for one in problems)
-        assert not any(PERSON in one.message for one in problems)
+        assert all(
+            isinstance(problem, Problem) and problem.code in CODES and problem.message for problem in problems
+        )
+        assert not any(PERSON in problem.message for problem in problems)
         if not refusals(problems):
             yield
 
@@ -114,7 +116,10 @@ def compared_with_mne(folder, rng, count, every):
         if (
             None not in microvolts
         ):  # a blank unit is microvolts by the format; mne takes ``Ch1=a,,1,`` for volts
-            volts = [size * 1e-6 * one for size, one in zip(header.resolutions, microvolts, strict=True)]
+            volts = [
+                size * 1e-6 * microvolt
+                for size, microvolt in zip(header.resolutions, microvolts, strict=True)
+            ]
             assert_allclose(raw._cals, volts)
         n_compared += 1
     return n_compared
@@ -128,13 +133,13 @@ def compared_with_wfdb(folder, rng, count, every):
             continue
         mine, theirs = wfdb.read_header(path), wfdb_package.rdheader(str(path.with_suffix("")))
         assert (theirs.fs, theirs.sig_len, theirs.n_sig) == (mine.rate, mine.n_samples, len(mine.signals))
-        assert theirs.file_name == [one.file for one in mine.signals]
-        assert theirs.fmt == [one.format for one in mine.signals]
-        assert [one or 0 for one in theirs.byte_offset] == [one.offset for one in mine.signals]
-        assert [one or 0 for one in theirs.skew] == [one.skew for one in mine.signals]
-        assert theirs.adc_gain == [one.gain or 200.0 for one in mine.signals]
-        assert theirs.units == [one.unit or "mV" for one in mine.signals]
-        assert [one or "" for one in theirs.sig_name] == [one.name for one in mine.signals]
+        assert theirs.file_name == [signal.file for signal in mine.signals]
+        assert theirs.fmt == [signal.format for signal in mine.signals]
+        assert [item or 0 for item in theirs.byte_offset] == [signal.offset for signal in mine.signals]
+        assert [item or 0 for item in theirs.skew] == [signal.skew for signal in mine.signals]
+        assert theirs.adc_gain == [signal.gain or 200.0 for signal in mine.signals]
+        assert theirs.units == [signal.unit or "mV" for signal in mine.signals]
+        assert [item or "" for item in theirs.sig_name] == [signal.name for signal in mine.signals]
         n_compared += 1
     return n_compared
 
@@ -174,8 +179,8 @@ class TestBrainVision:
         problems = brainvision.inspect_brainvision(
             Triplet(markers=(NEW_SEGMENT, backwards)).write(tmp_path), tmp_path
         )
-        assert {one.code for one in problems} == {"gaps", "header-inconsistent"}
-        assert not any("1951" in one.message or "2020" in one.message for one in problems)
+        assert {problem.code for problem in problems} == {"gaps", "header-inconsistent"}
+        assert not any("1951" in problem.message or "2020" in problem.message for problem in problems)
 
     def test_the_clip_of_ds003498_is_sound(self, shared_data):
         (path,) = (shared_data / "ds003498-clip").rglob("*.vhdr")
@@ -208,7 +213,7 @@ class TestWfdb:
             200.0,
             "mV",
         )
-        assert [one.name for one in header.signals] == ["MLII", "V5"]
+        assert [signal.name for signal in header.signals] == ["MLII", "V5"]
 
     def test_any_file_of_a_record_and_its_bare_name_will_do(self, tmp_path):
         Record().write(tmp_path)
@@ -224,18 +229,18 @@ class TestWfdb:
         ):
             problems = wfdb.inspect_wfdb(record.write(tmp_path), tmp_path)
             assert refusals(problems)
-            assert not any(PERSON in one.message for one in problems)
+            assert not any(PERSON in problem.message for problem in problems)
 
     def test_a_path_that_wfdb_takes_for_an_address_is_refused(self, tmp_path):
         (tmp_path / "a::b").mkdir()
         path = Record().write(tmp_path / "a::b")
-        assert [one.code for one in wfdb.inspect_wfdb(path, path.parent)] == ["outside"]
+        assert [item.code for item in wfdb.inspect_wfdb(path, path.parent)] == ["outside"]
 
     def test_all_records_of_cinc2017_are_sound(self, shared_data):
         records = sorted((shared_data / "cinc2017" / "training2017").glob("*.hea"))
         assert len(records) == 2000
         problems = {path.stem: wfdb.inspect_wfdb(path, path.parent) for path in records}
-        found = {name: {one.code for one in several} for name, several in problems.items() if several}
+        found = {name: {item.code for item in several} for name, several in problems.items() if several}
         # The headers of these have a first value that the data does not begin with; found without our reader.
         others = {path.stem for path in records if _begins_otherwise(path)}
         assert len(others) == 107
@@ -252,7 +257,7 @@ class TestWfdb:
 
 class TestArrays:
     def codes(self, path):
-        return [one.code for one in format_of(path).inspect(path, path.parent)]
+        return [item.code for item in format_of(path).inspect(path, path.parent)]
 
     def saved(self, path, *args, **arrays):
         np.save(path, *args, **arrays) if path.suffix == ".npy" else np.savez(path, **arrays)
@@ -378,8 +383,8 @@ class TestArrays:
         (tmp_path / "a.csv").write_text(text, newline="")
         problems = FORMATS["CSV"].inspect(tmp_path / "a.csv", tmp_path)
         untimed = [] if {*codes} & {*REFUSED} else ["rate-unknown"]
-        assert [one.code for one in problems] == [*codes, *untimed]
-        assert not any("Jane" in one.message for one in problems)
+        assert [problem.code for problem in problems] == [*codes, *untimed]
+        assert not any("Jane" in problem.message for problem in problems)
 
     def test_the_first_wrong_line_is_named(self, tmp_path):
         (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 600 + "3\n")
@@ -413,7 +418,7 @@ class TestBids:
         assert root.path == str(tmp_path / "tree")
         assert first.path == str(tmp_path / "tree" / bids_corpus.SIGNAL)
         assert (root.verdict, first.verdict) == ("ok", "ok")
-        assert [one.code for one in other.problems] == ["sidecar-missing", "sidecar-missing"]
+        assert [problem.code for problem in other.problems] == ["sidecar-missing", "sidecar-missing"]
 
     def test_channels_that_disagree_are_named_on_both_sides(self, tmp_path):
         changes = {bids_corpus.CHANNELS: bids_corpus.channels(("G1", "G2", "H9"))}
@@ -428,7 +433,7 @@ class TestBids:
         changes = {bids_corpus.SIGNAL: bids_corpus.File(signals=signals).bytes()}
         changes[bids_corpus.CHANNELS] = bids_corpus.channels(names)
         _, recording = self.inspected(tmp_path, changes)
-        assert [one.code for one in recording.problems] == ["duplicate-channel"]
+        assert [problem.code for problem in recording.problems] == ["duplicate-channel"]
 
     def test_what_a_sidecar_applies_to_is_told_by_its_entities(self, tmp_path):
         far, near = "sub-01/sub-01_channels.tsv", f"{bids_corpus.FOLDER}sub-01_ses-1_channels.tsv"
@@ -444,13 +449,13 @@ class TestBids:
             folder.mkdir()
             told = " ".join(
                 problem.message
-                for one in bids.inspect_bids_root(case.write(folder))
-                for problem in one.problems
+                for item in bids.inspect_bids_root(case.write(folder))
+                for problem in item.problems
             )
             assert not any(text in told for text in ("Jane", PERSON, SECRET.decode(), str(tmp_path)))
 
     def test_what_is_accepted_decodes_to_what_was_written(self, tmp_path):
-        expected = [one.physical(bids_corpus.EDF.n_records) for one in bids_corpus.EDF.signals]
+        expected = [signal.physical(bids_corpus.EDF.n_records) for signal in bids_corpus.EDF.signals]
         n_read = 0
         for case in bids_corpus.cases():
             if case.verdict == "refused":
@@ -467,11 +472,11 @@ class TestBids:
     def test_the_real_trees_are_not_refused(self, shared_data):
         root, recording = bids.inspect_bids_root(shared_data / "ds003029-pt01")
         assert root.verdict == "ok"
-        assert [one.code for one in recording.problems] == ["channels-renamed"]
+        assert [problem.code for problem in recording.problems] == ["channels-renamed"]
         assert "97 of 98 channels" in recording.problems[0].message
         root, recording = bids.inspect_bids_root(shared_data / "ds003498-clip")
         assert root.verdict == "ok"
-        assert [one.code for one in recording.problems] == ["units-in-volts"]  # as it was published
+        assert [problem.code for problem in recording.problems] == ["units-in-volts"]  # as it was published
         assert "50 channels the unit V" in recording.problems[0].message
 
     def test_the_missing_signals_of_ds003029_are_one_statement_and_106_refusals(self, shared_data):
@@ -480,7 +485,7 @@ class TestBids:
         assert problem.code == "not-found"
         assert problem.message.startswith("106 of 106 recordings have no signals here")
         assert len(runs) == 106
-        assert {tuple(one.code for one in run.problems) for run in runs} == {("not-found",)}
+        assert {tuple(item.code for item in run.problems) for run in runs} == {("not-found",)}
         assert len({Path(run.path).name.split("_")[0] for run in runs}) == 35
 
 

@@ -182,9 +182,9 @@ def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
     from raxss.benchmark.baselines import rocket_loops
 
     kernels = [
-        one for one in vars(rocket_loops).values() if isinstance(getattr(one, "_cache", None), KernelCache)
+        var for var in vars(rocket_loops).values() if isinstance(getattr(var, "_cache", None), KernelCache)
     ]
-    own = [one.py_func for one in kernels if one.py_func.__module__ == rocket_loops.__name__]
+    own = [kernel.py_func for kernel in kernels if kernel.py_func.__module__ == rocket_loops.__name__]
     assert own
     package = Path(raxss.__file__).parent
     for function in own:
@@ -301,7 +301,7 @@ def test_a_folder_that_cannot_be_made_is_told_once(monkeypatch, caplog):
     monkeypatch.setenv("RAXSS_COMPILED", "/proc/nothing/compiled")
     monkeypatch.setattr(kernel_cache, "_warned", set())
     assert run_fresh() == run_fresh() == (plain(X), False)
-    told = [one for one in caplog.records if one.levelno == logging.WARNING]
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 1
     assert "'/proc/nothing/compiled'" in caplog.text
     assert "RAXSS_COMPILED" in caplog.text
@@ -393,7 +393,7 @@ def test_what_others_could_have_planted_is_never_run(folder, tmp_path, opened, c
     assert not (tmp_path / "canary").exists()
     if OPEN_PLACES[opened] is not None:
         assert why_not_private(folder) is not None
-        told = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(told) == 1
         assert re.search(OPEN_PLACES[opened], told[0])
         assert str(folder) in told[0]

@@ -86,8 +86,8 @@ def test_shorthand_means_these_contacts(text, meant):
 )
 def test_what_is_no_contact_comes_back_as_written(text, understood, left):
     found = parse_contacts(text)
-    assert [one for one in found if is_contact(one)] == understood
-    assert [one for one in found if not is_contact(one)] == left
+    assert [item for item in found if is_contact(item)] == understood
+    assert [item for item in found if not is_contact(item)] == left
 
 
 SHAFTS = st.from_regex(r"[A-Z]{1,4}'?", fullmatch=True).filter(
@@ -114,7 +114,7 @@ def test_every_way_to_write_a_set_of_contacts_gives_that_set(wanted, between, da
     text = between.join(pieces)
     found = parse_contacts(text.lower() if lower else text)
     meant = sorted(f"{shaft}{number}" for shaft, some in wanted.items() for number in some)
-    assert sorted(one.upper() for one in found) == meant
+    assert sorted(item.upper() for item in found) == meant
 
 
 @given(st.text(alphabet="ABd12-–,;:/ ()[]'?\n*&", max_size=30))
@@ -170,7 +170,7 @@ def test_a_shaft_alone_means_all_of_its_channels_and_no_others():
 )
 def test_a_channel_that_a_contact_could_mean_is_not_called_other(channels, contacts, labels, unmatched):
     found, left = label_channels(channels.split(", "), parse_contacts(contacts))
-    assert [one or "-" for one in found] == labels.split()
+    assert [item or "-" for item in found] == labels.split()
     assert left == unmatched.split()
 
 
@@ -453,7 +453,7 @@ def test_a_file_that_is_no_workbook_is_refused_by_name(tmp_path, content):
 
 
 def test_the_subjects_of_ds003029_find_their_rows(shared_data):
-    tree = sorted(one.name.removeprefix("sub-") for one in (shared_data / "ds003029").glob("sub-*"))
+    tree = sorted(item.name.removeprefix("sub-") for item in (shared_data / "ds003029").glob("sub-*"))
     spelled = {
         "pt01": "pt1",
         "ummc001": "ummc_001",
@@ -461,9 +461,9 @@ def test_the_subjects_of_ds003029_find_their_rows(shared_data):
         "jh101": "JH101",
         "umf005": "sub-umf005",
     }
-    sheet = [spelled.get(one, one) for one in tree if one != "jh106"] + ["la01", "nl24"]
+    sheet = [spelled.get(item, item) for item in tree if item != "jh106"] + ["la01", "nl24"]
     match = match_subjects(sheet, tree)
-    assert dict(match.pairs) == {one: spelled.get(one, one) for one in tree if one != "jh106"}
+    assert dict(match.pairs) == {item: spelled.get(item, item) for item in tree if item != "jh106"}
     assert match.only_in_tree == ("jh106",)
     assert match.only_in_sheet == ("la01", "nl24")
 
@@ -631,7 +631,9 @@ def test_the_onset_is_found_in_each_centres_words(shared_data):
     assert found == {"jh": 31, "pt": 39, "um": 31}
     # no mark at all (pt17), a doubtful one (pt2), a bare "sz" (pt3, pt6)
     without = [
-        name.replace("_ses-presurgery_task-ictal_acq-ecog", "") for name, one in onsets.items() if one is None
+        name.replace("_ses-presurgery_task-ictal_acq-ecog", "")
+        for name, item in onsets.items()
+        if item is None
     ]
     assert without == [
         "sub-pt17_run-01",

@@ -24,8 +24,8 @@ def assert_near(found, expected, most=1e-4):
 def rough(network):
     """Every parameter away from where it began."""
     with torch.no_grad():
-        for one in network.parameters():
-            one.add_(0.2 * torch.randn_like(one))
+        for parameter in network.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
     return network
 
 

@@ -10,8 +10,8 @@ from raxss import Series
 from raxss.data.montage import bipolar, channel_of
 from raxss.errors import ConfigError, DataError, RecordingError
 from raxss.explain.faithfulness import (
-    Judgement,
     Mark,
+    WindowAttribution,
     as_marked,
     average_precisions,
     band_power,
@@ -45,7 +45,7 @@ def contact(name, samples, recording="night", **more):
 
 def judged_in(length, starts, n_samples, rate=1.0):
     n = len(starts)
-    return Judgement(
+    return WindowAttribution(
         series=Series(np.zeros(n_samples), rate=rate),
         starts=np.asarray(starts),
         window_length=length,
@@ -111,12 +111,12 @@ def test_marks_of_nothing_that_is_there_name_both_sides(events):
 
 def test_a_pair_is_the_first_contact_less_the_second(rng):
     a, b, c = rng.normal(size=(3, 50))
-    contacts = [contact(name, one, rate=50.0) for name, one in (("AD1", a), ("AD2", b), ("PD1", c))]
+    contacts = [contact(name, item, rate=50.0) for name, item in (("AD1", a), ("AD2", b), ("PD1", c))]
     found = bipolar(contacts, ["AD1-2", "AD2-PD1"])
     np.testing.assert_allclose(found[0].samples[0], a - b)
     np.testing.assert_allclose(found[1].samples[0], b - c)
     assert found.names == ["night:AD1-2", "night:AD2-PD1"]
-    assert [channel_of(one) for one in found] == ["AD1-2", "AD2-PD1"]
+    assert [channel_of(item) for item in found] == ["AD1-2", "AD2-PD1"]
 
 
 def test_contacts_of_two_recordings_are_never_put_together():
@@ -156,7 +156,7 @@ def test_areas_are_those_of_scikit_learn_also_with_ties(rng):
 
 def test_shifts_tell_evidence_from_chance(rng):
     truths = [np.convolve(rng.random(600) < 0.01, np.ones(9), "same") > 0 for _ in range(4)]
-    knows = [one + rng.normal(size=600) for one in truths]
+    knows = [truth + rng.normal(size=600) for truth in truths]
     assert shift_test(knows, truths).p < 0.05
     ps = []
     for _ in range(40):  # scores as smooth as evidence, which know nothing
@@ -224,7 +224,7 @@ def test_the_marks_of_the_zurich_clip_land_on_differences_of_its_contacts(shared
     root = shared_data / "ds003498-clip"
     (place,) = (root / "sub-01").rglob("*_events.tsv")
     marks = read_events(place)
-    kinds = [one.kind for one in marks]
+    kinds = [mark.kind for mark in marks]
     assert (len(marks), kinds.count("ripple"), kinds.count("fr"), kinds.count("frandr")) == (68, 60, 7, 1)
     contacts = read_bids(root, only_labelled=False)
     series = as_marked(contacts, marks)
@@ -232,8 +232,8 @@ def test_the_marks_of_the_zurich_clip_land_on_differences_of_its_contacts(shared
     assert len(series) == len(truth) == 20
     name = "sub-01_ses-interictalsleep_run-01:AL1-2"
     assert (np.flatnonzero(truth[name])[0], truth[name].sum()) == (9727, 103)  # 4.8635 s, for .0515 s
-    both = [one.samples for one in contacts if channel_of(one) in ("AL1", "AL2")]
-    (own,) = (one for one in series if one.name == name)
+    both = [item.samples for item in contacts if channel_of(item) in ("AL1", "AL2")]
+    (own,) = (entry for entry in series if entry.name == name)
     np.testing.assert_allclose(own.samples, both[0] - both[1])
 
 

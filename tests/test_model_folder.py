@@ -60,7 +60,7 @@ def test_how_the_training_data_were_prepared_and_split_stays_with_the_model(mode
 def test_classes_keep_their_type(model_and_series, tmp_path, labels):
     _, series = model_and_series
     y = np.asarray(labels)[np.arange(len(series)) % 2]
-    model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], y)
+    model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], y)
     loaded = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "m"), device="cpu")
     assert loaded.classes_.dtype == model.classes_.dtype
     assert loaded.predict([series[0]])[0] == model.predict([series[0]])[0]
@@ -116,7 +116,7 @@ def test_no_name_of_a_series_or_group_reaches_the_folder(folder):
 def test_a_class_name_cannot_bring_markup_into_the_card(model_and_series, tmp_path):
     _, series = model_and_series
     y = np.array(["<script>alert(1)</script>", "b"])[np.arange(len(series)) % 2]
-    model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], y)
+    model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], y)
     assert "<script>" not in (model.save_pretrained(tmp_path / "m") / "README.md").read_text()
 
 
@@ -127,7 +127,7 @@ def test_an_existing_model_is_kept_unless_overwriting_is_asked_for(model_and_ser
         model.save_pretrained(folder)
     assert (folder / "config.json").read_bytes() == before
     model.save_pretrained(folder, overwrite=True)
-    assert [one.name for one in folder.parent.iterdir()] == ["model"]
+    assert [item.name for item in folder.parent.iterdir()] == ["model"]
 
 
 def test_a_place_that_cannot_be_written_is_named(model_and_series, tmp_path):
@@ -268,7 +268,7 @@ def test_names_of_features_are_kept(tmp_path):
 def test_a_class_name_cannot_break_the_table_of_the_card(model_and_series, tmp_path):
     _, series = model_and_series
     y = np.array(["a|b\n# heading", "c"])[np.arange(len(series)) % 2]
-    model = RAxSSClassifier(**SMALL).fit([one.samples for one in series], y)
+    model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], y)
     card = (model.save_pretrained(tmp_path / "m") / "README.md").read_text()
     assert "| a/b # heading | 9 |" in card
     assert "\n# heading" not in card

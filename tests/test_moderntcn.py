@@ -49,7 +49,7 @@ def test_the_parameter_count_is_the_documented_one():
 @pytest.mark.parametrize(("size", "n_places"), [(1, 4), (5, 9), (51, 60), (51, 7)])
 def test_a_depthwise_convolution_is_numpys_row_by_row(rng, size, n_places):
     rows, kernels = rng.normal(size=(2, 3, n_places)), rng.normal(size=(3, 1, size))
-    expected = [naive_networks.depthwise(one, kernels) for one in rows]
+    expected = [naive_networks.depthwise(row, kernels) for row in rows]
     assert_close(depthwise(double(rows), double(kernels)), double(expected))
 
 

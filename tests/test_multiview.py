@@ -175,7 +175,7 @@ def test_of_many_channels_kernels_see_random_sums_of_them():
     assert view.mixes
     assert view.mixture.shape == (n_groups, 10)
     assert view.rows.tolist() == list(range(n_groups))
-    assert view.dilations.tolist() == [int(one) for one in spread for _ in range(4)]
+    assert view.dilations.tolist() == [int(item) for item in spread for _ in range(4)]
     channels = torch.randn(2, 10, 64)
     chosen = view.mixture[3] > 0
     expected = channels[:, chosen].sum(dim=1) / math.sqrt(int(chosen.sum()))
@@ -215,7 +215,7 @@ def test_a_flat_window_has_finite_logits_and_gradients():
     logits = network(torch.zeros(4, 1, 64))
     logits.sum().backward()
     assert logits.isfinite().all()
-    assert all(one.grad.isfinite().all() for one in network.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
 # The hook ---------------------------------------------------------------------------------------------------------
@@ -361,6 +361,6 @@ def test_with_revin_level_and_scale_of_a_window_say_nothing():
     network.look_at(windows)
     plain = MultiView(1, 256, 2).eval()
     plain.load_state_dict(network.state_dict())
-    moved, moved_without = ((one(3 * windows + 7) - one(windows)).abs().max() for one in (network, plain))
+    moved, moved_without = ((item(3 * windows + 7) - item(windows)).abs().max() for item in (network, plain))
     assert moved < 0.02
     assert moved_without > 0.1

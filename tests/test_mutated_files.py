@@ -72,8 +72,8 @@ def model():
 def night():
     rng = np.random.default_rng(4)
     return [
-        Series(one, 10.0, name=f"night:C{k}", origin={"recording": "night", "channel": f"C{k}"})
-        for k, one in enumerate(np.cumsum(rng.normal(size=(2, 300)), axis=1))
+        Series(item, 10.0, name=f"night:C{k}", origin={"recording": "night", "channel": f"C{k}"})
+        for k, item in enumerate(np.cumsum(rng.normal(size=(2, 300)), axis=1))
     ]
 
 

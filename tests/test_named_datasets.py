@@ -39,14 +39,14 @@ def _no_root(monkeypatch):
 def test_bern_barcelona_is_two_hundred_channels_in_a_hundred_pairs(shared_data):
     series = load_dataset("bern-barcelona", root=shared_data)
     assert Counter(series.labels.tolist()) == {"focal": 100, "nonfocal": 100}
-    assert {(one.n_variates, one.n_samples, one.rate) for one in series} == {(1, 10240, 512.0)}
-    assert len({one.samples.tobytes() for one in series}) == len(set(series.names)) == 200
-    assert all(np.isfinite(one.samples).all() for one in series)
+    assert {(item.n_variates, item.n_samples, item.rate) for item in series} == {(1, 10240, 512.0)}
+    assert len({item.samples.tobytes() for item in series}) == len(set(series.names)) == 200
+    assert all(np.isfinite(item.samples).all() for item in series)
     assert set(Counter(series.groups.tolist()).values()) == {2}  # x and y of a pair are one group
-    for one in series:
-        pair, channel = one.name.split(":")
-        assert one.group == one.origin["pair"] == one.origin["recording"] == pair
-        assert one.origin["channel"] == channel
+    for item in series:
+        pair, channel = item.name.split(":")
+        assert item.group == item.origin["pair"] == item.origin["recording"] == pair
+        assert item.origin["channel"] == channel
 
 
 def test_a_bern_pair_has_the_numbers_of_its_text(shared_data):
@@ -64,19 +64,21 @@ def test_a_bern_pair_has_the_numbers_of_its_text(shared_data):
 def test_bonn_is_five_sets_of_a_hundred(shared_data):
     series = load_dataset("bonn", root=shared_data)
     assert Counter(series.labels.tolist()) == dict.fromkeys("ZONFS", 100)
-    assert {(one.n_variates, one.n_samples, one.rate) for one in series} == {(1, 4097, 173.61)}
-    assert len({one.samples.tobytes() for one in series}) == 500
+    assert {(item.n_variates, item.n_samples, item.rate) for item in series} == {(1, 4097, 173.61)}
+    assert len({item.samples.tobytes() for item in series}) == 500
     assert series.groups.tolist() == series.names
     assert series[0].name == "Z001"
     assert series[0].samples[0, :5].tolist() == [12, 22, 35, 45, 69]
-    at_the_limit = {one.name: int((one.samples == 2047).sum()) for one in series if one.samples.max() == 2047}
+    at_the_limit = {
+        item.name: int((item.samples == 2047).sum()) for item in series if item.samples.max() == 2047
+    }
     assert at_the_limit == {"F009": 52, "S059": 2, "S065": 18}
-    assert min(one.samples.min() for one in series) == -1885
+    assert min(item.samples.min() for item in series) == -1885
 
 
 def test_bonn_gives_the_two_sets_of_the_channel_task(shared_data):
     plan = plan_dataset("bonn", root=shared_data, classes=("F", "N"))
-    assert Counter(one.label for _, one in plan) == {"F": 100, "N": 100}
+    assert Counter(item.label for _, item in plan) == {"F": 100, "N": 100}
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +89,19 @@ def cinc2017(shared_data):
 
 def test_cinc2017_has_the_classes_and_lengths_of_its_readme(cinc2017):
     assert Counter(cinc2017.labels.tolist()) == {"normal": 1000, "AF": 500, "other": 400, "noisy": 100}
-    lengths = np.array([one.n_samples for one in cinc2017])
+    lengths = np.array([item.n_samples for item in cinc2017])
     assert (lengths.min(), lengths.max(), np.median(lengths)) == (2766, 18140, 9000)
     assert len(np.unique(lengths)) == 399
     assert round(100 * np.mean(lengths == 9000)) == 71
-    assert {one.rate for one in cinc2017} == {300.0}
+    assert {item.rate for item in cinc2017} == {300.0}
     assert cinc2017.groups.tolist() == cinc2017.names
 
 
 def test_cinc2017_has_the_same_values_as_the_sample_that_was_drawn_from_it(cinc2017):
-    by_name = {one.name: one for one in cinc2017}
-    for one in load_sample():
-        assert_array_equal(by_name[one.name].samples.astype(np.float32), one.samples)
-        assert by_name[one.name].label == one.label
+    by_name = {item.name: item for item in cinc2017}
+    for item in load_sample():
+        assert_array_equal(by_name[item.name].samples.astype(np.float32), item.samples)
+        assert by_name[item.name].label == item.label
 
 
 def test_watch_is_what_its_index_says(shared_data):
@@ -107,15 +109,15 @@ def test_watch_is_what_its_index_says(shared_data):
     with open(shared_data / "watch" / "index.csv", newline="") as file:
         index = list(csv.DictReader(file))
     assert len(series) == len(index) == 140
-    for one, row in zip(series, index, strict=True):
-        assert (one.label, one.n_samples) == (row["label"], int(row["length"]))
-        assert one.name == f"subject{int(row['subject']):02d}-{row['label']}-{row['side']}"
-        assert one.group == one.origin["patient"] == f"subject{int(row['subject']):02d}"
-    assert {(one.n_variates, one.rate) for one in series} == {(6, 50.0)}
-    assert np.median([one.n_samples for one in series]) == 1769.5
+    for item, row in zip(series, index, strict=True):
+        assert (item.label, item.n_samples) == (row["label"], int(row["length"]))
+        assert item.name == f"subject{int(row['subject']):02d}-{row['label']}-{row['side']}"
+        assert item.group == item.origin["patient"] == f"subject{int(row['subject']):02d}"
+    assert {(item.n_variates, item.rate) for item in series} == {(6, 50.0)}
+    assert np.median([item.n_samples for item in series]) == 1769.5
     assert Counter(series.groups.tolist()) == Counter({f"subject{n:02d}": 14 for n in range(1, 11)})
     with np.load(shared_data / "watch" / "watch.npz", allow_pickle=False) as stored:
-        assert_array_equal(np.concatenate([one.samples.T for one in series]), stored["X"])
+        assert_array_equal(np.concatenate([item.samples.T for item in series]), stored["X"])
 
 
 def test_ds003029_without_signals_lists_every_file_that_is_absent(shared_data):
@@ -215,8 +217,8 @@ def test_unpacked_zips_read_like_the_zips(shared_data, tmp_path):
     unpacked = load_dataset("bonn", root=tmp_path, classes=("F", "N"))
     packed = load_dataset("bonn", root=shared_data, classes=("F", "N"))
     assert unpacked.names == packed.names
-    for one, other in zip(unpacked, packed, strict=True):
-        assert_array_equal(one.samples, other.samples)
+    for item, other in zip(unpacked, packed, strict=True):
+        assert_array_equal(item.samples, other.samples)
     assert on_disk(DATASETS["bonn"], tmp_path).absent == ("Z.zip", "O.zip", "S.zip")
 
 
@@ -227,7 +229,7 @@ def test_the_official_zips_of_bern_barcelona_are_found_and_a_pair_counts_once(tm
         with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(f"{name[:-4]}/Data_{name[5]}_Ind0001.txt", BERN_TEXT)
     plan = plan_dataset("bern-barcelona", root=tmp_path)
-    assert [one.name for one in plan.recordings] == ["Data_F_Ind0001", "Data_N_Ind0001"]
+    assert [recording.name for recording in plan.recordings] == ["Data_F_Ind0001", "Data_N_Ind0001"]
     assert plan.absent == ()
     assert plan.unmatched == ("Data_F_Ind_1_750.zip: texts with the name of one found before, not taken: 1.",)
     series = read_plan(plan)
@@ -244,7 +246,7 @@ def test_the_official_layout_of_cinc2017_needs_no_folder_around_it(shared_data, 
     (tmp_path / "REFERENCE.csv").write_text("A00004,A\r\nA00005,A\r\n")
     plan = plan_dataset("cinc2017", root=tmp_path)
     assert plan.absent == ("training2017/A00005.mat",)
-    assert [one.name for one in plan.recordings] == ["A00004"]
+    assert [recording.name for recording in plan.recordings] == ["A00004"]
     assert str(on_disk(DATASETS["cinc2017"], tmp_path)) == "partly (4 of 5 files)"
     with pytest.warns(RAxSSWarning, match=r"1 file is absent: training2017/A00005.mat"):
         series = load_dataset("cinc2017", root=tmp_path)
@@ -414,7 +416,7 @@ def test_reading_a_zip_writes_nothing(tmp_path):
         tmp_path, members={"deep/er/Data_F_Ind0001.txt": BERN_TEXT, "__MACOSX/._Data_F_Ind0001.txt": "x"}
     )
     with open_first(tmp_path):
-        assert [one.name for one in tmp_path.rglob("*")] == ["Data_F_50.zip"]
+        assert [item.name for item in tmp_path.rglob("*")] == ["Data_F_50.zip"]
     texts, doubled = find_texts(tmp_path, re.compile(r"Data_.*\.txt"))
     assert (list(texts), doubled) == (["DATA_F_IND0001"], [])
 
@@ -423,21 +425,21 @@ def test_reading_a_zip_writes_nothing(tmp_path):
 
 
 def test_the_table_of_signals_is_the_published_one_and_sidecars_have_their_sums(shared_data):
-    listed = {one.path: one for one in DATASETS["ds003029"].listed()}
-    assert sum(one.size for one in listed.values()) == DATASETS["ds003029"].size
+    listed = {item.path: item for item in DATASETS["ds003029"].listed()}
+    assert sum(item.size for item in listed.values()) == DATASETS["ds003029"].size
     with open(shared_data / "ds003029" / "annex_manifest.tsv", newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
-            one = listed.pop(row["path"])
-            assert (one.size, one.algorithm, one.digest) == (int(row["size_bytes"]), "md5", row["md5"])
+            item = listed.pop(row["path"])
+            assert (item.size, item.algorithm, item.digest) == (int(row["size_bytes"]), "md5", row["md5"])
     sums = dict(
         line.split("  ", 1)[::-1]
         for line in (shared_data / "ds003029" / "SHA256SUMS").read_text().splitlines()
     )
     added = {"README.md", "annex_manifest.tsv"}  # beside the dataset, not of it
-    assert {path: one.digest for path, one in listed.items()} == {
+    assert {path: item.digest for path, item in listed.items()} == {
         path: sum_ for path, sum_ in sums.items() if path not in added
     }
-    assert all((shared_data / "ds003029" / path).stat().st_size == one.size for path, one in listed.items())
+    assert all((shared_data / "ds003029" / path).stat().st_size == item.size for path, item in listed.items())
 
 
 @pytest.mark.parametrize(
@@ -460,13 +462,17 @@ def test_a_damaged_list_of_files_is_refused():
 
 def test_subjects_and_patterns_choose_files_with_what_concerns_all():
     listed = DATASETS["ds003029"].listed()
-    shared = {one.path for one in listed if "/" not in one.path} | {"sourcedata/clinical_data_summary.xlsx"}
+    shared = {item.path for item in listed if "/" not in item.path} | {
+        "sourcedata/clinical_data_summary.xlsx"
+    }
     for spelling in ("sub-umf001", "umf001", "sub-umf001/"):
-        assert {one.path for one in choose(listed, [spelling])} == shared | {
-            one.path for one in listed if one.path.startswith("sub-umf001/")
+        assert {item.path for item in choose(listed, [spelling])} == shared | {
+            item.path for item in listed if item.path.startswith("sub-umf001/")
         }
-    assert {one.path for one in choose(listed, ["*_events.tsv", "umf002"])} == shared | {
-        one.path for one in listed if one.path.endswith("_events.tsv") or one.path.startswith("sub-umf002/")
+    assert {item.path for item in choose(listed, ["*_events.tsv", "umf002"])} == shared | {
+        item.path
+        for item in listed
+        if item.path.endswith("_events.tsv") or item.path.startswith("sub-umf002/")
     }
     assert choose(listed, []) == listed
     with pytest.raises(DataError, match=r"matches 'sub-pt1'; did you mean 'sub-pt1\d'"):
@@ -576,9 +582,9 @@ def test_the_list_as_json_has_every_dataset(tmp_path):
     (tmp_path / "bonn" / "Z.zip").write_bytes(b"")
     (tmp_path / "cinc2017").mkdir()
     (tmp_path / "cinc2017" / "REFERENCE.csv").write_text("nonsense\n")
-    told = {one["name"]: one for one in json.loads(run("--root", tmp_path, "--json").output)}
+    told = {load["name"]: load for load in json.loads(run("--root", tmp_path, "--json").output)}
     assert list(told) == list(DATASETS)
-    states = {name: one["state"] for name, one in told.items()}
+    states = {name: item["state"] for name, item in told.items()}
     assert (states.pop("bonn"), states.pop("cinc2017")) == ("partly", "damaged")
     assert states == {name: "absent" if DATASETS[name].where == "disk" else "inside" for name in states}
     assert (told["bonn"]["n_present"], told["bonn"]["n_wanted"]) == (1, 5)

@@ -79,7 +79,7 @@ def test_a_window_is_scored_alone_as_among_others(name):
 def test_a_gradient_is_computed_for_every_parameter(name):
     network = build(name, 2, LENGTH, 3).train()
     functional.cross_entropy(network(torch.randn(8, 2, LENGTH)), torch.arange(8) % 3).backward()
-    assert [key for key, one in network.named_parameters() if one.grad is None] == []
+    assert [key for key, named_parameter in network.named_parameters() if named_parameter.grad is None] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,7 +103,7 @@ def test_under_autocast_logits_are_near_those_of_float32_and_gradients_finite(na
             found = network(windows)
         logits.append(found.detach())
         functional.cross_entropy(found.float(), torch.arange(8) % 3).backward()
-        assert all(one.grad.isfinite().all() for one in network.parameters())
+        assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
     exact, mixed = logits
     torch.testing.assert_close(mixed.float(), exact, rtol=0, atol=0.05 * float(exact.abs().max()))
     mean_of_posteriors = name == "ensemble" and mode == "eval"
@@ -112,7 +112,9 @@ def test_under_autocast_logits_are_near_those_of_float32_and_gradients_finite(na
 
 def sizes_of(name):
     """Options that are whole numbers, without heads and small kernels, which other sizes bind."""
-    options = {key: one.default for key, one in inspect.signature(BACKBONES[name]).parameters.items()}
+    options = {
+        key: parameter.default for key, parameter in inspect.signature(BACKBONES[name]).parameters.items()
+    }
     whole = [key for key, value in options.items() if type(value) is int]
     others = [key for key in ("n_components", "widths") if key in options]
     return [key for key in whole + others if key not in ("n_heads", "small_kernel")]

@@ -19,7 +19,7 @@ def waves(rng, n_series=24, length=120):
     cycles = np.where(labels == 1, 12, 4)
     phases = rng.uniform(0, 2 * np.pi, size=n_series)
     signals = np.sin(2 * np.pi * cycles[:, None] * time / length + phases[:, None])
-    return [Series(one + 0.1 * rng.normal(size=length)) for one in signals], labels
+    return [Series(signal + 0.1 * rng.normal(size=length)) for signal in signals], labels
 
 
 # A fit that has not learned says so ---------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def test_the_warning_points_at_the_line_that_fits(rng):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         RAxSSClassifier(random_state=0, lr=0.0, start_lr=0.0, final_lr=0.0, max_epochs=1).fit(series, labels)
-    (found,) = [one for one in caught if one.category is NotLearnedWarning]
+    (found,) = [item for item in caught if item.category is NotLearnedWarning]
     assert found.filename == __file__
 
 
@@ -80,7 +80,7 @@ def test_windows_that_are_as_asked_for_are_said_quietly(rng, caplog):
     series, labels = waves(rng)
     with caplog.at_level(logging.INFO, "raxss"):
         RAxSSClassifier(window_length=60, stride=30, random_state=0, max_epochs=1).fit(series, labels)
-    (record,) = [one for one in caplog.records if one.message.startswith("windows have")]
+    (record,) = [item for item in caplog.records if item.message.startswith("windows have")]
     assert record.levelno == logging.INFO
     assert "60 samples at a stride of 30, 3 a series" in record.message
 
@@ -106,7 +106,7 @@ def public_set(name, part, shared_data):
         return [piece for piece, wanted in zip(pieces, chosen, strict=True) if wanted], labels
     datasets = pytest.importorskip("aeon.datasets")
     series, labels = datasets.load_classification(name, split=part)
-    return [np.asarray(one, dtype=np.float32) for one in series], labels
+    return [np.asarray(item, dtype=np.float32) for item in series], labels
 
 
 @pytest.mark.slow

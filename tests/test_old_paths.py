@@ -31,7 +31,7 @@ def test_an_old_path_is_the_new_module_and_says_where_it_is(old, no_old_names):
     new = importlib.import_module(MOVED[old])
     assert found is new
     assert new.__name__ == new.__spec__.name == MOVED[old]
-    (warning,) = [one for one in caught if str(one.message).startswith(f"{old} is ")]
+    (warning,) = [item for item in caught if str(item.message).startswith(f"{old} is ")]
     assert warning.category is DeprecationWarning
     assert MOVED[old] in str(warning.message)
 
@@ -43,7 +43,7 @@ def test_modules_below_an_old_package_exist_once(no_old_names):
     from raxss.data.series import Series as of_today
 
     assert Series is of_today
-    assert any("raxss.recordings.series is raxss.data.series now" in str(one.message) for one in caught)
+    assert any("raxss.recordings.series is raxss.data.series now" in str(item.message) for item in caught)
 
 
 def test_what_never_was_is_not_found(no_old_names):

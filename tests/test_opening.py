@@ -39,8 +39,8 @@ def write_edf(path, signals, *, seconds=1, kind="", onsets=None, n_declared=None
     width = 3 if bdf else 2
     n_records = len(signals[0]["digital"])
     rows = [
-        {"unit": "uV", "physical": (-3276.8, 3276.7), "limits": DIGITAL[path.suffix[1:]], **one}
-        for one in signals
+        {"unit": "uV", "physical": (-3276.8, 3276.7), "limits": DIGITAL[path.suffix[1:]], **signal}
+        for signal in signals
     ]
     if onsets is not None:
         label = f"{'BDF' if bdf else 'EDF'} Annotations"
@@ -48,15 +48,15 @@ def write_edf(path, signals, *, seconds=1, kind="", onsets=None, n_declared=None
         limits = DIGITAL[path.suffix[1:]]
         rows.append({"label": label, "unit": "", "physical": (-1, 1), "limits": limits, "texts": texts})
     columns = [
-        ([one["label"] for one in rows], 16),
+        ([row["label"] for row in rows], 16),
         ([""] * len(rows), 80),
-        ([one["unit"] for one in rows], 8),
-        ([one["physical"][0] for one in rows], 8),
-        ([one["physical"][1] for one in rows], 8),
-        ([one["limits"][0] for one in rows], 8),
-        ([one["limits"][1] for one in rows], 8),
+        ([row["unit"] for row in rows], 8),
+        ([row["physical"][0] for row in rows], 8),
+        ([row["physical"][1] for row in rows], 8),
+        ([row["limits"][0] for row in rows], 8),
+        ([row["limits"][1] for row in rows], 8),
         ([""] * len(rows), 80),
-        ([20 if "texts" in one else one["digital"].shape[1] for one in rows], 8),
+        ([20 if "texts" in row else row["digital"].shape[1] for row in rows], 8),
         ([""] * len(rows), 32),
     ]
     header = (
@@ -72,20 +72,20 @@ def write_edf(path, signals, *, seconds=1, kind="", onsets=None, n_declared=None
         + b"".join(field(value, size) for values, size in columns for value in values)
     )
     records = b"".join(
-        one["texts"][number]
-        if "texts" in one
-        else b"".join(int(value).to_bytes(width, "little", signed=True) for value in one["digital"][number])
+        row["texts"][number]
+        if "texts" in row
+        else b"".join(int(value).to_bytes(width, "little", signed=True) for value in row["digital"][number])
         for number in range(n_records)
-        for one in rows
+        for row in rows
     )
     path.write_bytes(header + records)
     return path
 
 
-def physical(one, suffix="edf"):
+def physical(item, suffix="edf"):
     """What the specification makes of stored integers."""
-    (low, high), (least, most) = one["physical"], one.get("limits", DIGITAL[suffix])
-    return low + (one["digital"].reshape(-1) - least) * (high - low) / (most - least)
+    (low, high), (least, most) = item["physical"], item.get("limits", DIGITAL[suffix])
+    return low + (item["digital"].reshape(-1) - least) * (high - low) / (most - least)
 
 
 def stored(rng, n_records, n_samples, suffix="edf"):
@@ -127,7 +127,7 @@ def test_every_signal_has_its_own_rate_range_and_unit(tmp_path, rng, suffix):
             Channel("nano", 20, "uV"),
             Channel("mu", 20, "uV"),
         )
-        assert [(one.start_seconds, one.seconds) for one in recording.segments] == [(0, 2.5)]
+        assert [(segment.start_seconds, segment.seconds) for segment in recording.segments] == [(0, 2.5)]
         for place, factor in enumerate([1, 1000, 1, 1, 1e6, 1e-3, 1]):
             expected = physical(signals[place], suffix) * factor
             assert recording.n_samples(place) == len(expected)
@@ -136,7 +136,11 @@ def test_every_signal_has_its_own_rate_range_and_unit(tmp_path, rng, suffix):
         for start, stop in ((0, 1), (7, 33), (10, 20), (49, 50), (12, None), (30, 99), (5, 5)):
             read = recording.read([3, 0], start=start, stop=stop)
             assert_allclose(read[1], expected[start:stop], rtol=1e-9, atol=1e-9)
-        assert {one.code for one in recording.problems} >= {"mixed-rates", "blank-unit", "nameless-channel"}
+        assert {problem.code for problem in recording.problems} >= {
+            "mixed-rates",
+            "blank-unit",
+            "nameless-channel",
+        }
         with pytest.raises(RecordingError, match=r"channels asked for at 8, 20 Hz"):
             recording.read([0, 1])
 
@@ -166,8 +170,8 @@ def test_a_gap_ends_a_segment_and_is_never_glued(tmp_path, rng, suffix):
         onsets=onsets,
     )
     with open_recording(path) as recording:
-        assert [one.name for one in recording.channels] == ["C3"]  # annotations are no channel
-        assert [(one.start_seconds, one.seconds) for one in recording.segments] == [
+        assert [channel.name for channel in recording.channels] == ["C3"]  # annotations are no channel
+        assert [(entry.start_seconds, entry.seconds) for entry in recording.segments] == [
             (0, 2),
             (3600, 3),
             (8899.75, 1),
@@ -177,10 +181,10 @@ def test_a_gap_ends_a_segment_and_is_never_glued(tmp_path, rng, suffix):
             assert recording.n_samples(0, segment) == last - first
             assert_allclose(recording.read([0], segment=segment)[0], expected[first:last], rtol=1e-9)
         assert_allclose(recording.read([0], segment=1, start=5, stop=9)[0], expected[21:25], rtol=1e-9)
-        assert "gaps" in {one.code for one in recording.problems}
+        assert "gaps" in {problem.code for problem in recording.problems}
     series = read_recording(path)
     assert series.names == ["gaps:C3", "gaps:C3@3600s", "gaps:C3@8899.75s"]
-    assert [one.start_seconds for one in series] == [0, 3600, 8899.75]
+    assert [item.start_seconds for item in series] == [0, 3600, 8899.75]
     with pytest.raises(RecordingError, match=r"'gaps\.\wdf' has 2 gaps.*segment=0 to 2.*read_recording"):
         read_series(path)
     assert_allclose(read_series(path, segment=2).samples[0], expected[40:], rtol=1e-6)
@@ -196,7 +200,7 @@ def test_jitter_below_half_a_sample_is_no_gap(tmp_path, rng):
         assert recording.n_samples(0) == 40
     path = write_edf(tmp_path / "gap.edf", [signal], kind="EDF+D", onsets=[0, 1, 2.1, 3.1])
     with open_recording(path) as recording:
-        assert [one.start_seconds for one in recording.segments] == [0, 2.1]
+        assert [segment.start_seconds for segment in recording.segments] == [0, 2.1]
 
 
 def test_only_records_that_are_declared_and_whole_are_read(tmp_path, rng):
@@ -213,7 +217,7 @@ def test_only_records_that_are_declared_and_whole_are_read(tmp_path, rng):
         with open_recording(path) as recording:
             assert recording.n_samples(0) == n_samples
             assert_allclose(recording.read([0])[0], physical(signal)[:n_samples], rtol=1e-9)
-            assert [one.code for one in recording.problems] == [code]
+            assert [problem.code for problem in recording.problems] == [code]
 
 
 def test_what_edfio_and_mne_write_is_read_back(tmp_path, rng):
@@ -232,7 +236,7 @@ def test_what_edfio_and_mne_write_is_read_back(tmp_path, rng):
     mne.export.export_raw(tmp_path / "mne.bdf", raw, physical_range=(-400, 400), verbose="ERROR")
     for name, step in {"edfio.edf": 800 / 65535, "mne.edf": 800 / 65535, "mne.bdf": 800 / 2**24}.items():
         with open_recording(tmp_path / name) as recording:
-            assert [one.name for one in recording.channels] == ["C3", "C4", "Cz"]
+            assert [channel.name for channel in recording.channels] == ["C3", "C4", "Cz"]
             assert_allclose(recording.read([0, 1, 2]), samples, atol=step)
 
 
@@ -344,9 +348,18 @@ def test_brainvision_bytes_become_microvolts(tmp_path, rng, orientation, binary,
     )
     expected = data * np.array(factors)[:, np.newaxis]
     with open_recording(path) as recording:
-        assert [one.unit for one in recording.channels] == ["uV"] * 5 + ["\u00b0C", "\u00b5S", "uV"]
-        assert [one.name for one in recording.channels] == ["C3", "C4", "Cz", "Pz", "O1", "Temp", "SC", "C3"]
-        assert {one.rate for one in recording.channels} == {1000}
+        assert [item.unit for item in recording.channels] == ["uV"] * 5 + ["\u00b0C", "\u00b5S", "uV"]
+        assert [item.name for item in recording.channels] == [
+            "C3",
+            "C4",
+            "Cz",
+            "Pz",
+            "O1",
+            "Temp",
+            "SC",
+            "C3",
+        ]
+        assert {item.rate for item in recording.channels} == {1000}
         assert_allclose(recording.read(range(8)), expected, rtol=1e-6)
         assert_allclose(recording.read([6, 2], start=17, stop=290), expected[[6, 2], 17:290], rtol=1e-6)
         assert recording.read([0], start=4, stop=4).shape == (1, 0)
@@ -367,7 +380,7 @@ def test_a_new_segment_of_brainvision_ends_the_one_before(tmp_path, rng):
     )
     data = np.fromfile(path.with_suffix(".eeg"), "<i2")
     with open_recording(path) as recording:
-        assert [(one.start_seconds, one.seconds) for one in recording.segments] == [(0, 4), (60.5, 6)]
+        assert [(item.start_seconds, item.seconds) for item in recording.segments] == [(0, 4), (60.5, 6)]
         assert_array_equal(recording.read([0], segment=1)[0], data[40:])
         assert_array_equal(recording.read([0], segment=1, start=58, stop=90)[0], data[98:])
 
@@ -404,7 +417,7 @@ def test_what_pybv_writes_is_read_back(tmp_path, rng, fmt):
             unit=["\u00b5V", "mV", "\u00b5V"] if fmt == "binary_float32" else "\u00b5V",
         )
     with open_recording(tmp_path / "p.vhdr") as recording:
-        assert {one.unit for one in recording.channels} == {"uV"}
+        assert {channel.unit for channel in recording.channels} == {"uV"}
         assert_allclose(recording.read(range(3)), samples * 1e6, atol=0.101 if "int" in fmt else 1e-3)
 
 
@@ -449,7 +462,7 @@ def test_a_null_segment_of_wfdb_is_a_gap_and_neighbours_are_one_stretch(tmp_path
         write_wfdb(tmp_path, f"part{number}", part)
     (tmp_path / "all.hea").write_text("all/4 2 250 480\npart0 100\npart1 50\n~ 250\npart2 80\n")
     with open_recording(tmp_path / "all.hea") as recording:
-        assert [(one.start_seconds, one.seconds) for one in recording.segments] == [(0, 0.6), (1.6, 0.32)]
+        assert [(item.start_seconds, item.seconds) for item in recording.segments] == [(0, 0.6), (1.6, 0.32)]
         assert_allclose(recording.read([0, 1]), np.hstack(parts[:2]), atol=1e-9)
         assert_allclose(
             recording.read([1], start=90, stop=110)[0], np.hstack(parts[:2])[1, 90:110], atol=1e-9
@@ -483,7 +496,7 @@ def test_several_samples_a_frame_are_read_at_their_own_rate(tmp_path, rng, monke
         assert_allclose(recording.read([0])[0], slow / 200, atol=1e-9)
         assert_allclose(recording.read([1])[0], fast.reshape(-1) / 200, atol=1e-9)
         assert_allclose(recording.read([1], start=7, stop=201)[0], fast.reshape(-1)[7:201] / 200, atol=1e-9)
-    assert [one.rate for one in read_recording(tmp_path / "multi")] == [100, 400]
+    assert [item.rate for item in read_recording(tmp_path / "multi")] == [100, 400]
 
 
 def test_a_wfdb_header_without_a_length_leaves_it_to_the_data(tmp_path, rng):
@@ -532,7 +545,7 @@ def test_times_give_rate_and_start(tmp_path):
     times = np.arange(-1000, 2001) / 1000
     np.savez(tmp_path / "x.npz", data=np.zeros((2, 3001)), channels=["A", "B"], times_s=times)
     with open_recording(tmp_path / "x.npz") as recording:
-        assert [one.name for one in recording.channels] == ["A", "B"]
+        assert [channel.name for channel in recording.channels] == ["A", "B"]
         assert (recording.channels[0].rate, recording.segments[0].start_seconds) == (1000, -1)
     assert read_series(tmp_path / "x.npz").start_seconds == -1
     for wrong, message in (
@@ -641,7 +654,7 @@ def test_a_header_with_random_damage_is_read_or_refused_and_nothing_else(tmp_pat
             outcomes.add("refused")
             continue
         outcomes.add("read")
-        assert all(np.isfinite(one.samples).all() and 0 < one.rate <= 1e5 for one in series)
+        assert all(np.isfinite(item.samples).all() and 0 < item.rate <= 1e5 for item in series)
     assert outcomes == {"read", "refused"}
 
 
@@ -654,22 +667,22 @@ def test_the_real_edf_is_as_its_readme_says_and_as_mne_reads_it(shared_data):
     (path,) = (shared_data / "ds003029-pt01").rglob("*_ieeg.edf")
     with open_recording(path) as recording:
         assert len(recording.channels) == 98
-        assert {(one.rate, one.unit) for one in recording.channels} == {(1000, "uV")}
+        assert {(channel.rate, channel.unit) for channel in recording.channels} == {(1000, "uV")}
         assert {recording.n_samples(place) for place in range(98)} == {15500}
-        assert [one.start_seconds for one in recording.segments] == [0]
-        names, samples = [one.name for one in recording.channels], recording.read(range(98))
+        assert [segment.start_seconds for segment in recording.segments] == [0]
+        names, samples = [channel.name for channel in recording.channels], recording.read(range(98))
     raw = mne.io.read_raw_edf(path, verbose="ERROR")
     assert names == raw.ch_names
     assert_allclose(samples, raw.get_data() * 1e6, atol=1e-6)
     series = read_recording(path, channels=["POL AD1", 97])
-    assert [one.origin["channel"] for one in series] == ["POL AD1", "POL"]
+    assert [item.origin["channel"] for item in series] == ["POL AD1", "POL"]
 
 
 def test_the_real_brainvision_recording_is_its_bytes(shared_data):
     (path,) = (shared_data / "ds003498-clip").rglob("*_ieeg.vhdr")
     with open_recording(path) as recording:
         assert len(recording.channels) == 50
-        assert {(one.rate, one.unit) for one in recording.channels} == {(2000, "uV")}
+        assert {(channel.rate, channel.unit) for channel in recording.channels} == {(2000, "uV")}
         stored_values = np.fromfile(path.with_suffix(".eeg"), "<f4").reshape(-1, 50)
         assert stored_values.shape == (10000, 50)
         assert_allclose(recording.read(range(50)), stored_values.T * 0.1, rtol=1e-6)
@@ -684,7 +697,7 @@ def test_the_real_clips_are_as_their_readme_says(shared_data, name, n_channels, 
         assert len(recording.channels) == n_channels
         assert recording.n_samples(0) == n_samples
         assert (recording.channels[0].rate, recording.segments[0].start_seconds) == (1000, start)
-        assert {"ATT1", "AD4", "PD1"} <= {one.name for one in recording.channels}
+        assert {"ATT1", "AD4", "PD1"} <= {channel.name for channel in recording.channels}
         assert_array_equal(recording.read([3])[0], np.load(path)["data"][3])
 
 
@@ -729,8 +742,8 @@ def test_one_long_bdf_record_is_read_in_small_parts(tmp_path, rng, monkeypatch):
 
         monkeypatch.setattr(recording._edfio, "read_bdf", measured)
         read = recording.read([2, 0], start=123, stop=49_321)
-    for row, one in zip(read, (signals[2], signals[0]), strict=True):
-        assert_allclose(row, physical(one, "bdf").ravel()[123:49_321])
+    for row, item in zip(read, (signals[2], signals[0]), strict=True):
+        assert_allclose(row, physical(item, "bdf").ravel()[123:49_321])
     assert 0 < largest < 2**13
 
 

@@ -297,8 +297,8 @@ def write_in_rounds(kind, root, n_rounds, overwrite, barrier, found, who):
         for number in range(n_rounds):
             barrier.wait(60)
             place = root / str(number)
-            each = [threads.submit(attempt, kind, place, f"{who}.{one}", overwrite) for one in range(2)]
-            found.put((number, {f"{who}.{one}": future.result() for one, future in enumerate(each)}))
+            each = [threads.submit(attempt, kind, place, f"{who}.{index}", overwrite) for index in range(2)]
+            found.put((number, {f"{who}.{item}": future.result() for item, future in enumerate(each)}))
 
 
 def rounds_of(target, n_rounds, *arguments):
@@ -346,7 +346,7 @@ def fit_in_rounds(root, n_rounds, barrier, found, who):
             "fit", root / "manifest.csv", "--out", root / f"model-{number}", "--window-length", 128, "--stride", 64,
             "--max-epochs", 1, "--device", "cpu", "--seed", who,
         ]  # fmt: skip
-        done = CliRunner().invoke(app, [str(one) for one in arguments])
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
         found.put((number, {who: "done" if done.exit_code == 0 else str(done.exception)}))
 
 
@@ -355,9 +355,9 @@ def check_rounds_of_fit(root, n_rounds):
     from raxss.data.datasets import load_synthetic
 
     rows = ["path,label,group"]
-    for one in load_synthetic(8):
-        np.savez(root / f"{one.name}.npz", samples=one.samples, rate=one.rate)
-        rows.append(f"{one.name}.npz,{one.label},{one.name}")
+    for item in load_synthetic(8):
+        np.savez(root / f"{item.name}.npz", samples=item.samples, rate=item.rate)
+        rows.append(f"{item.name}.npz,{item.label},{item.name}")
     (root / "manifest.csv").write_text("\n".join(rows) + "\n")
     outcomes = rounds_of(fit_in_rounds, n_rounds, root, n_rounds)
     for number, some in enumerate(outcomes):
@@ -423,7 +423,7 @@ def test_every_command_says_at_once_that_its_output_is_being_written(
     (tmp_path / "study.toml").write_text(STUDY)
     arguments = COMMANDS[command]
     held = {"download": "data/ds003029", "explain to a PDF": "page.pdf"}.get(command)
-    held = held or next(one for one in arguments if one.startswith("out"))
+    held = held or next(argument for argument in arguments if argument.startswith("out"))
     if command in ("results", "download"):
         Path(held).mkdir(parents=True)
     in_a_thread(Path(held))
@@ -437,8 +437,11 @@ def test_every_command_says_at_once_that_its_output_is_being_written(
 def tree(folder):
     """Every file and folder with its content and time of change."""
     return {
-        str(one.relative_to(folder)): (one.read_bytes() if one.is_file() else None, one.lstat().st_mtime_ns)
-        for one in sorted(folder.rglob("*"))
+        str(item.relative_to(folder)): (
+            item.read_bytes() if item.is_file() else None,
+            item.lstat().st_mtime_ns,
+        )
+        for item in sorted(folder.rglob("*"))
     }
 
 
@@ -450,7 +453,7 @@ def test_every_command_that_has_an_output_is_in_this_table():
     with_output = {
         name
         for name, command in get_command(app).commands.items()
-        if any(one.name in ("out", "bids_derivatives") for one in command.params)
+        if any(param.name in ("out", "bids_derivatives") for param in command.params)
     }
     assert with_output | {"results", "datasets"} == {arguments[0] for arguments in COMMANDS.values()}
 
@@ -544,9 +547,9 @@ def test_commands_that_only_look_write_nothing(fitted, tmp_path, monkeypatch):
 
     model, series = fitted
     rows = ["path,label,group"]
-    for one in series:
-        np.savez(tmp_path / f"{one.name}.npz", samples=one.samples, rate=one.rate)
-        rows.append(f"{one.name}.npz,{one.label},{one.name}")
+    for item in series:
+        np.savez(tmp_path / f"{item.name}.npz", samples=item.samples, rate=item.rate)
+        rows.append(f"{item.name}.npz,{item.label},{item.name}")
     (tmp_path / "manifest.csv").write_text("\n".join(rows) + "\n")
     model.save_pretrained(tmp_path / "model")
     name = series[0].name

@@ -41,7 +41,7 @@ def cell(dataset, system, seed, strength, changes):
     """Forty series in pairs, others with every seed; the class is their number's remainder."""
     rng = np.random.default_rng([seed, *system.encode(), *dataset.encode()])
     tested = np.arange(40) + 40 * seed
-    labels = tuple(("yes", "no")[one % 2] for one in tested)
+    labels = tuple(("yes", "no")[item % 2] for item in tested)
     logits = rng.normal(size=40) + strength * (tested % 2 == 0)
     positive = 1 / (1 + np.exp(-logits))
     return CellResult(
@@ -53,9 +53,9 @@ def cell(dataset, system, seed, strength, changes):
         classes=("yes", "no"),
         positive="yes",
         changes=changes,
-        names=tuple(f"s{one}" for one in tested),
+        names=tuple(f"s{item}" for item in tested),
         labels=labels,
-        groups=tuple(f"g{one // 2}" for one in tested),
+        groups=tuple(f"g{item // 2}" for item in tested),
         probabilities=np.stack([positive, 1 - positive], axis=1),
         split={"description": "3 folds by pair", "leaky": False, "balance": "none"},
     )
@@ -82,7 +82,7 @@ def write_study(
         for system, strength in strengths.items():
             if (system, seed) in failed:
                 continue
-            one = cell(study.datasets[0].name, system, seed, strength, changes)
+            item = cell(study.datasets[0].name, system, seed, strength, changes)
             noted = {
                 "seconds": 360.0,
                 "device": "cpu",
@@ -91,11 +91,11 @@ def write_study(
                 "torch": "2.13.0",
                 "source": "a",
             }
-            folder = root / name / "cells" / slug(one.dataset)
+            folder = root / name / "cells" / slug(item.dataset)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{system}-{seed}-ab12.facts.json").write_text(json.dumps(noted))
-            results.append(one)
-            facts[one.dataset, system, seed] = noted
+            results.append(item)
+            facts[item.dataset, system, seed] = noted
     errors = [{"dataset": study.datasets[0].name, "system": system, "seed": seed, "type": "TrainingError",
                "message": "the loss is nan"} for system, seed in failed]  # fmt: skip
     write_report(
@@ -105,7 +105,7 @@ def write_study(
         out=root / name,
         study_name=study.name,
         headlines={study.datasets[0].name: headline},
-        variants={key: one for key, one in study.compared().items() if one.base},
+        variants={key: item for key, item in study.compared().items() if item.base},
         n_resamples=2000 if shuffled else 200,  # the least p must be able to fall below .01
     )
     (root / name / "study.toml").write_text(text)
@@ -181,7 +181,7 @@ def section(page, title):
 
 def rows(text):
     lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[one.strip() for one in line.strip("|").split(" | ")] for line in lines]
+    return [[item.strip() for item in line.strip("|").split(" | ")] for line in lines]
 
 
 def mean_of(results, folder, system, metric):
@@ -193,7 +193,7 @@ def mean_of(results, folder, system, metric):
 def test_the_matrix_has_mean_and_deviation_and_every_hole_its_reason(results, page):
     header, _, *body = rows(section(page, "## Systems and datasets").split("###")[0])
     assert header[1:] == ["[bonn](bonn/README.md)<br>AUC", "[watch](watch/README.md)<br>accuracy %"]
-    found = {one[0]: one[1:] for one in body}
+    found = {item[0]: item[1:] for item in body}
     assert list(found) == ["sss", "rocket", "gru", "lstm", "recommended"]  # in the order of the systems' list
     mean, deviation = mean_of(results, "bonn", "sss", "auc")
     assert found["sss"][0] == f"{mean:.3f} ± {deviation:.3f}"
@@ -241,7 +241,7 @@ def test_where_ours_stands_is_said_by_name_and_number(results, page):
     assert told.endswith("the 95 % interval excludes 0 for gru.")
     header, _, *body = rows(standing)
     assert header == ["dataset", "figure", "recommended", "sss", "difference", "p"]
-    found = {one[0]: one for one in body}
+    found = {item[0]: item for item in body}
     gap = mean_of(results, "bonn", "recommended", "auc")[0] - mean_of(results, "bonn", "sss", "auc")[0]
     assert found["bonn"][4].startswith(f"{gap:+.3f} (+")
     compared = pd.read_csv(results / "bonn" / "comparisons.csv").query(
@@ -255,7 +255,7 @@ def test_ranks_are_over_datasets_of_systems_that_all_have(results, page):
     text = section(page, "### Ranks")
     assert "Mean rank over 2 datasets" in text
     names = ("sss", "gru", "recommended")
-    scores = np.array([[mean_of(results, folder, one, metric)[0] for one in names]
+    scores = np.array([[mean_of(results, folder, item, metric)[0] for item in names]
                        for folder, metric in (("bonn", "auc"), ("watch", "accuracy"))])  # fmt: skip
     ranks = sorted(zip(rankdata(-scores, axis=1).mean(axis=0), names, strict=True))
     assert "1 is best: " + ", ".join(f"{name} {rank:.2f}" for rank, name in ranks) + "." in text
@@ -265,7 +265,7 @@ def test_ranks_are_over_datasets_of_systems_that_all_have(results, page):
 def test_variants_are_told_with_their_distance_from_the_base(results, page):
     text = section(page, "## Variants")
     around = section(text, "### Around recommended")
-    found = {one[0]: one for one in rows(around)}
+    found = {row[0]: row for row in rows(around)}
     assert found["better"][1].startswith("+0.")
     assert found["better"][2] == "recommended with window_length = 64"
     assert found["worse"][1].startswith("−0.")
@@ -293,11 +293,11 @@ def test_a_variant_that_has_another_base_elsewhere_stands_beside_each_for_its_ow
         """
         write_study(tmp_path, name, {"recommended": 1.0, "single": 1.5, "short": 2.0}, more=more)
     text = section(overview(tmp_path)["README.md"].decode(), "## Variants")
-    around = {one[0]: one[1:] for one in rows(section(text, "### Around recommended"))}
+    around = {row[0]: row[1:] for row in rows(section(text, "### Around recommended"))}
     assert around["short"][0] != "–"
     assert around["short"][1:] == ["–", "–", "recommended with window_length = 64"]
     assert "–" not in around["single"]
-    beside = {one[0]: one[1:] for one in rows(section(text, "### Around single"))}
+    beside = {row[0]: row[1:] for row in rows(section(text, "### Around single"))}
     assert beside["short"][0] == "–"
     assert "–" not in beside["short"][1:3]
     assert beside["short"][3] == (
@@ -307,7 +307,7 @@ def test_a_variant_that_has_another_base_elsewhere_stands_beside_each_for_its_ow
 
 def test_shuffled_labels_name_whoever_found_something(results, page):
     text = section(page, "## Shuffled labels")
-    means = [mean_of(results, "shuffled", one, "auc")[0] for one in ("sss", "gru", "recommended")]
+    means = [mean_of(results, "shuffled", item, "auc")[0] for item in ("sss", "gru", "recommended")]
     assert f"the mean AUC of 3 systems is {np.mean(means):.3f}" in text
     assert "**99 % intervals (Holm) that exclude .5: recommended.**" in text
 
@@ -336,7 +336,7 @@ def test_pages_of_other_commands_are_quoted_with_links_that_lead_there(page):
 
 
 def test_hours_and_versions_are_those_noted_beside_the_fits(page):
-    found = {one[0]: one[1:] for one in rows(section(page, "## Where, how long, with what"))}
+    found = {row[0]: row[1:] for row in rows(section(page, "## Where, how long, with what"))}
     assert found["shuffled"][:3] == ["cpu", "9", "0.90"]
     assert found["bonn"] == ["cpu", "9", "0.90", "Python 3.11.7, torch 2.13.0", "1"]
     assert "`raxss table results/bonn/study.toml --root data --out results/bonn`" in page
@@ -354,7 +354,7 @@ def test_the_command_writes_the_page_and_says_where(results, page):
     assert "README.md, with 2 plots." in told.output
     assert (results / "README.md").read_text("utf-8") == page
     gathered, _ = gather(results)  # the page and its plots are no study
-    assert [one.name for one in gathered] == ["bonn", "cut", "early", "shuffled", "variants", "watch"]
+    assert [item.name for item in gathered] == ["bonn", "cut", "early", "shuffled", "variants", "watch"]
 
 
 def test_a_table_of_an_earlier_raxss_is_refused_by_name(tmp_path):
@@ -391,7 +391,7 @@ def test_the_committed_page_is_what_the_committed_results_give():
         "run: raxss results results"
     )
     for name, content in made.items():
-        committed, now = (matplotlib.image.imread(one) for one in (RESULTS / name, io.BytesIO(content)))
+        committed, now = (matplotlib.image.imread(item) for item in (RESULTS / name, io.BytesIO(content)))
         assert committed.shape == now.shape, name
         assert np.abs(committed - now).mean() < 0.01, (
             name

@@ -62,9 +62,9 @@ def probed(seed=1):
     return Probed(result=result(seed=seed), answers=answers)
 
 
-def written(folder, one, place="cells/toy/sss-1"):
+def written(folder, item, place="cells/toy/sss-1"):
     path = folder / f"{place}-{HASH}.json"
-    one.write(path)
+    item.write(path)
     write_json(
         path.with_suffix(".facts.json"), {"seconds": 0.1, "seconds_by_part": {"fit": 0.1}, "warnings": ["é"]}
     )
@@ -82,7 +82,7 @@ def study(folder):
 
 def files_in(folder):
     return {
-        one.relative_to(folder).as_posix(): one.read_bytes() for one in folder.rglob("*") if one.is_file()
+        item.relative_to(folder).as_posix(): item.read_bytes() for item in folder.rglob("*") if item.is_file()
     }
 
 
@@ -120,8 +120,8 @@ def test_probabilities_come_back_to_the_last_bit(tmp_path):
     drawn = np.random.default_rng(3).integers(0, 2**62, 56).view(np.float64)
     numbers = np.array([*values, *drawn]).reshape(-1, 2)
     names = tuple(f"s{k}" for k in range(len(numbers)))
-    one = result(n_series=len(numbers), names=names, probabilities=numbers)
-    place = written(tmp_path, one)
+    item = result(n_series=len(numbers), names=names, probabilities=numbers)
+    place = written(tmp_path, item)
     pack_cells(tmp_path)
     assert read_cell(place, CellResult).probabilities.tobytes() == numbers.tobytes()
     columns = pq.read_table(tmp_path / PACKED).to_pandas()[["p_0", "p_1"]].to_numpy()[1:]
@@ -133,12 +133,12 @@ def test_probabilities_come_back_to_the_last_bit(tmp_path):
     "classes", [(0, 1), (False, True), (1, 1.5), ("1", 1), ("a", "b", "c", "d"), ("=é\u2028", "")]
 )
 def test_classes_of_any_kind_come_back(tmp_path, classes):
-    one = result(classes=classes, positive=classes[1])
-    place = written(tmp_path, one)
+    item = result(classes=classes, positive=classes[1])
+    place = written(tmp_path, item)
     pack_cells(tmp_path)
     back = read_cell(place, CellResult)
-    assert (back.classes, back.labels, back.positive) == (one.classes, one.labels, one.positive)
-    assert [type(label) for label in back.labels] == [type(label) for label in one.labels]
+    assert (back.classes, back.labels, back.positive) == (item.classes, item.labels, item.positive)
+    assert [type(label) for label in back.labels] == [type(label) for label in item.labels]
 
 
 def test_the_same_cells_are_the_same_bytes_however_they_were_packed(tmp_path):
@@ -153,14 +153,14 @@ def test_the_same_cells_are_the_same_bytes_however_they_were_packed(tmp_path):
 
 
 def test_a_table_of_predictions_is_read_with_pandas_alone(tmp_path):
-    one = result()
-    written(tmp_path, one)
+    item = result()
+    written(tmp_path, item)
     pack_cells(tmp_path)
     series = pq.read_table(tmp_path / PACKED).to_pandas().dropna(subset="series")
-    assert (series["series"].tolist(), series["group"].tolist()) == (list(one.names), list(one.groups))
-    assert [one.classes[k] for k in series["label"].astype(int)] == list(one.labels)
+    assert (series["series"].tolist(), series["group"].tolist()) == (list(item.names), list(item.groups))
+    assert [item.classes[k] for k in series["label"].astype(int)] == list(item.labels)
     assert set(series["system"]) == {"sss"}
-    np.testing.assert_array_equal(series[["p_0", "p_1"]].to_numpy(), one.probabilities)
+    np.testing.assert_array_equal(series[["p_0", "p_1"]].to_numpy(), item.probabilities)
 
 
 def test_entries_that_are_newer_than_the_table_are_packed_too(tmp_path):
@@ -194,7 +194,7 @@ def test_a_newer_file_wins_and_is_packed_next(tmp_path):
     pack_cells(tmp_path)
     assert not place.exists()
     assert contents(tmp_path) == before
-    assert [one.name for one in trials_in(tmp_path)] == [f"gru-1-1000-{HASH}.json"]
+    assert [item.name for item in trials_in(tmp_path)] == [f"gru-1-1000-{HASH}.json"]
 
 
 def test_nothing_to_pack_is_nothing_written(tmp_path):
@@ -234,9 +234,9 @@ def contents_of_packed(folder):
     "unfit", [{"groups": ("g",)}, {"labels": ("c",) * 6}, {"seed": 2**70}, {"names": tuple("\ud800abcde")}]
 )
 def test_what_does_not_fit_the_table_stays_a_file(tmp_path, unfit, caplog):
-    one = result(**unfit) if "names" not in unfit else result()
+    item = result(**unfit) if "names" not in unfit else result()
     place = tmp_path / "cells" / "toy" / f"sss-1-{HASH}.json"
-    one.write(place)
+    item.write(place)
     if "names" in unfit:
         place.write_text(place.read_text().replace('"s0"', '"\\ud800"'))
     before = files_in(tmp_path)
@@ -353,8 +353,8 @@ def test_a_changed_prediction_is_refused_and_other_cells_are_read(tmp_path):
     place = tmp_path / "cells" / "toy" / f"sss-1-{HASH}.json"
 
     def nudged(rows):
-        (one,) = (row for row in rows if row["cell"].startswith("cells/toy") and row["series"] == "s3")
-        one["p_1"] = float(np.nextafter(one["p_1"], 1))
+        (item,) = (row for row in rows if row["cell"].startswith("cells/toy") and row["series"] == "s3")
+        item["p_1"] = float(np.nextafter(item["p_1"], 1))
         return rows
 
     replace_rows(tmp_path, nudged)

@@ -42,40 +42,40 @@ VIEWER = Path(str(resources.files("raxss.explain.export.report"))) / "viewer"
 
 
 @pytest.fixture(scope="module")
-def one():
+def item():
     rng = np.random.default_rng(3)
     return evidence_of(Series(signal(rng, 4012), 100.0, name="one", start_seconds=2.0), seed=1)
 
 
 @pytest.fixture(scope="module")
-def contents(one):
-    return json.loads(json.dumps(report_contents([one], model=FACTS)))
+def contents(item):
+    return json.loads(json.dumps(report_contents([item], model=FACTS)))
 
 
 # What it says ---------------------------------------------------------------------------------------------
 
 
-def test_the_contributions_shown_and_the_rest_add_up_to_the_score(one, contents):
+def test_the_contributions_shown_and_the_rest_add_up_to_the_score(item, contents):
     channel = contents["channels"][0]
-    for place, class_ in enumerate(one.classes):
+    for place, class_ in enumerate(item.classes):
         shown = [channel["windows"]["contribution"][place][row] for row in channel["top"][place]]
-        rest = one.windows[f"contribution_{class_}"].sort_values(ascending=False).iloc[len(shown) :].sum()
+        rest = item.windows[f"contribution_{class_}"].sort_values(ascending=False).iloc[len(shown) :].sum()
         assert len(shown) == N_TOP
         assert shown == sorted(shown, reverse=True)
-        assert sum(shown) + rest == pytest.approx(one.probability_of(class_), abs=1e-12)
-        assert channel["probability"][place] == one.probability_of(class_)
+        assert sum(shown) + rest == pytest.approx(item.probability_of(class_), abs=1e-12)
+        assert channel["probability"][place] == item.probability_of(class_)
 
 
-def test_windows_and_neighbours_are_those_of_the_evidence(one, contents):
+def test_windows_and_neighbours_are_those_of_the_evidence(item, contents):
     channel = contents["channels"][0]
     for row in channel["top"][1]:
         window = channel["windows"]["window"][row]
-        told = one.windows.iloc[window]
+        told = item.windows.iloc[window]
         assert channel["windows"]["weight"][row] == told["weight"]
         assert channel["windows"]["support"][row] == told["support"]
         assert channel["windows"]["posterior"][1][row] == told["posterior_soz"]
         assert 2.0 + channel["windows"]["start"][row] / 100.0 == pytest.approx(told["start_s"], abs=1e-9)
-        board, neighbors = one.leaderboard(window), channel["neighbors"][row]
+        board, neighbors = item.leaderboard(window), channel["neighbors"][row]
         assert neighbors["window"] == board["neighbor"].tolist()
         assert neighbors["similarity"] == board["similarity"].tolist()
         assert neighbors["weight_change"] == board["weight_change"].tolist()
@@ -127,18 +127,18 @@ def test_windows_that_touch_a_gap_weigh_nothing_under_any_weights(rng):
     assert (numbers == GAP).nonzero()[0].tolist() == list(range(500, 520))
 
 
-def test_samples_come_back_within_half_a_step(one, contents):
+def test_samples_come_back_within_half_a_step(item, contents):
     channel = contents["channels"][0]
     assert channel["full"]["spans"] == [[0, 4012]]
     middle, step = channel["steps"]["middle"][0], channel["steps"]["step"][0]
     back = middle + step * decoded(channel["full"]["samples"], "int16").astype(float)
-    assert np.abs(back - one.series.samples[0]).max() <= 0.501 * step
-    assert step < np.ptp(one.series.samples) / 60_000
+    assert np.abs(back - item.series.samples[0]).max() <= 0.501 * step
+    assert step < np.ptp(item.series.samples) / 60_000
 
 
-def test_the_heat_strip_is_the_mean_of_the_windows_over_each_moment(one, contents):
+def test_the_heat_strip_is_the_mean_of_the_windows_over_each_moment(item, contents):
     heat = decoded(contents["channels"][0]["heat"], "uint8").reshape(2, N_BINS)
-    table = one.windows
+    table = item.windows
     for column in (0, 700, 1500):
         time = 2.0 + 40.12 * (column + 0.5) / N_BINS
         over = table[(table["start_s"] <= time) & (time < table["end_s"])]
@@ -177,18 +177,18 @@ def test_texts_show_what_they_hold():
     assert len(plain_text("x" * 10_000)) == 300
 
 
-def test_no_evidence_other_classes_and_evidence_without_samples_are_refused(one, tmp_path):
+def test_no_evidence_other_classes_and_evidence_without_samples_are_refused(item, tmp_path):
     with pytest.raises(DataError, match="no series were given"):
         report_of([])
     other = evidence_of(Series(np.random.default_rng(0).normal(size=500), name="odd"), classes=("a", "b"))
     with pytest.raises(DataError, match="series 'odd' was scored for the classes 'a', 'b'"):
-        report_of([one, other])
-    loaded = type(one).load(one.save(tmp_path, formats=("parquet",)))
+        report_of([item, other])
+    loaded = type(item).load(item.save(tmp_path, formats=("parquet",)))
     with pytest.raises(DataError, match="evidence of 'one' was loaded without its samples"):
         report_of(loaded)
     assert loaded._repr_html_() is None
-    again = type(one).load(tmp_path / "one", series=one.series)
-    assert report_of(again).contents["channels"][0]["probability"] == one.series_probability.tolist()
+    again = type(item).load(tmp_path / "one", series=item.series)
+    assert report_of(again).contents["channels"][0]["probability"] == item.series_probability.tolist()
 
 
 def test_the_model_tells_a_report_what_its_folder_says(rng, tmp_path):
@@ -262,7 +262,7 @@ def test_room_goes_to_every_strongest_window_first_then_by_rank():
     assert all(has(place, channels[place].groups[0]) for place in range(20))
     assert has(order[0], [span for group in channels[order[0]].groups for span in group])
     assert not has(order[-1], channels[order[-1]].groups[3])
-    assert sum(2 * (last - first) for one in kept for first, last in one.spans) <= budget
+    assert sum(2 * (last - first) for item in kept for first, last in item.spans) <= budget
 
 
 def test_short_recordings_are_kept_whole_and_long_ones_within_the_budget():
@@ -297,34 +297,34 @@ def test_short_recordings_are_kept_whole_and_long_ones_within_the_budget():
 def test_electrodes_are_read_from_names(names, expected):
     found = electrodes(names)
     assert [
-        (one["name"], one["kind"], [number for number, _ in one["contacts"]]) for one in found
+        (item["name"], item["kind"], [number for number, _ in item["contacts"]]) for item in found
     ] == expected
-    for one in found:
-        assert all(str(number) in names[place] for number, place in one["contacts"])
+    for item in found:
+        assert all(str(number) in names[place] for number, place in item["contacts"])
 
 
 # The file -------------------------------------------------------------------------------------------------
 
 
-def test_a_report_reads_back_as_it_was_written(one, tmp_path):
-    report = report_of(one, model=FACTS)
+def test_a_report_reads_back_as_it_was_written(item, tmp_path):
+    report = report_of(item, model=FACTS)
     path = report.save(tmp_path / "report.html")
     assert Report.read(path).contents == json.loads(json.dumps(report.contents))
-    again = report_of(one, model=FACTS).save(tmp_path / "again.html")
+    again = report_of(item, model=FACTS).save(tmp_path / "again.html")
     assert path.read_bytes() == again.read_bytes()
     with pytest.raises(OSError, match=r"'report\.html' exists already"):
         report.save(path)
 
 
-def test_everything_but_the_data_is_the_same_in_every_report(one):
-    pages = [page_of(report_of(each).contents) for each in (one, recording(["A1", "A2"]))]
+def test_everything_but_the_data_is_the_same_in_every_report(item):
+    pages = [page_of(report_of(each).contents) for each in (item, recording(["A1", "A2"]))]
     shells = [re.sub(rb'"[0-9a-f]{64}"( id="report-data">)[^<]*', rb"\1", page) for page in pages]
     assert shells[0] == shells[1]
     assert pages[0] != pages[1]
 
 
-def test_a_page_that_was_changed_outside_its_data_is_refused(one, tmp_path):
-    page = page_of(report_of(one).contents)
+def test_a_page_that_was_changed_outside_its_data_is_refused(item, tmp_path):
+    page = page_of(report_of(item).contents)
     for before, after in ((b"Not for diagnosis", b"For diagnosis"), (b"</html>", b"<!-- --></html>")):
         with pytest.raises(DataError, match=r"'x\.html' is not a report as this version of raxss writes it"):
             contents_of(page.replace(before, after, 1), name="'x.html'")
@@ -334,8 +334,8 @@ def test_a_page_that_was_changed_outside_its_data_is_refused(one, tmp_path):
         Report.read(tmp_path / "absent.html")
 
 
-def test_the_policy_lets_the_script_and_style_of_the_file_run_and_nothing_else(one):
-    page = page_of(report_of(one).contents).decode()
+def test_the_policy_lets_the_script_and_style_of_the_file_run_and_nothing_else(item):
+    page = page_of(report_of(item).contents).decode()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
     (style,) = re.findall(r"<style>(.*?)</style>", page, flags=re.DOTALL)
@@ -382,9 +382,9 @@ def test_the_script_never_makes_markup_of_text():
     assert "</style" not in (VIEWER.parent / "viewer.css").read_text()
 
 
-def test_uplots_notice_is_in_the_bundle_and_in_every_report(one):
+def test_uplots_notice_is_in_the_bundle_and_in_every_report(item):
     notice = (VIEWER.parent / "NOTICE").read_text()
-    page = page_of(report_of(one).contents).decode()
+    page = page_of(report_of(item).contents).decode()
     for words in (
         "Copyright (c) 2022 Leon Sorokin",
         "The above copyright notice and this permission notice shall",
@@ -393,8 +393,8 @@ def test_uplots_notice_is_in_the_bundle_and_in_every_report(one):
         assert words in page
 
 
-def test_evidence_shows_itself_in_a_frame_that_cannot_reach_the_notebook(one):
-    shown = one._repr_html_()
+def test_evidence_shows_itself_in_a_frame_that_cannot_reach_the_notebook(item):
+    shown = item._repr_html_()
     assert shown.startswith('<iframe sandbox="allow-scripts"')
     assert shown.count("<") == 2  # the frame opens and closes; all else is escaped within its attribute
     (inside,) = re.findall(r'srcdoc="([^"]*)"', shown)

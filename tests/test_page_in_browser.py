@@ -36,10 +36,10 @@ def current(page, table):
 
 
 def test_a_report_opens_with_channels_by_probability_and_says_what_it_is_not_for(page, night):
-    by_score = sorted(night, key=lambda one: -one.probability_of("soz"))
+    by_score = sorted(night, key=lambda item: -item.probability_of("soz"))
     table = rows(page, "channels")
-    assert [row[1].split(" ")[0] for row in table] == [one.name.split(":")[1] for one in by_score]
-    assert [row[2] for row in table] == [f"{one.probability_of('soz'):.3f}" for one in by_score]
+    assert [row[1].split(" ")[0] for row in table] == [item.name.split(":")[1] for item in by_score]
+    assert [row[2] for row in table] == [f"{item.probability_of('soz'):.3f}" for item in by_score]
     assert current(page, "channels")[1].startswith(by_score[0].name.split(":")[1])
     assert page.get_by_role("note").text_content() == "Research use only. Not for diagnosis."
     assert page.get_by_role("note").is_visible()
@@ -76,14 +76,16 @@ def test_the_numbers_of_a_channel_are_those_of_its_evidence(page, night):
     evidence = night[CONTACTS.index("LA5")]
     top = evidence.top_windows(12, "soz")
     table = rows(page, "windows")
-    assert [row[1] for row in table] == [f"{one.start_s:.2f} – {one.end_s:.2f} s" for one in top.itertuples()]
+    assert [row[1] for row in table] == [
+        f"{itertuple.start_s:.2f} – {itertuple.end_s:.2f} s" for itertuple in top.itertuples()
+    ]
     assert [row[4] for row in table] == [f"{p:.3f}" for p in top["posterior_soz"]]
     board = evidence.leaderboard(int(top["window"].iloc[0]))
     table = rows(page, "neighbors")
     assert [row[1].removesuffix(" ~") for row in table] == [
-        f"{one.start_s:.2f} – {one.end_s:.2f} s" for one in board.itertuples()
+        f"{itertuple.start_s:.2f} – {itertuple.end_s:.2f} s" for itertuple in board.itertuples()
     ]
-    assert [row[2] for row in table] == [f"{one:.4f}" for one in board["similarity"]]
+    assert [row[2] for row in table] == [f"{item:.4f}" for item in board["similarity"]]
     assert [row[3] != "apart" for row in table] == board["overlaps"].tolist()
     shares = board["similarity"] / board["similarity"].sum()
     np.testing.assert_allclose([float(row[4].removesuffix(" %")) for row in table], 100 * shares, rtol=6e-3)
@@ -137,7 +139,7 @@ def blue_pixels(page, where):
 def test_a_click_on_a_neighbour_jumps_there_outlines_it_and_lays_it_over_the_window(browser, night, tmp_path):
     page = opened(browser, tmp_path, night, model=FACTS)
     page.get_by_label("Page length").select_option("2 s")
-    evidence = max(night, key=lambda one: one.probability_of("soz"))
+    evidence = max(night, key=lambda item: item.probability_of("soz"))
     window = best_window(evidence)
     board = evidence.leaderboard(int(window["window"]))
     far = board[(board["start_s"] - window["start_s"]).abs() > 3].iloc[0]
@@ -149,7 +151,7 @@ def test_a_click_on_a_neighbour_jumps_there_outlines_it_and_lays_it_over_the_win
     assert first <= far["start_s"] < far["end_s"] <= last
     assert current(page, "neighbors")[0] == str(int(far["rank"]))
     assert blue_pixels(page, ".plot canvas") > 100
-    spans = [f"{one['start_s']:.2f} – {one['end_s']:.2f} s" for one in (window, far)]
+    spans = [f"{item['start_s']:.2f} – {item['end_s']:.2f} s" for item in (window, far)]
     assert page.locator(".overlay .key span").all_text_contents() == [
         f"— window, {spans[0]}",
         f"— neighbour, {spans[1]}",
@@ -320,8 +322,8 @@ LUMINANCE = """
 def test_no_text_is_small_or_faint(page):
     found = page.evaluate(LUMINANCE)
     assert len(found) > 200
-    assert [one for one in found if one[1] < 12] == []
-    assert [one for one in found if one[2] < 4.5] == []
+    assert [item for item in found if item[1] < 12] == []
+    assert [item for item in found if item[2] < 4.5] == []
 
 
 def test_darker_heat_is_more_probable_for_every_eye(page):
@@ -392,7 +394,7 @@ def test_there_are_sixty_hostile_texts_and_many_would_run_on_a_careless_page(bro
     assert len(set(HOSTILE)) == 60
     page = browser._chromium.new_page()
     ran = 0
-    for text in (one for one in HOSTILE if "example.invalid" not in one):  # those leave the page
+    for text in (item for item in HOSTILE if "example.invalid" not in item):  # those leave the page
         page.set_content("<p>")
         page.evaluate(
             "text => { delete window.canary; const range = document.createRange();"
@@ -424,7 +426,7 @@ def test_what_gets_onto_the_page_all_the_same_may_neither_run_nor_load(browser, 
     page.wait_for_timeout(200)
     assert page.evaluate("window.canary") is None
     assert len(page.said) >= 4  # the policy tells what it kept from running
-    assert all("Content Security Policy" in one for one in page.said)
+    assert all("Content Security Policy" in item for item in page.said)
     assert [(url, "csp") for url in page.asked[1:]] == refused  # named, and never sent
     page.close()
 
@@ -432,9 +434,9 @@ def test_what_gets_onto_the_page_all_the_same_may_neither_run_nor_load(browser, 
 def test_hostile_channels_labels_and_warnings_are_shown_as_text(browser, tmp_path):
     evidence = []
     for place, text in enumerate(HOSTILE):
-        (one,) = recording([text], name="x", n_samples=400, label=HOSTILE[-1 - place])
-        one.warnings.append(text)
-        evidence.append(one)
+        (item,) = recording([text], name="x", n_samples=400, label=HOSTILE[-1 - place])
+        item.warnings.append(text)
+        evidence.append(item)
     page = opened(browser, tmp_path, evidence, model=FACTS)
     assert len(rows(page, "channels")) == 60
     for _ in range(60):
@@ -485,8 +487,8 @@ def test_each_hostile_text_is_harmless_in_every_field_at_once(browser, tmp_path,
 
 
 def test_escaped_text_is_the_only_way_a_name_reaches_the_file(tmp_path):
-    (one,) = recording(["</script><script>window.canary=1</script>"], n_samples=400)
-    page = report_of(one).save(tmp_path / "r.html").read_text()
+    (item,) = recording(["</script><script>window.canary=1</script>"], n_samples=400)
+    page = report_of(item).save(tmp_path / "r.html").read_text()
     assert page.count("<script") == 2
     assert "canary" in html.unescape(page)
 

@@ -13,7 +13,7 @@ from raxss.explain import report_of
 
 def best_of(night):
     """The evidence of the first channel, and its first window."""
-    evidence = max(night, key=lambda one: one.probability_of("soz"))
+    evidence = max(night, key=lambda item: item.probability_of("soz"))
     return evidence, evidence.top_windows(1, "soz").iloc[0]
 
 
@@ -46,7 +46,8 @@ def test_beside_the_means_stands_what_the_chosen_window_says_by_itself(page, nig
     x = 78 + (moment - first) / (last - first) * (strips.bounding_box()["width"] - 90)
     chip = page.locator("table.windows .chip").first
     own = [
-        int(one) for one in re.findall(r"\d+", chip.evaluate("one => getComputedStyle(one).backgroundColor"))
+        int(item)
+        for item in re.findall(r"\d+", chip.evaluate("one => getComputedStyle(one).backgroundColor"))
     ]
     assert pixel(page, ".trace > canvas", x, 6) == own
     assert sum(pixel(page, ".trace > canvas", x, 34)) > sum(own)  # paler
@@ -64,17 +65,17 @@ def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(br
 
 
 def test_warnings_are_told_beside_the_score_and_listed_below(browser, tmp_path):
-    (one,) = recording(["A1"], n_samples=1500)
-    one.warnings[:] = ["the first", "the second"]
-    page = opened(browser, tmp_path, one)
+    (item,) = recording(["A1"], n_samples=1500)
+    item.warnings[:] = ["the first", "the second"]
+    page = opened(browser, tmp_path, item)
     told = page.locator(".title").get_by_role("button", name="⚠ 2 warnings")
     assert told.get_attribute("title") == "the first\nthe second"
     told.click()
     box = page.locator(".warnings li").first.bounding_box()
     assert 0 < box["y"] < 900
     page.close()
-    one.warnings.clear()
-    page = opened(browser, tmp_path, one)
+    item.warnings.clear()
+    page = opened(browser, tmp_path, item)
     assert page.locator(".title .warned").count() == 0
     page.close()
 
@@ -236,7 +237,7 @@ def images_of(pdf):
 def test_the_heat_map_is_on_paper_too(page, tmp_path):
     """Chromium leaves out pixels that were put into a canvas, and prints an empty canvas white over another."""
     page.pdf(path=tmp_path / "print.pdf", prefer_css_page_size=True)
-    wide = [one for one in images_of((tmp_path / "print.pdf").read_bytes()) if one[0] == 690]
+    wide = [image for image in images_of((tmp_path / "print.pdf").read_bytes()) if image[0] == 690]
     assert len(wide) == 1
     width, height, content = wide[0]
     pixels = np.frombuffer(content, np.uint8).reshape(height, width, 3).astype(int)

@@ -32,7 +32,7 @@ OWN_FORM = {  # a setting that a parameter writes in another form: its default i
 
 
 def defaults_of(estimator):
-    return {name: one.default for name, one in inspect.signature(estimator).parameters.items()}
+    return {name: parameter.default for name, parameter in inspect.signature(estimator).parameters.items()}
 
 
 def documented(estimator):
@@ -72,5 +72,5 @@ def test_types_of_the_signature_are_those_of_the_settings():
     for stage in dataclasses.fields(Config):
         home = type(getattr(Config(), stage.name))
         fields = get_type_hints(home, vars(inspect.getmodule(home)))
-        for name in {one.name for one in dataclasses.fields(home)} & set(hints) - set(OWN_FORM):
+        for name in {field.name for field in dataclasses.fields(home)} & set(hints) - set(OWN_FORM):
             assert hints[name] == fields[name], name

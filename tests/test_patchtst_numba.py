@@ -61,7 +61,10 @@ def sizes_of_terms(revin: nn.Module, standardised: Tensor) -> dict[str, float]:
     with torch.no_grad():
         before = (standardised - revin.offset) / revin.gain
         of_variates = {"gain": standardised.grad * before, "offset": standardised.grad}
-        return {f"revin.{name}": float(one.abs().sum((0, 2)).max()) for name, one in of_variates.items()}
+        return {
+            f"revin.{name}": float(of_variate.abs().sum((0, 2)).max())
+            for name, of_variate in of_variates.items()
+        }
 
 
 SHAPES = [
@@ -103,9 +106,9 @@ def test_features_gradients_and_running_moments_are_those_of_the_plain_layers(
         (output * probe.to(output.dtype)).sum().backward()
 
     assert_near(*outputs, "features")
-    assert_near(*(one.grad for one in inputs), "windows")
+    assert_near(*(item.grad for item in inputs), "windows")
     sums = sizes_of_terms(reference.revin, standardised[0])
-    floor = max(float(one.grad.abs().max()) for one in reference.encoder.parameters())
+    floor = max(float(parameter.grad.abs().max()) for parameter in reference.encoder.parameters())
     three = zip(network.named_parameters(), reference.parameters(), plain.parameters(), strict=True)
     for (name, found), expected, usual in three:
         if expected.grad is None:
@@ -156,7 +159,7 @@ def step(network: PatchTST, windows: Tensor, seed: int = 3) -> list[Tensor]:
     features.square().sum().backward()
     return [
         features.detach(),
-        *(one.grad for one in network.parameters() if one.grad is not None),
+        *(parameter.grad for parameter in network.parameters() if parameter.grad is not None),
         *network.buffers(),
     ]
 
@@ -172,7 +175,7 @@ def test_a_step_depends_on_the_seed_and_not_on_the_number_of_threads() -> None:
         shared = step(network, windows)
     finally:
         torch.set_num_threads(n_threads)
-    assert all(torch.equal(one, other) for one, other in zip(alone, shared, strict=True))
+    assert all(torch.equal(item, other) for item, other in zip(alone, shared, strict=True))
     assert not torch.equal(step(network, windows, seed=4)[0], alone[0])
 
 
@@ -205,16 +208,17 @@ def test_the_backward_pass_uses_the_forward_masks(which: str) -> None:
 
     value().backward()
     generator = torch.Generator().manual_seed(8)
-    parameters = [one for one in network.parameters() if one.grad is not None]
-    directions = [torch.randn(one.shape, generator=generator) for one in parameters]
+    parameters = [parameter for parameter in network.parameters() if parameter.grad is not None]
+    directions = [torch.randn(parameter.shape, generator=generator) for parameter in parameters]
     slope = sum(
-        float((one.grad.double() * way).sum()) for one, way in zip(parameters, directions, strict=True)
+        float((parameter.grad.double() * way).sum())
+        for parameter, way in zip(parameters, directions, strict=True)
     )
     ends = []
     for move in (1e-4, -2e-4):
         with torch.no_grad():
-            for one, way in zip(parameters, directions, strict=True):
-                one.add_(move * way)
+            for parameter, way in zip(parameters, directions, strict=True):
+                parameter.add_(move * way)
             ends.append(float(value()))
     assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(slope, rel=2e-3)
 
@@ -290,7 +294,9 @@ def test_large_scores_do_not_overflow() -> None:
     found, expected = compiled.features(network, windows), reference.plain_features(windows.double())
     assert_near(found, expected, copy.deepcopy(network).plain_features(windows), "features")
     found.square().sum().backward()
-    assert all(one.grad is None or one.grad.isfinite().all() for one in network.parameters())
+    assert all(
+        parameter.grad is None or parameter.grad.isfinite().all() for parameter in network.parameters()
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -333,7 +339,7 @@ def test_what_the_loops_cannot_do_is_left_to_the_plain_layers() -> None:
     assert not compiled.suits(make(dropout=1.0), windows)
     with torch.autocast("cpu", torch.bfloat16):
         assert not compiled.suits(network, windows)
-    assert not torch.func.vmap(lambda one: torch.tensor(compiled.suits(network, one[None])))(windows).any()
+    assert not torch.func.vmap(lambda item: torch.tensor(compiled.suits(network, item[None])))(windows).any()
 
 
 def test_hooks_and_replaced_layers_are_not_passed_by() -> None:

@@ -35,8 +35,8 @@ def make(case: str, **options) -> tuple[PatchTST, torch.Tensor, torch.Tensor]:
     options = {"attention_dropout": 0.0, "dropout": 0.0, "n_layers": LAYERS[case]} | options
     network = PatchTST(n_variates, length, 1, **options)
     with torch.no_grad():
-        for one in network.parameters():
-            one += 0.1 * torch.randn_like(one)
+        for parameter in network.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
     windows = torch.randn(n_windows, n_variates, length).cumsum(-1) + 7
     return network, windows, torch.randn(n_windows, network.head.in_features)
 
@@ -46,11 +46,15 @@ def outcome(network, windows, given, run) -> dict[str, np.ndarray]:
     found = run(network, windows)
     found.backward(given)
     result = {"features": found.detach()}
-    result |= {name: one.grad for name, one in network.named_parameters() if not name.startswith("head.")}
+    result |= {
+        name: named_parameter.grad
+        for name, named_parameter in network.named_parameters()
+        if not name.startswith("head.")
+    }
     result |= dict(network.named_buffers())
     with torch.no_grad():
         result["evaluation"] = run(network.eval(), windows)
-    return {name: one.double().numpy() for name, one in result.items()}
+    return {name: item.double().numpy() for name, item in result.items()}
 
 
 def interpreted(folder: Path) -> None:
@@ -81,19 +85,23 @@ def interpreted(folder: Path) -> None:
     results = {"first": first, "again": dropped(1), "other": dropped(2)}
     for name, ends in MOVED.items():
         torch.manual_seed(5)
-        ways = {one: torch.randn_like(x) for one, x in network.named_parameters() if one.endswith(ends)}
+        ways = {
+            named_parameter: torch.randn_like(x)
+            for named_parameter, x in network.named_parameters()
+            if named_parameter.endswith(ends)
+        }
         results[f"predicted {name}"] = sum(
-            (network.get_parameter(one).grad * way).sum() for one, way in ways.items()
+            (network.get_parameter(item).grad * way).sum() for item, way in ways.items()
         )
         sums = []
         for step in (STEP, -STEP):
             moved = copy.deepcopy(network)
             with torch.no_grad():
-                for one, way in ways.items():
-                    moved.get_parameter(one).add_(way, alpha=step)
+                for item, way in ways.items():
+                    moved.get_parameter(item).add_(way, alpha=step)
                 sums.append((dropped(1, moved).double() * given).sum())
         results[f"measured {name}"] = (sums[0] - sums[1]) / (2 * STEP)
-    np.savez(folder / "dropout.npz", **{name: one.detach().numpy() for name, one in results.items()})
+    np.savez(folder / "dropout.npz", **{name: result.detach().numpy() for name, result in results.items()})
 
     @triton.jit
     def draw(seed, out, limit, STREAM: tl.constexpr, N: tl.constexpr):
@@ -129,7 +137,9 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("case", CASES)
 def test_features_gradients_and_statistics_are_those_of_the_plain_layers(folder, case):
     network, windows, given = make(case)
-    plain = outcome(network.double(), windows.double(), given.double(), lambda one, x: one.plain_features(x))
+    plain = outcome(
+        network.double(), windows.double(), given.double(), lambda item, x: item.plain_features(x)
+    )
     ours = np.load(folder / f"{case}.npz")
     assert set(ours) == set(plain)
     for name, expected in plain.items():
@@ -158,20 +168,20 @@ def test_decisions_are_kept_at_the_right_rate_and_know_nothing_of_each_other(fol
     n = drawn[0].size
     assert abs(drawn.mean() - 0.7) < 4 * np.sqrt(0.21 / drawn.size)
     kept = (drawn - 0.7) / np.sqrt(0.21)
-    one = kept[0]
+    item = kept[0]
     for axis in (
         (0, 1),
         (0, 2),
         (1, 2),
     ):  # each column, row and part by itself: mean squares as of chance alone
-        sums = one.sum(axis) / np.sqrt(n / one.shape[({0, 1, 2} - set(axis)).pop()])
+        sums = item.sum(axis) / np.sqrt(n / item.shape[({0, 1, 2} - set(axis)).pop()])
         assert abs((sums**2).mean() - 1) < 6 * np.sqrt(2 / sums.size)
     pairs = {
-        "two halves of a word": one[:, :, :64] * one[:, :, 64:],
-        "neighbouring rows": one[:, 1:] * one[:, :-1],
-        "neighbouring columns": one[:, :, 1:] * one[:, :, :-1],
-        "neighbouring heads": one[1:] * one[:-1],
-        "squares": one[:, 1:, 1:] * one[:, :-1, 1:] * one[:, 1:, :-1] * one[:, :-1, :-1],
+        "two halves of a word": item[:, :, :64] * item[:, :, 64:],
+        "neighbouring rows": item[:, 1:] * item[:, :-1],
+        "neighbouring columns": item[:, :, 1:] * item[:, :, :-1],
+        "neighbouring heads": item[1:] * item[:-1],
+        "squares": item[:, 1:, 1:] * item[:, :-1, 1:] * item[:, 1:, :-1] * item[:, :-1, :-1],
         "next seed": kept[0] * kept[1],
         "next layer": kept[0] * kept[2],
     }
@@ -242,7 +252,7 @@ def one_step(network, windows, labels, features):
         logits = network.head(features(network, windows))
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits.float().squeeze(1), labels)
     loss.backward()
-    return {name: one.grad.clone() for name, one in network.named_parameters()}
+    return {name: named_parameter.grad.clone() for name, named_parameter in network.named_parameters()}
 
 
 def plain(network, windows):
@@ -257,8 +267,8 @@ def on_gpu(n_windows=512, n_variates=1, length=1024, **options):
     torch.manual_seed(69421)
     network = PatchTST(n_variates, length, 1, **options).cuda()
     with torch.no_grad():
-        for one in network.parameters():
-            one += 0.05 * torch.randn_like(one)
+        for parameter in network.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
     windows = torch.randn(n_windows, n_variates, length, device="cuda").cumsum(-1)
     return network, windows, (torch.rand(n_windows, device="cuda") < 0.5).float()
 
@@ -279,10 +289,10 @@ def test_on_the_gpu_gradients_are_as_near_to_float32_as_those_of_autocast(shape)
         exact = parameter.grad
         if name.endswith(("key.bias", "value.bias", "mix.bias", "feed_forward.3.bias")):
             continue  # zero but for rounding
-        error, usual_error = ((one[name] - exact).norm() / exact.norm() for one in (ours, usual))
+        error, usual_error = ((item[name] - exact).norm() / exact.norm() for item in (ours, usual))
         assert error < 0.03 + 2 * usual_error, (name, error, usual_error)
-    for one, other in zip(network.buffers(), exact_network.buffers(), strict=True):
-        torch.testing.assert_close(one.float(), other.float(), rtol=0.02, atol=0.02)
+    for buffer, other in zip(network.buffers(), exact_network.buffers(), strict=True):
+        torch.testing.assert_close(buffer.float(), other.float(), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.gpu

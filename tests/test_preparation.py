@@ -42,7 +42,7 @@ def ragged(rng, n_variates=2, offset=0.0, gaps=0.0):
 @pytest.mark.parametrize("gaps", [0.0, 0.2])
 def test_train_scaling_is_the_mean_and_deviation_of_all_training_samples(rng, gaps):
     series = ragged(rng, gaps=gaps)
-    together = np.concatenate([one.samples for one in series], axis=1)
+    together = np.concatenate([item.samples for item in series], axis=1)
     scaling = Scaling.fit(series, "train")
     assert_allclose(scaling.mean, np.nanmean(together, axis=1), rtol=1e-12)
     assert_allclose(scaling.deviation, np.nanstd(together, axis=1), rtol=1e-12)
@@ -54,10 +54,10 @@ def test_train_scaling_is_the_mean_and_deviation_of_all_training_samples(rng, ga
 @pytest.mark.parametrize("gaps", [0.0, 0.2])
 def test_series_scaling_is_the_z_score_of_each_variate(rng, gaps):
     scaling = Scaling.fit([], "series")
-    for one in ragged(rng, gaps=gaps):
-        mean = np.nanmean(one.samples, axis=1, keepdims=True)
-        deviation = np.nanstd(one.samples, axis=1, keepdims=True)
-        assert_allclose(scaling.apply(one).samples, (one.samples - mean) / deviation, rtol=1e-9, atol=1e-12)
+    for item in ragged(rng, gaps=gaps):
+        mean = np.nanmean(item.samples, axis=1, keepdims=True)
+        deviation = np.nanstd(item.samples, axis=1, keepdims=True)
+        assert_allclose(scaling.apply(item).samples, (item.samples - mean) / deviation, rtol=1e-9, atol=1e-12)
 
 
 def test_no_scaling_leaves_values_and_makes_them_float64():
@@ -70,10 +70,10 @@ def test_no_scaling_leaves_values_and_makes_them_float64():
 @pytest.mark.parametrize("mode", ["train", "series"])
 def test_an_offset_of_100_mv_on_a_microvolt_signal_costs_no_digits(rng, mode):
     plain = [Series(rng.normal(size=(1, n)), name=f"{n}") for n in (500, 2000)]
-    lifted = [one.with_samples(one.samples + 100_000.0) for one in plain]  # both in µV
+    lifted = [item.with_samples(item.samples + 100_000.0) for item in plain]  # both in µV
     without, with_offset = Scaling.fit(plain, mode), Scaling.fit(lifted, mode)
-    for one, other in zip(plain, lifted, strict=True):
-        assert_allclose(with_offset.apply(other).samples, without.apply(one).samples, atol=1e-9)
+    for item, other in zip(plain, lifted, strict=True):
+        assert_allclose(with_offset.apply(other).samples, without.apply(item).samples, atol=1e-9)
 
 
 @pytest.mark.parametrize("mode", ["train", "series"])

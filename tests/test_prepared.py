@@ -107,9 +107,9 @@ def test_samples_on_disk_are_the_bits_that_apply_gives_in_memory(
     monkeypatch.setattr(units, "BLOCK_BYTES", block_bytes)
     plan, preparation = plan_manifest(manifest), Preparation.parse(text)
     prepared = read_prepared(prepare(plan, tmp_path / "out", preparation), verify=True)
-    for one, raw in zip(prepared, read_plan(plan), strict=True):
+    for item, raw in zip(prepared, read_plan(plan), strict=True):
         expected = preparation.apply(raw)
-        assert one.samples.tobytes() == expected.samples.astype(np.float32).tobytes()
+        assert item.samples.tobytes() == expected.samples.astype(np.float32).tobytes()
         for known in (
             "rate",
             "start_seconds",
@@ -120,8 +120,8 @@ def test_samples_on_disk_are_the_bits_that_apply_gives_in_memory(
             "n_samples",
             "origin",
         ):
-            assert getattr(one, known) == getattr(expected, known), known
-        assert one.gaps_marked == (not np.isfinite(expected.samples).all())
+            assert getattr(item, known) == getattr(expected, known), known
+        assert item.gaps_marked == (not np.isfinite(expected.samples).all())
 
 
 class Night(Recording):
@@ -135,7 +135,7 @@ class Night(Recording):
     def read(self, channels, *, segment=0, start=0, stop=None):
         start, stop = self.stretch(channels, segment, start, stop)
         return np.array(
-            [[one * 1e6 + segment * 1e5 + place for place in range(start, stop)] for one in channels]
+            [[channel * 1e6 + segment * 1e5 + place for place in range(start, stop)] for channel in channels]
         )
 
 
@@ -157,9 +157,9 @@ def test_channels_segments_crops_and_rates_land_in_their_own_place(tmp_path):
     assert_array_equal(late.samples, [1e5 + np.arange(200, 450)])
     assert_array_equal(slow.samples, [2e6 + np.arange(1000)])
     assert_array_equal(again.samples, [np.arange(100, 200)])
-    assert [one.start_seconds for one in prepared] == [0.0, 3602.0, 0.0, 1.0]
-    assert [one.rate for one in prepared] == [100.0, 100.0, 50.0, 100.0]
-    assert [one.group for one in prepared] == ["p1", None, None, None]
+    assert [item.start_seconds for item in prepared] == [0.0, 3602.0, 0.0, 1.0]
+    assert [item.rate for item in prepared] == [100.0, 100.0, 50.0, 100.0]
+    assert [item.group for item in prepared] == ["p1", None, None, None]
     assert list(prepared.table["unit"]) == ["uV", "uV", "", "uV"]
     assert list(prepared.table.columns) == list(COLUMNS)
     assert list(prepared.labels) == ["x", "y", "x", "y"]
@@ -209,7 +209,7 @@ def test_series_are_light_until_their_samples_are_asked_for(manifest, tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     kept = list(prepared[np.arange(len(prepared))])
     assert len(os.listdir("/proc/self/fd")) == before
-    total = sum(float(one.samples.sum()) for one in kept)
+    total = sum(float(item.samples.sum()) for item in kept)
     assert np.isfinite(total)
     assert len(os.listdir("/proc/self/fd")) <= before + N_OPEN
     assert not kept[0].samples.flags.writeable
@@ -217,16 +217,16 @@ def test_series_are_light_until_their_samples_are_asked_for(manifest, tmp_path):
 
 
 def test_a_mapped_series_can_be_copied_changed_and_sent_away(folder):
-    one = read_prepared(folder)[0]
-    away = pickle.loads(pickle.dumps(one))
-    assert away.samples.tobytes() == one.samples.tobytes()
-    assert len(pickle.dumps(one)) < 2000  # where it lies, not what it holds
-    other = replace(one, label="else")
-    assert (other.label, other.name, other.samples.tobytes()) == ("else", one.name, one.samples.tobytes())
-    assert one.with_samples([1.0, 2.0]).samples.tolist() == [[1.0, 2.0]]
-    assert one.with_samples([1.0, 2.0]).n_samples == 2
-    assert isinstance(one, Series)
-    assert repr(one).startswith("Series('r0:C3', 1 variate, ")
+    item = read_prepared(folder)[0]
+    away = pickle.loads(pickle.dumps(item))
+    assert away.samples.tobytes() == item.samples.tobytes()
+    assert len(pickle.dumps(item)) < 2000  # where it lies, not what it holds
+    other = replace(item, label="else")
+    assert (other.label, other.name, other.samples.tobytes()) == ("else", item.name, item.samples.tobytes())
+    assert item.with_samples([1.0, 2.0]).samples.tolist() == [[1.0, 2.0]]
+    assert item.with_samples([1.0, 2.0]).n_samples == 2
+    assert isinstance(item, Series)
+    assert repr(item).startswith("Series('r0:C3', 1 variate, ")
 
 
 def test_a_folder_that_takes_the_place_of_another_is_read_anew(manifest, tmp_path):
@@ -324,7 +324,7 @@ def test_a_pickle_in_the_place_of_samples_is_not_opened(folder):
     told = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "n_bytes": file.stat().st_size}
     reseal(folder, lambda facts: facts["outputs"].update({name: told}))
     with pytest.raises(RecordingError, match=r"impossible figures|cannot be read"):
-        [one.samples for one in read_prepared(folder)]
+        [item.samples for item in read_prepared(folder)]
 
 
 # Same bytes, always -------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_a_pickle_in_the_place_of_samples_is_not_opened(folder):
 def test_the_number_of_workers_changes_nothing(manifest, tmp_path):
     plan = plan_manifest(manifest)
     folders = [prepare(plan, tmp_path / f"of{n}", PAPER, workers=n) for n in (1, 2, 3)]
-    first, *others = (content_of(one) for one in folders)
+    first, *others = (content_of(item) for item in folders)
     assert others == [first, first]
     assert not list(tmp_path.glob("*preparing*"))
 
@@ -381,11 +381,11 @@ def test_a_folder_that_raxss_did_not_make_is_never_touched(manifest, tmp_path, o
 
 def test_what_is_the_same_does_not_depend_on_the_place_of_the_data(manifest, tmp_path):
     shutil.copytree(manifest.parent, tmp_path / "elsewhere" / "deep")
-    one, two = (
+    item, two = (
         prepare(plan_manifest(path), tmp_path / out, PAPER)
         for path, out in ((manifest, "a"), (tmp_path / "elsewhere" / "deep" / "all.csv", "b"))
     )
-    assert content_of(one) == content_of(two)
+    assert content_of(item) == content_of(two)
 
 
 # Stopped and gone on ------------------------------------------------------------------------------------------
@@ -577,13 +577,13 @@ def processes_below(process):
         listed = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     except OSError:
         return []
-    return [one for child in listed for one in (int(child), *processes_below(int(child)))]
+    return [item for child in listed for item in (int(child), *processes_below(int(child)))]
 
 
 def await_end(workers):
     """Workers end with the run that started them, if not in the same moment."""
     until = time.monotonic() + 30
-    while left := [one for one in workers if Path(f"/proc/{one}").exists()]:
+    while left := [worker for worker in workers if Path(f"/proc/{worker}").exists()]:
         assert time.monotonic() < until, f"{len(left)} workers outlive the run that started them"
         time.sleep(0.02)
 
@@ -737,14 +737,14 @@ def test_absent_files_are_one_list_and_an_error_only_if_nothing_is_left_or_all_i
         prepare(some, tmp_path / "strict", Preparation(), strict=True)
     with pytest.raises(RecordingError, match=r"there is no signal to prepare. 23 files"):
         prepare(replace(some, recordings=()), tmp_path / "none", Preparation())
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["some"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["some"]
 
 
 def test_series_without_a_label_enter_only_if_asked_for(tmp_path):
     plan = plan_of(SeriesPlan("a", (0,), label="x"), SeriesPlan("b", (1,)))
     assert read_prepared(prepare(plan, tmp_path / "one", Preparation())).names == ["a"]
     both = read_prepared(prepare(plan, tmp_path / "two", Preparation(), unlabelled=True))
-    assert [one.label for one in both] == ["x", None]
+    assert [item.label for item in both] == ["x", None]
     with pytest.raises(EmptyDataError, match="'toy' has no series to prepare: 1 are planned"):
         prepare(plan_of(SeriesPlan("b", (1,))), tmp_path / "three", Preparation())
 
@@ -861,8 +861,8 @@ def test_recordings_beside_a_label_table_are_planned_by_channel(tmp_path, rng):
     told = json.loads((prepared / "problems.json").read_text())["unmatched"]
     assert "channel 'Z9' of the label table is not in recording 'deep/two'." in told
     assert "recording 'four' of the label table was not found." in told
-    one = plan_labelled(tmp_path / "data" / "one.npz", tmp_path / "labels.csv")
-    assert [series.name for _, series in one if series.label] == ["one:A1", "one:B1"]
+    item = plan_labelled(tmp_path / "data" / "one.npz", tmp_path / "labels.csv")
+    assert [series.name for _, series in item if series.label] == ["one:A1", "one:B1"]
 
 
 def test_a_label_table_labels_no_recording_that_it_does_not_name(tmp_path):
@@ -872,7 +872,7 @@ def test_a_label_table_labels_no_recording_that_it_does_not_name(tmp_path):
     table = tmp_path / "labels.csv"
     table.write_text("recording,channel,label\nnight,A1,soz\np1/rec.npz,A1,soz\n")
     plan = plan_labelled(tmp_path / "data", table)
-    assert [one.name for _, one in plan if one.label] == ["night:A1", "p1/rec:A1"]
+    assert [item.name for _, item in plan if item.label] == ["night:A1", "p1/rec:A1"]
     table.write_text("recording,channel,label\nrec,A1,soz\n")
     with pytest.raises(LabelError, match=r"'rec', which could be 'data/p1/rec', 'data/p2/rec'"):
         plan_labelled(tmp_path / "data", table)
@@ -898,7 +898,7 @@ def plan_source(*arguments, **options):
 
 
 def test_classes_choose_among_labels(manifest):
-    assert {one.label for _, one in plan_source(str(manifest), classes="ill")} == {"ill"}
+    assert {item.label for _, item in plan_source(str(manifest), classes="ill")} == {"ill"}
     with pytest.raises(LabelError, match=r"no series of 'all.csv' has the label 'il'; did you mean 'ill'"):
         plan_source(str(manifest), classes="il")
 
@@ -940,13 +940,13 @@ def test_the_pt01_recording_is_prepared_with_its_ten_onset_channels(shared_data,
     plan = plan_source(str(root), labels=root / "soz.tsv")
     prepared = read_prepared(prepare(plan, tmp_path / "out", Preparation(pooling=(24, 12))), verify=True)
     assert dict(zip(*np.unique(prepared.labels, return_counts=True), strict=True)) == {"other": 74, "soz": 10}
-    one, (recording, wanted) = prepared[0], next(iter(plan))
+    item, (recording, wanted) = prepared[0], next(iter(plan))
     with recording.open_recording() as opened:
         samples = opened.read(wanted.channels)
     assert samples.shape[1] == 15500  # as the folder's README says
     expected = [samples[0, start : start + 24].mean() for start in range(0, 15500 - 23, 12)]
-    np.testing.assert_allclose(one.samples[0], expected, rtol=1e-5, atol=1e-4)
-    assert one.rate == pytest.approx(1000 / 12)
+    np.testing.assert_allclose(item.samples[0], expected, rtol=1e-5, atol=1e-4)
+    assert item.rate == pytest.approx(1000 / 12)
 
 
 def test_the_sidecars_of_ds003029_alone_give_one_list_of_what_is_absent(shared_data, tmp_path):
@@ -981,7 +981,9 @@ def test_patient_and_centre_of_a_label_table_reach_the_series(tmp_path, rng):
     labels.write_text("\n".join(["recording,channel,label,patient,centre", *lines]) + "\n")
     plan = plan_labelled(tmp_path / "data", labels)
     assert plan.group_by == "patient"
-    assert {(one.origin["patient"], one.origin["centre"], one.origin["electrode"]) for _, one in plan} == {
+    assert {
+        (item.origin["patient"], item.origin["centre"], item.origin["electrode"]) for _, item in plan
+    } == {
         ("p1", "NIH", "p1/G"),
         ("p1", "NIH", "p1/AD"),
         ("p2", "JHH", "p2/G"),
@@ -1003,7 +1005,7 @@ def test_what_the_label_table_does_not_name_stops_nothing_and_is_told(tmp_path, 
     labels = tmp_path / "labels.csv"
     labels.write_text("recording,channel,label\ngood,G1,soz\nbroken,G1,soz\n")
     plan = plan_labelled(data, labels)
-    assert [one.name for _, one in plan] == ["good:G1"]
+    assert [item.name for _, item in plan] == ["good:G1"]
     assert set(plan.unmatched) == {
         "recording 'extra' is not in the label table.",
         "recording 'torn' is not in the label table.",
@@ -1028,4 +1030,4 @@ def test_the_segments_of_a_wfdb_record_are_no_recordings_of_their_own(tmp_path, 
     labels = tmp_path / "labels.csv"
     labels.write_text("channel,label\nII,ill\n")
     plan = plan_labelled(data, labels)
-    assert [one.name for _, one in plan] == ["rec:II", "rec:II@4s"]
+    assert [item.name for _, item in plan] == ["rec:II", "rec:II@4s"]

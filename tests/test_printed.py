@@ -17,7 +17,7 @@ from matplotlib.text import Text
 from raxss.explain.escape import plain
 from raxss.explain.export.pdf import SETTINGS, pages_of, write_pdf
 from raxss.explain.findings import under_other_weights, watched
-from raxss.uncertainty.validation import Trial
+from raxss.uncertainty.validation import ValidationReport
 from test_findings import channels_of, explained
 
 
@@ -26,7 +26,7 @@ def tried(seed=0, n=300, n_classes=2):
     rng = np.random.default_rng(seed)
     targets = rng.integers(n_classes, size=n)
     said = {name: rng.dirichlet(np.ones(n_classes), n) for name in ("uncalibrated", "calibrated")}
-    return Trial.of(targets, said, n_groups=41, settings="")
+    return ValidationReport.of(targets, said, n_groups=41, settings="")
 
 
 TRIAL = tried()
@@ -76,14 +76,14 @@ def drawn(found, about=None):
 
 def texts_of(page):
     return [
-        one
-        for one in page.findobj(lambda artist: hasattr(artist, "get_text"))
-        if one.get_visible() and one.get_text().strip()
+        item
+        for item in page.findobj(lambda artist: hasattr(artist, "get_text"))
+        if item.get_visible() and item.get_text().strip()
     ]
 
 
 def words(page):
-    return "\n".join(one.get_text() for one in texts_of(page))
+    return "\n".join(item.get_text() for item in texts_of(page))
 
 
 def streams(content):
@@ -106,10 +106,10 @@ def shown_boxes(page):
         for label in (axis.label, *axis.get_ticklabels(which="both"))
         if not ax.axison
     }
-    for one in texts_of(page):
-        if isinstance(one, Text) and one not in hidden:
-            box = one.get_window_extent(page.canvas.get_renderer())
-            yield one.get_text(), [value / page.dpi for value in (box.x0, box.y0, box.x1, box.y1)]
+    for item in texts_of(page):
+        if isinstance(item, Text) and item not in hidden:
+            box = item.get_window_extent(page.canvas.get_renderer())
+            yield item.get_text(), [value / page.dpi for value in (box.x0, box.y0, box.x1, box.y1)]
 
 
 @pytest.fixture(scope="module")
@@ -147,24 +147,24 @@ def test_every_channel_is_listed_once_by_rank_with_its_probability(found, pages)
     listed = [words(page) for page in pages if "by probability" in words(page)]
     assert len(listed) == 2  # 40 channels do not fit below the facts
     said = "\n".join(listed).splitlines()
-    for rank, one in enumerate(ranked, start=1):
-        place = said.index(one.channel)
+    for rank, item in enumerate(ranked, start=1):
+        place = said.index(item.channel)
         assert said[place - 1] == str(rank)
-        assert said[place + 1] == f"{one.probability[1]:.3f}"
+        assert said[place + 1] == f"{item.probability[1]:.3f}"
 
 
 def test_the_strongest_window_of_a_channel_is_that_of_the_class_it_is_ranked_by(found, pages):
     """Also where another class is predicted; and it is the first one on the channel's page."""
     listed = "\n".join(words(page) for page in pages if "by probability" in words(page)).splitlines()
 
-    def strongest(one):
-        return f"{one.windows['start_s'][one.windows['contribution_soz'].idxmax()]:,.2f}"
+    def strongest(item):
+        return f"{item.windows['start_s'][item.windows['contribution_soz'].idxmax()]:,.2f}"
 
-    for one in channels_of("sub-01_run-01", 40):
-        assert f"{strongest(one)} s" in listed[listed.index(one.series.origin["channel"]) :][:6]
-    assert {one.predicted for one in found.channels} == {"other", "soz"}
-    for one, page in zip(found.best, pages[2:], strict=True):
-        assert f"1   {strongest(one)} to" in words(page)
+    for channel in channels_of("sub-01_run-01", 40):
+        assert f"{strongest(channel)} s" in listed[listed.index(channel.series.origin["channel"]) :][:6]
+    assert {channel.predicted for channel in found.channels} == {"other", "soz"}
+    for item, page in zip(found.best, pages[2:], strict=True):
+        assert f"1   {strongest(item)} to" in words(page)
 
 
 def test_the_best_channels_have_a_page_with_reasons(found, pages):
@@ -208,9 +208,9 @@ def test_text_stays_inside_the_margins_and_covers_no_other(pages):
             assert right < 8.27 - 0.3, text
             assert bottom > 0.3, text
             assert top < 11.69 - 0.3, text
-        for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        for (combination, a), (other, b) in itertools.combinations(boxes, 2):
             wide, tall = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-            assert wide < 0.02 or tall < 0.04, (one, other)
+            assert wide < 0.02 or tall < 0.04, (combination, other)
 
 
 def reliability_axes(page):
@@ -221,7 +221,7 @@ def reliability_axes(page):
 def test_the_first_page_shows_how_the_model_did_and_on_what(pages):
     ax = reliability_axes(pages[0])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("said: P(soz)", "found: share that was so")
-    drawn_marks = {one.get_label(): one.lines[0].get_xydata() for one in ax.containers}
+    drawn_marks = {container.get_label(): container.lines[0].get_xydata() for container in ax.containers}
     for name, rows in TRIAL.reliability.items():
         np.testing.assert_allclose(drawn_marks[name], [(row["said"], row["found"]) for row in rows])
     said = " ".join(words(pages[0]).split())
@@ -257,8 +257,8 @@ def test_of_several_classes_the_diagram_is_of_the_most_likely():
 @pytest.mark.parametrize("n_channels", [1, 5])
 def test_a_first_page_that_is_full_leaves_its_table_to_the_next(n_channels):
     evidence = channels_of("r", n_channels)
-    for one in evidence:
-        one.warnings.extend(f"{kind} " * 70 for kind in ("rate", "length", "spectrum", "support", "map"))
+    for item in evidence:
+        item.warnings.extend(f"{kind} " * 70 for kind in ("rate", "length", "spectrum", "support", "map"))
     about = ABOUT | {"training_data": ABOUT["training_data"] | {"split": "by patient " * 30}}
     pages = drawn(findings_of(evidence, n_best=1), about)
     heading = "The answer" if n_channels == 1 else "Channels by probability"
@@ -273,11 +273,11 @@ def test_a_recording_of_one_channel_is_told_by_class():
     found = findings_of([explained(3, classes=("AF", "normal", "noise"), name="A0001")])
     first, second = drawn(found)
     assert "The answer" in words(first)
-    (one,) = found.channels
-    for class_, chance in zip(found.classes, one.probability, strict=True):
+    (item,) = found.channels
+    for class_, chance in zip(found.classes, item.probability, strict=True):
         assert class_ in words(first).splitlines()
         assert f"{chance:.3f}" in words(first)
-    assert f"P({one.predicted}) = {one.probability.max():.3f}" in words(second)
+    assert f"P({item.predicted}) = {item.probability.max():.3f}" in words(second)
     assert "rank 1 of" not in words(second)
 
 
@@ -343,7 +343,7 @@ def test_hostile_text_is_drawn_as_it_reads(hostile):
         assert plain(text, 20) in said, repr(text)
     assert "\\u202e$a_{$\\x00" in said
     for page in pages:
-        assert not any(one.get_parse_math() for one in texts_of(page) if isinstance(one, Text))
+        assert not any(item.get_parse_math() for item in texts_of(page) if isinstance(item, Text))
         for text, (left, _, right, _) in shown_boxes(page):
             assert left > 0.3, text
             assert right < 8.27 - 0.3, text
@@ -373,10 +373,12 @@ def test_fonts_are_in_the_file_as_truetype(tmp_path):
     write_pdf(a_few(), tmp_path / "a.pdf", model=ABOUT)
     content = (tmp_path / "a.pdf").read_bytes()
     fonts = set(re.findall(rb"/BaseFont /([^ ]+)", content))
-    assert all(b"DejaVuSans" in one for one in fonts)
+    assert all(b"DejaVuSans" in font for font in fonts)
     assert b"/FontFile2" in content
     assert b"/Type3" not in content
-    n_outlines = len([one for one in streams(content) if b"glyf" in one[:400] and b"loca" in one[:400]])
+    n_outlines = len(
+        [stream for stream in streams(content) if b"glyf" in stream[:400] and b"loca" in stream[:400]]
+    )
     assert n_outlines >= 2  # regular and bold
 
 

@@ -47,12 +47,12 @@ def scores(signal, seed):
 def reweighed(signal_of, seed=1, validation_of=lambda question: {}, **about):
     """A fit whose answers are as good as a question deserves."""
     questions = [
-        {name: None if value != value else value for name, value in one.items()}
-        for one in CROSS.rows().to_dict("records")
+        {name: None if value != value else value for name, value in entry.items()}
+        for entry in CROSS.rows().to_dict("records")
     ]
     answers = tuple(
-        Answer(question=one, probabilities=scores(signal_of(one), seed), validation=validation_of(one))
-        for one in questions
+        Answer(question=item, probabilities=scores(signal_of(item), seed), validation=validation_of(item))
+        for item in questions
     )
     return Probed(result=cell(seed=seed, **about), answers=answers)
 
@@ -88,9 +88,9 @@ def compared(planted):
 
 def test_each_difference_is_that_of_two_systems(planted, compared):
     results = [
-        one.answer_as_result(place, name_of(answer.question))
-        for one in planted
-        for place, answer in enumerate(one.answers)
+        item.answer_as_result(place, name_of(answer.question))
+        for item in planted
+        for place, answer in enumerate(item.answers)
     ]
     asked = {"space": "signal", "exclusion": 0.5, "pooling": "mean", "smoothing": 0.0}
     uniform = name_of({**asked, "weighting": "uniform", "temperature": None})
@@ -115,12 +115,12 @@ def test_each_difference_is_that_of_two_systems(planted, compared):
 def test_one_sample_and_one_window_of_exclusion_have_uniform_weights_of_their_own():
     cross = Cross(spaces=["signal"], exclusions=[1, 1.0], temperatures=[0.1], smoothings=[0.0])
     questions = [
-        {name: None if value != value else value for name, value in one.items()}
-        for one in cross.rows().to_dict("records")
+        {name: None if value != value else value for name, value in item.items()}
+        for item in cross.rows().to_dict("records")
     ]
     answers = tuple(
-        Answer(question=one, probabilities=scores(0.2 if isinstance(one["exclusion"], int) else 0.9, 1))
-        for one in questions
+        Answer(question=entry, probabilities=scores(0.2 if isinstance(entry["exclusion"], int) else 0.9, 1))
+        for entry in questions
     )
     table = tables_of([Probed(result=cell(), answers=answers)])["comparisons"]
     assert set(table["exclusion"]) == {"1", "1.0"}
@@ -212,7 +212,7 @@ def test_the_same_answers_give_the_same_files(planted, tmp_path):
         REWEIGHTING.write(
             planted, facts=[], errors=[], out=tmp_path / place, study_name="Toy", n_resamples=50
         )
-    files = [sorted(one for one in (tmp_path / place).rglob("*") if one.is_file()) for place in ("a", "b")]
+    files = [sorted(item for item in (tmp_path / place).rglob("*") if item.is_file()) for place in ("a", "b")]
     assert len(files[0]) == 6
     for first, second in zip(*files, strict=True):
         assert first.read_bytes() == second.read_bytes(), first.name
@@ -238,7 +238,7 @@ def test_a_study_in_which_all_failed_has_a_page(tmp_path):
     error = {"dataset": "d", "system": "sss", "seed": 2, "type": "SignalError", "message": "broken"}
     for write in (REWEIGHTING.write, ROBUSTNESS.write):
         files, _ = write([], facts=[], errors=[error], out=tmp_path, study_name="Toy")
-        assert [one.name for one in files] == ["README.md"]
+        assert [file.name for file in files] == ["README.md"]
         assert "SignalError: broken" in files[0].read_text()
 
 
@@ -251,10 +251,10 @@ def spoiled(system, seed, strength_of):
     conditions = [(kind, level) for kind, levels in LEVELS.items() for level in levels]
     answers = tuple(
         Answer(
-            question={"kind": kind, "level": level, "weights": one},
-            probabilities=scores(strength_of(kind, level, one), seed),
+            question={"kind": kind, "level": level, "weights": item},
+            probabilities=scores(strength_of(kind, level, item), seed),
         )
-        for (kind, level), one in itertools.product(conditions, weights)
+        for (kind, level), item in itertools.product(conditions, weights)
     )
     return Probed(result=cell(system, seed), answers=answers)
 
@@ -280,7 +280,7 @@ def test_every_condition_is_compared_with_uniform_weights_and_with_sss(spoiled_a
     assert len(compared) == 2 * (n_conditions + 8)
     assert set(compared["system"]) == {"recommended"}
     own = compared[compared["comparison"] == "own weights − uniform weights"].set_index(["kind", "level"])
-    levels = [f"{one:g}" for one in LEVELS["drift"]]
+    levels = [f"{item:g}" for item in LEVELS["drift"]]
     means = np.mean([own.loc[("drift", level), "difference"] for level in levels])
     assert own.loc[("drift", "mean"), "difference"] == pytest.approx(means)
     assert own.loc[("drift", "mean"), "low"] > 0
@@ -306,7 +306,7 @@ def test_where_nothing_differs_the_words_say_so(tmp_path):
     page = files[-1].read_text()
     assert page.count("Under no kind of disturbance can the two be told apart") == 2
     assert "| few training series | 10 % |" in page
-    assert [one.name for one in files] == ["answers.csv", "comparisons.csv", "toy.png", "README.md"]
+    assert [file.name for file in files] == ["answers.csv", "comparisons.csv", "toy.png", "README.md"]
 
 
 def test_without_sss_only_uniform_weights_are_compared(saved):

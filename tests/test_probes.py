@@ -79,7 +79,7 @@ def fitted():
 
 def asked_of(fitted, **settings):
     model, validation, test = fitted
-    bare = SeriesCollection(Series(one.samples, rate=one.rate, name=one.name) for one in test)
+    bare = SeriesCollection(Series(item.samples, rate=item.rate, name=item.name) for item in test)
     about = {"validation": validation, "positive": "slow", "window_length": 32}
     return Asked(model=model, test=bare, **about | settings)
 
@@ -108,7 +108,7 @@ def test_a_gate_is_asked_for_only_where_it_is_used(rng):
     assert_allclose(uniform, model.set_params(weighting="uniform").predict_proba(series[12:]), atol=1e-12)
     model.set_params(weighting="gated")
     asked = Asked(model=model, test=series[12:], validation=series[12:])
-    kinds = {one.question["weighting"] for one in Reweighting(cross=Cross(temperatures=[0.1])).ask(asked)}
+    kinds = {item.question["weighting"] for item in Reweighting(cross=Cross(temperatures=[0.1])).ask(asked)}
     assert {"gated", "gated-inverse", "gated-shuffled", "support", "uniform"} <= kinds
 
 
@@ -178,7 +178,7 @@ def test_the_answer_to_a_condition_is_the_prediction_of_spoiled_series(fitted):
     assert len(answers) == 8
     for answer in answers:
         kind, level = answer.question["kind"], answer.question["level"]
-        spoiled = [changed(one, kind, level, window_length=32) for one in test]
+        spoiled = [changed(item, kind, level, window_length=32) for item in test]
         weighting = "support" if answer.question["weights"] == "own" else "uniform"
         expected = model.set_params(weighting=weighting).predict_proba(SeriesCollection(spoiled))
         model.set_params(weighting="support")
@@ -190,8 +190,10 @@ def test_a_model_with_equal_weights_answers_once_a_condition(fitted):
     model.set_params(weighting="uniform")
     answers = Robustness().ask(asked_of(fitted))
     model.set_params(weighting="support")
-    assert [(one.question["kind"], one.question["level"]) for one in answers] == list(conditions_at_test())
-    assert {one.question["weights"] for one in answers} == {"own"}
+    assert [(answer.question["kind"], answer.question["level"]) for answer in answers] == list(
+        conditions_at_test()
+    )
+    assert {answer.question["weights"] for answer in answers} == {"own"}
 
 
 def test_the_conditions_are_those_that_were_asked_for():
@@ -227,7 +229,7 @@ def test_every_setting_is_answered_for_test_and_judged_on_validation(fitted):
 
 def test_without_a_validation_part_nothing_is_judged(fitted):
     none = asked_of(fitted, validation=SeriesCollection([]))
-    assert all(not one.validation for one in Reweighting(cross=Cross(temperatures=(0.1,))).ask(none))
+    assert all(not item.validation for item in Reweighting(cross=Cross(temperatures=(0.1,))).ask(none))
 
 
 # Few training series
@@ -301,7 +303,9 @@ def run(command, *arguments):
 def files_in(folder):
     """All but what tells durations; cells as they were before they were packed."""
     return {
-        str(place): one for place, one in as_files(folder).items() if not place.name.endswith(".facts.json")
+        str(place): as_file
+        for place, as_file in as_files(folder).items()
+        if not place.name.endswith(".facts.json")
     }
 
 
@@ -369,7 +373,7 @@ def test_a_study_is_spoiled(finished):
 def test_a_fit_that_is_asked_is_the_fit_of_the_table(finished, tmp_path):
     _, study, out = finished
     table = run_table(Study.read(study), tmp_path, work=CPU, only=["sss"], seeds=[1])
-    (place,) = [one for one in cells_in(out / "reweighting") if one.match("sss-1-*.json")]
+    (place,) = [cell for cell in cells_in(out / "reweighting") if cell.match("sss-1-*.json")]
     assert_array_equal(read_cell(place, Probed).result.probabilities, table.results[0].probabilities)
 
 
@@ -377,7 +381,7 @@ def test_what_was_lost_is_answered_again_with_the_same_bytes(finished, tmp_path)
     _, study, out = finished
     for question in ("reweighting", "robustness"):
         before = files_in(out / question)
-        cells = [one for one in before if one.startswith("cells")]
+        cells = [item for item in before if item.startswith("cells")]
         unpack(out / question)
         (out / question / cells[0]).unlink()
         damaged = out / question / cells[-1]

@@ -77,9 +77,10 @@ def test_the_tree_of_errors_is_the_one_drawn_in_its_header():
 
 def test_nearest_guesses_only_what_is_near():
     assert (
-        errors.nearest("cosin", ["pearson", "cosine"]) == "; did you mean 'cosine'? Known: pearson, cosine."
+        errors.did_you_mean("cosin", ["pearson", "cosine"])
+        == "; did you mean 'cosine'? Known: pearson, cosine."
     )
-    assert errors.nearest("xyz", ["pearson", "cosine"]) == ". Known: pearson, cosine."
+    assert errors.did_you_mean("xyz", ["pearson", "cosine"]) == ". Known: pearson, cosine."
 
 
 def test_the_changelog_has_an_entry_for_this_version():

@@ -28,7 +28,7 @@ def known():
 def unknown():
     """Learned from arrays, whose rate nobody knows."""
     series = waves(np.random.default_rng(69421))
-    return RAxSSClassifier(**SMALL).fit([one.samples for one in series], series.labels)
+    return RAxSSClassifier(**SMALL).fit([item.samples for item in series], series.labels)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def saved(folder, series, name="x.npz"):
 
 
 def raxss(*arguments):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -102,7 +102,7 @@ def test_a_rate_within_a_tenth_is_scored_and_beyond_a_hundredth_warned_about(kno
 
 def test_any_rate_of_the_training_series_will_do():
     series = waves(np.random.default_rng(3))
-    mixed = [replace(one, rate=(10.0, 40.0)[place % 2]) for place, one in enumerate(series)]
+    mixed = [replace(item, rate=(10.0, 40.0)[place % 2]) for place, item in enumerate(series)]
     with pytest.warns(SignalWarning, match="rates from 10 to 40 Hz"):
         model = RAxSSClassifier(**SMALL).fit(mixed)
     model.predict_proba([wave(10.0), wave(40.0)])
@@ -130,11 +130,11 @@ def test_pooling_does_not_make_an_unknown_rate_known():
     pool = Preparation(pooling=(2, 2))
     series = waves(np.random.default_rng(4))
     model = RAxSSClassifier(**{**SMALL, "window_length": 16}).fit(
-        [pool.apply(Series(one.samples, name=one.name)) for one in series], series.labels
+        [pool.apply(Series(item.samples, name=item.name)) for item in series], series.labels
     )
     model.predict_proba([pool.apply(wave(500.0))])  # of the training series no rate is known
     timed = RAxSSClassifier(**{**SMALL, "window_length": 16}).fit(
-        [pool.apply(one) for one in series], series.labels
+        [pool.apply(item) for item in series], series.labels
     )
     timed.predict_proba([pool.apply(Series(wave(10.0).samples))])
     with pytest.raises(

@@ -25,17 +25,17 @@ _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 def rough(network):
     """Every parameter away from where it began."""
     with torch.no_grad():
-        for one in network.parameters():
-            one.add_(0.1 * torch.randn_like(one))
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
     return network
 
 
 def padded(series, length, fill=0.0):
     """Bare series ``(n_variates, n)`` of different lengths as one batch, and their lengths."""
     batch = torch.full((len(series), series[0].shape[0], length), fill)
-    for row, one in zip(batch, series, strict=True):
-        row[:, : one.shape[1]] = one
-    return batch, torch.tensor([one.shape[1] for one in series])
+    for row, item in zip(batch, series, strict=True):
+        row[:, : item.shape[1]] = item
+    return batch, torch.tensor([item.shape[1] for item in series])
 
 
 # Shapes
@@ -91,9 +91,9 @@ def test_features_are_those_of_cells_stepped_through_one_by_one(name, n_layers, 
     series = 3 * torch.randn(2, 2, length) + 5
     weights = {key: value.double().numpy() for key, value in network.state_dict().items()}
     states_of = {"gru": naive.gru_states, "lstm": naive.lstm_states}[name]
-    for found, one in zip(network.features(series), series, strict=True):
+    for found, item in zip(network.features(series), series, strict=True):
         expected = naive.recurrent_features(
-            one.double().numpy(), weights, n_layers=n_layers, n_ways=n_ways, states_of=states_of
+            item.double().numpy(), weights, n_layers=n_layers, n_ways=n_ways, states_of=states_of
         )
         np.testing.assert_allclose(found.detach(), expected, atol=2e-5)
 
@@ -171,12 +171,12 @@ def test_other_layers_than_plain_ones_in_float32_are_left_to_torch():
 def test_under_autocast_the_states_and_their_gradients_are_those_of_float32(name, d_model):
     network = rough(build(name, d_model=d_model, n_layers=1, bidirectional=False))
     cells, tokens = network.layers[0][0], torch.randn(2, 40, d_model).bfloat16()
-    found, expected = (one.requires_grad_() for one in (tokens.clone(), tokens.float()))
+    found, expected = (item.requires_grad_() for item in (tokens.clone(), tokens.float()))
     with torch.autocast("cpu", torch.bfloat16):
         states = _states(cells, found)
     torch.testing.assert_close(states, cells(expected)[0])
     grads = [
-        torch.autograd.grad(1e-6 * one.sum(), cells.parameters()) for one in (states, cells(expected)[0])
+        torch.autograd.grad(1e-6 * item.sum(), cells.parameters()) for item in (states, cells(expected)[0])
     ]
     for ours, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4 * float(theirs.abs().max()))
@@ -200,7 +200,7 @@ def test_level_and_scale_of_a_series_do_not_matter_unless_asked_for(name):
 def test_a_padded_series_scores_as_the_bare_one_alone_and_among_others(name, n_variates):
     network = rough(build(name, n_variates, n_outputs=3)).eval()
     series = [5 * torch.randn(n_variates, length) - 2 for length in (1, 63, 64, 65, 79, 80, 500, 1024)]
-    bare = torch.cat([network(one[None]) for one in series])
+    bare = torch.cat([network(item[None]) for item in series])
     batch, n_samples = padded(series, 1100)
     torch.testing.assert_close(network(batch, n_samples), bare, atol=1e-5, rtol=1e-5)
     alone = torch.cat([network(batch[i : i + 1], n_samples[i : i + 1]) for i in range(len(series))])
@@ -224,13 +224,13 @@ def test_gradients_of_a_padded_batch_are_those_of_the_bare_series_summed(name):
     series = [torch.randn(1, 50), torch.randn(1, 200), torch.randn(1, 333)]
     batch, n_samples = padded(series, 400)
     network(batch, n_samples).sum().backward()
-    together = {key: one.grad.clone() for key, one in network.named_parameters()}
+    together = {key: named_parameter.grad.clone() for key, named_parameter in network.named_parameters()}
     network.zero_grad()
-    for one in series:
-        network(one[None]).sum().backward()
-    for key, one in network.named_parameters():
-        bound = 1e-4 * float(one.grad.abs().max())
-        torch.testing.assert_close(together[key], one.grad, rtol=0, atol=bound, msg=key)
+    for item in series:
+        network(item[None]).sum().backward()
+    for key, named_parameter in network.named_parameters():
+        bound = 1e-4 * float(named_parameter.grad.abs().max())
+        torch.testing.assert_close(together[key], named_parameter.grad, rtol=0, atol=bound, msg=key)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -255,7 +255,11 @@ def test_gradients_reach_every_parameter(name):
     network = build(name, 2, 256, 3).train()
     windows, n_samples = padded([torch.randn(2, n) for n in (256, 200, 120, 90)], 256)
     functional.cross_entropy(network(windows, n_samples), torch.arange(4) % 3).backward()
-    assert [key for key, one in network.named_parameters() if one.grad is None or not one.grad.any()] == []
+    assert [
+        key
+        for key, named_parameter in network.named_parameters()
+        if named_parameter.grad is None or not named_parameter.grad.any()
+    ] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -266,7 +270,7 @@ def test_two_backward_passes_give_the_same_bits(name):
     for _ in range(2):
         network.zero_grad()
         network(windows, n_samples).square().sum().backward()
-        passes.append([one.grad.clone() for one in network.parameters()])
+        passes.append([parameter.grad.clone() for parameter in network.parameters()])
     assert all(torch.equal(*pair) for pair in zip(*passes, strict=True))
 
 

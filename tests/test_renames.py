@@ -69,13 +69,13 @@ def test_old_settings_are_read_with_a_warning_at_the_users_line():
     with pytest.warns(DeprecationWarning, match="is called") as told:
         config = Config.from_toml(OLD)
     assert config == Config.from_toml(NEW)
-    assert {str(one.message) for one in told} == {
+    assert {str(item.message) for item in told} == {
         "the backbone 'committee' is called 'ensemble' now; the old name is still read, but use the new one.",
         "the view of multiview 'textures' is called 'ppv' now; the old name is still read, but use the new one.",
         "the option of multiview 'd_textures' is called 'd_ppv' now; the old name is still read, but use the new "
         "one.",
     }
-    assert {one.filename for one in told} == {__file__}
+    assert {item.filename for item in told} == {__file__}
 
 
 def test_new_names_give_no_warning_and_are_what_is_written():
@@ -99,7 +99,7 @@ def lines_of(call):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         call()
-    return {one.filename for one in told if one.category is DeprecationWarning}
+    return {item.filename for item in told if item.category is DeprecationWarning}
 
 
 STUDY_TEXT = """
@@ -180,7 +180,7 @@ def test_a_model_folder_of_old_names_loads_and_predicts_the_same_bits(rng, tmp_p
     reseal(folder, older, keep_hash=True)
     with pytest.warns(DeprecationWarning, match="is called") as told:
         again = RAxSSClassifier.from_pretrained(folder)
-    assert {one.filename for one in told} == {__file__}
+    assert {item.filename for item in told} == {__file__}
     np.testing.assert_array_equal(again.predict_proba(series), model.predict_proba(series))
     assert again.current_config == model.current_config
     assert before["config_hash"] == again.current_config.hash
@@ -225,7 +225,7 @@ def test_what_is_no_setting_at_all_passes_for_others_to_refuse(backbone, options
 def test_there_and_back_is_the_same():
     rng = np.random.default_rng(7)
     for _ in range(50):
-        views = [str(one) for one in rng.permutation(["shapes", "rhythms", "ppv"])[: rng.integers(1, 4)]]
+        views = [str(item) for item in rng.permutation(["shapes", "rhythms", "ppv"])[: rng.integers(1, 4)]]
         own = {"views": views, "d_ppv": int(rng.integers(1, 9))}
         settings = (
             {"backbone": "multiview", "backbone_options": own}
@@ -279,7 +279,7 @@ def test_sections_and_settings_of_a_study(renamed):
         study = Study.from_toml(text)
     with pytest.warns(DeprecationWarning, match="'phi' is called 'measure'"):
         system = study.compared()["mine"]
-    assert {one.filename for one in told} == {__file__}
+    assert {item.filename for item in told} == {__file__}
     assert study.training == {"max_epochs": 2}
     assert system.settings["measure"] == "cosine"
 
@@ -293,7 +293,7 @@ def test_keys_of_config_json(monkeypatch, tmp_path):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         model = RAxSSClassifier.from_pretrained(old)
-    assert any("key of config.json 'labels_of_old' is called 'classes'" in str(one.message) for one in told)
+    assert any("key of config.json 'labels_of_old' is called 'classes'" in str(item.message) for item in told)
     assert model.classes_.tolist() == facts["labels_of_old"]
     facts["classes"] = facts["labels_of_old"]
     (old / "config.json").write_text(json.dumps(facts))

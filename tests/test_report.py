@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from sklearn.metrics import f1_score
 
-from raxss.benchmark.live_table import Board
+from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
@@ -39,9 +39,9 @@ def cell(rng, system="sss", *, strength=1.0, seed=SEEDS[0], tested=None, classes
         "config_hash": "ab12",
         "classes": classes,
         "positive": classes[0] if len(classes) == 2 else None,
-        "names": tuple(f"s{one}" for one in tested),
+        "names": tuple(f"s{item}" for item in tested),
         "labels": tuple(classes[code] for code in codes),
-        "groups": tuple(f"g{one // 2}" for one in tested),
+        "groups": tuple(f"g{item // 2}" for item in tested),
         "probabilities": probabilities,
         "split": {"description": "pair", "leaky": False, "balance": "none"},
     }
@@ -94,7 +94,7 @@ def column(table, name):
 
 def numbers(text):
     """Of a mean and its deviation."""
-    return [float(one) for one in text.split(" ± ")]
+    return [float(item) for item in text.split(" ± ")]
 
 
 def is_number(text):
@@ -116,10 +116,10 @@ def test_results_have_a_row_for_each_cell_with_the_figures_of_score(tmp_path, st
     assert len(table) == 9
     assert not table.duplicated(["dataset", "system", "seed"]).any()
     found = table.set_index(["system", "seed"])
-    for one in results:
-        expected = score(one.labels, one.probabilities, classes=one.classes, positive="yes")
-        assert found.loc[(one.system, one.seed), list(METRICS)].to_dict() == pytest.approx(expected)
-        assert json.loads(found.loc[(one.system, one.seed), "test_classes"]) == {"yes": 20, "no": 20}
+    for item in results:
+        expected = score(item.labels, item.probabilities, classes=item.classes, positive="yes")
+        assert found.loc[(item.system, item.seed), list(METRICS)].to_dict() == pytest.approx(expected)
+        assert json.loads(found.loc[(item.system, item.seed), "test_classes"]) == {"yes": 20, "no": 20}
     failed = found.loc[("raxss-pearson", SEEDS[-1])]
     assert failed["error"] == "TrainingError: the loss is nan at step 3"
     assert failed[["f1", "auc", "accuracy"]].isna().all()
@@ -144,7 +144,7 @@ def test_facts_are_found_by_cell_with_and_without_its_fold(tmp_path, rng):
 
 def test_the_search_for_a_length_is_timed_where_there_was_one(tmp_path, rng):
     results = [cell(rng, name, seed=seed) for seed in SEEDS[:2] for name in ("sss", "rocket")]
-    facts = {(one.dataset, one.system, one.seed): {"seconds": 2.0} for one in results}
+    facts = {(item.dataset, item.system, item.seed): {"seconds": 2.0} for item in results}
     for seed in SEEDS[:2]:
         facts["toy", "rocket", seed] = {"seconds": 3.0, "seconds_of_choice": 40.25}
     page = written(tmp_path, results, facts=facts)
@@ -164,9 +164,9 @@ def test_the_page_has_mean_and_deviation_over_seeds(tmp_path, study):
     assert table[0][:4] == ["system", "F1", "AUC", "accuracy %"]
     assert [row[0] for row in table[1:]] == ["sss", "gru", "raxss-pearson"]
     for system in ("sss", "raxss-pearson"):
-        own = [score(one.labels, one.probabilities, classes=one.classes, positive="yes")
-               for one in results if one.system == system]  # fmt: skip
-        auc, accuracy = (np.array([one[name] for one in own]) for name in ("auc", "accuracy"))
+        own = [score(item.labels, item.probabilities, classes=item.classes, positive="yes")
+               for item in results if item.system == system]  # fmt: skip
+        auc, accuracy = (np.array([entry[name] for entry in own]) for name in ("auc", "accuracy"))
         assert len(own) == (3 if system == "sss" else 2)
         assert numbers(column(table, "AUC")[system]) == pytest.approx([auc.mean(), auc.std(ddof=1)], abs=6e-4)
         expected = [100 * accuracy.mean(), 100 * accuracy.std(ddof=1)]
@@ -179,7 +179,8 @@ def test_folds_of_a_seed_count_as_one(tmp_path, rng):
                for fold, part in (("a", range(20)), ("b", range(20, 60)))]  # fmt: skip
     written(tmp_path, results)
     auc = [
-        score(one.labels, one.probabilities, classes=one.classes, positive="yes")["auc"] for one in results
+        score(item.labels, item.probabilities, classes=item.classes, positive="yes")["auc"]
+        for item in results
     ]
     by_seed = [np.mean(auc[:2]), np.mean(auc[2:])]
     row = pd.read_csv(tmp_path / "summary.csv").iloc[0]
@@ -218,8 +219,8 @@ def test_pooled_figures_are_those_of_all_predictions_at_once(tmp_path, rng):
     parts = [cell(rng, seed=seed, tested=range(20 * k, 20 * k + 20)) for k, seed in enumerate(SEEDS)]
     page = written(tmp_path, parts)
     row = pd.read_csv(tmp_path / "pooled.csv").iloc[0]
-    heap = np.concatenate([one.probabilities for one in parts])
-    expected = score(sum((one.labels for one in parts), ()), heap, classes=("yes", "no"), positive="yes")
+    heap = np.concatenate([part.probabilities for part in parts])
+    expected = score(sum((part.labels for part in parts), ()), heap, classes=("yes", "no"), positive="yes")
     assert row[list(METRICS)].to_dict() == pytest.approx(expected)
     assert row[["n_predictions", "n_series", "n_groups", "each_once"]].tolist() == [60, 60, 30, 1]
     assert row["auc_low"] < row["auc"] < row["auc_high"]
@@ -252,14 +253,14 @@ def test_the_order_of_results_changes_no_number(study):
     there = tables_of(results, facts={}, errors=errors, n_resamples=50)
     back = tables_of(results[::-1], facts={}, errors=errors, n_resamples=50)
     for name, table in there.items():
-        keys = [one for one in ("dataset", "metric", "reference", "system", "seed") if one in table]
-        first, second = (one.astype(dict.fromkeys(keys, str)).sort_values(keys, ignore_index=True)
-                         for one in (table, back[name]))  # fmt: skip
+        keys = [item for item in ("dataset", "metric", "reference", "system", "seed") if item in table]
+        first, second = (item.astype(dict.fromkeys(keys, str)).sort_values(keys, ignore_index=True)
+                         for item in (table, back[name]))  # fmt: skip
         pd.testing.assert_frame_equal(first, second, rtol=1e-12)
 
 
 def test_several_classes_have_their_own_words(tmp_path, rng):
-    page = written(tmp_path, [cell(rng, one, classes=("sit", "walk", "run")) for one in ("sss", "gru")])
+    page = written(tmp_path, [cell(rng, item, classes=("sit", "walk", "run")) for item in ("sss", "gru")])
     assert "F1, AUC and average precision are means over the classes." in page
     assert "Shares there: sit 35.0 %, walk 32.5 %, run 32.5 %." in page
     assert "always the most frequent class of the test part: accuracy 35.0 %" in page
@@ -269,7 +270,7 @@ def test_several_classes_have_their_own_words(tmp_path, rng):
 
 
 def test_the_trivial_baseline_is_what_calling_all_positive_gives(tmp_path, rng):
-    tested = [one for one in range(60) if one % 2 or one < 20]  # 10 of 40 are positive
+    tested = [index for index in range(60) if index % 2 or index < 20]  # 10 of 40 are positive
     everything = np.tile([1.0, 0.0], (40, 1))
     page = written(
         tmp_path,
@@ -298,19 +299,19 @@ def test_f1_over_some_classes_is_in_every_table_and_told(tmp_path, rng):
     )
 
     def f1_of(some):
-        labels = np.concatenate([one.labels for one in some])
-        guessed = np.array(classes)[np.concatenate([one.probabilities for one in some]).argmax(axis=1)]
+        labels = np.concatenate([item.labels for item in some])
+        guessed = np.array(classes)[np.concatenate([item.probabilities for item in some]).argmax(axis=1)]
         return f1_score(labels, guessed, labels=wanted, average="macro")
 
     rows = pd.read_csv(tmp_path / "results.csv").set_index(["system", "seed"])
-    for one in results:
-        assert rows.loc[(one.system, one.seed), "f1"] == pytest.approx(f1_of([one]))
-        assert rows.loc[(one.system, one.seed), "f1_classes"] == "normal, AF, other"
+    for entry in results:
+        assert rows.loc[(entry.system, entry.seed), "f1"] == pytest.approx(f1_of([entry]))
+        assert rows.loc[(entry.system, entry.seed), "f1_classes"] == "normal, AF, other"
     pooled = pd.read_csv(tmp_path / "pooled.csv").set_index("system")["f1"]
     compared = pd.read_csv(tmp_path / "comparisons.csv").set_index(["metric", "reference", "system"])
-    by_system = {name: [one for one in results if one.system == name] for name in ("sss", "gru")}
+    by_system = {name: [entry for entry in results if entry.system == name] for name in ("sss", "gru")}
     assert pooled.to_dict() == pytest.approx({name: f1_of(some) for name, some in by_system.items()})
-    means = {name: np.mean([f1_of([one]) for one in some]) for name, some in by_system.items()}
+    means = {name: np.mean([f1_of([item]) for item in some]) for name, some in by_system.items()}
     assert compared.loc[("f1", "sss", "gru"), "difference"] == pytest.approx(means["gru"] - means["sss"])
 
 
@@ -337,7 +338,7 @@ def test_shuffled_labels_are_told_loudly_and_rank_nobody(tmp_path, rng):
         "toy, labels shuffled": {1},
     }
     assert set(rows["data"].dropna()) == {"labels shuffled (seed 7)"}
-    alone = written(tmp_path / "alone", [one for one in results if one.changes])
+    alone = written(tmp_path / "alone", [item for item in results if item.changes])
     assert "Ranks" not in alone
     assert not (tmp_path / "alone" / "plots" / "critical-difference.png").exists()
 
@@ -350,10 +351,10 @@ def test_a_system_that_finds_what_is_not_there_is_named(tmp_path, rng):
         for seed in SEEDS
     ]
     results = [
-        dataclasses.replace(one, probabilities=np.tile([1.0, 0.0], (80, 1)))
-        if one.system == "all-positive"
-        else one
-        for one in results
+        dataclasses.replace(item, probabilities=np.tile([1.0, 0.0], (80, 1)))
+        if item.system == "all-positive"
+        else item
+        for item in results
     ]
     page = written(tmp_path, results, n_resamples=1000)
     rows = pd.read_csv(tmp_path / "comparisons.csv")
@@ -366,7 +367,7 @@ def test_a_system_that_finds_what_is_not_there_is_named(tmp_path, rng):
     assert by_chance.loc["sss", "low"] < 0 < by_chance.loc["sss", "high"]
     assert f"The mean AUC over the systems is {aucs.mean():.3f}." in page
     assert "**Below 0.01, so that a 99 % interval excludes 0.5: leaky.**" in page
-    honest = written(tmp_path / "honest", [one for one in results if one.system != "leaky"])
+    honest = written(tmp_path / "honest", [item for item in results if item.system != "leaky"])
     assert "No p is below 0.01, so that no 99 % interval excludes 0.5." in honest
     assert set(rows.loc[rows["reference"] != "chance", "reference"]) == {"sss"}
 
@@ -400,15 +401,15 @@ def test_a_leaky_split_is_called_so(tmp_path, rng):
 
 
 def test_few_groups_are_told_and_fewer_have_no_interval(tmp_path, rng):
-    page = written(tmp_path, [cell(rng, one, tested=range(24)) for one in ("sss", "gru")])
+    page = written(tmp_path, [cell(rng, item, tested=range(24)) for item in ("sss", "gru")])
     assert "toy: exact intervals. With 12 groups they are rough" in page
-    page = written(tmp_path, [cell(rng, one, tested=range(10)) for one in ("sss", "gru")])
+    page = written(tmp_path, [cell(rng, item, tested=range(10)) for item in ("sss", "gru")])
     assert "Of 5 groups no interval and no p can be made; needed are 6." in page
     assert pd.read_csv(tmp_path / "comparisons.csv")["p"].isna().all()
 
 
 def test_a_test_part_of_one_class_leaves_a_hole_and_nothing_else(tmp_path, rng):
-    page = written(tmp_path, [cell(rng, one, tested=range(0, 80, 2)) for one in ("sss", "gru")])
+    page = written(tmp_path, [cell(rng, item, tested=range(0, 80, 2)) for item in ("sss", "gru")])
     table = pd.read_csv(tmp_path / "results.csv")
     assert table["auc"].isna().all()
     assert table[["accuracy", "brier"]].notna().all(axis=None)
@@ -535,8 +536,8 @@ def test_a_spreadsheet_finds_no_formula_in_any_table(tmp_path, rng):
     for name in ("results", "summary", "pooled", "comparisons"):
         with (tmp_path / f"{name}.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        texts = [one for row in rows for one in row.values() if not is_number(one)]
-        assert not [one for one in texts if one.startswith(("=", "+", "-", "@"))], name
+        texts = [item for row in rows for item in row.values() if not is_number(item)]
+        assert not [text for text in texts if text.startswith(("=", "+", "-", "@"))], name
         assert {row["dataset"] for row in rows} == {"'+1"}
     assert {row["system"] for row in rows} == {"'=cmd()"}
     assert {row["metric"]: float(row["difference"]) for row in rows}.keys() == set(COMPARED)
@@ -594,7 +595,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
 
 
 def test_the_board_shows_names_as_they_are():
-    board = Board("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
+    board = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
     board.tell("c [/y]", failed=True)
     console = Console(width=100)
     with console.capture() as drawn:

@@ -63,12 +63,14 @@ def run(*arguments):
 
 
 def digests(folder):
-    files = sorted(one for one in folder.rglob("*") if one.is_file())
-    return {one.relative_to(folder): hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
+    files = sorted(item for item in folder.rglob("*") if item.is_file())
+    return {file.relative_to(folder): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def place_of(folder, system, seed):
-    (place,) = (one for one in (folder / "cells").rglob(f"{system}-{seed}-*.json") if len(one.suffixes) == 1)
+    (place,) = (
+        item for item in (folder / "cells").rglob(f"{system}-{seed}-*.json") if len(item.suffixes) == 1
+    )
     return place
 
 

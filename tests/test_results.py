@@ -12,7 +12,7 @@ from raxss.benchmark.result import CellResult
 from raxss.benchmark.systems import SYSTEMS
 
 RESULTS = Path(__file__).parents[1] / "results"
-FOLDERS = sorted(one.parent.name for one in RESULTS.glob("*/results.csv"))
+FOLDERS = sorted(item.parent.name for item in RESULTS.glob("*/results.csv"))
 
 
 @pytest.mark.parametrize("folder", ["bern-barcelona", "bonn", "cinc2017", "cinc2017-af", "watch"])
@@ -30,18 +30,18 @@ def test_each_row_is_what_scikit_learn_makes_of_its_predictions(folder):
     table = pd.read_csv(RESULTS / folder / "results.csv")
     cells = {}
     for place in cells_in(RESULTS / folder):
-        one = read_cell(place, CellResult)  # its seal is looked at
-        cells[one.dataset, one.system, one.seed, one.config_hash] = one
+        item = read_cell(place, CellResult)  # its seal is looked at
+        cells[item.dataset, item.system, item.seed, item.config_hash] = item
     assert len(cells) == len(table) > 0
     for row in table.itertuples():
-        one = cells[row.dataset, row.system, row.seed, row.config_hash]
-        labels = np.array(one.labels)
-        guessed = np.array(one.classes)[one.probabilities.argmax(axis=1)]
+        item = cells[row.dataset, row.system, row.seed, row.config_hash]
+        labels = np.array(item.labels)
+        guessed = np.array(item.classes)[item.probabilities.argmax(axis=1)]
         assert row.accuracy == pytest.approx(accuracy_score(labels, guessed))
-        if one.positive is not None:
-            positive = labels == one.positive
-            scores = one.probabilities[:, one.classes.index(one.positive)]
+        if item.positive is not None:
+            positive = labels == item.positive
+            scores = item.probabilities[:, item.classes.index(item.positive)]
             assert row.auc == pytest.approx(roc_auc_score(positive, scores))
-            assert row.f1 == pytest.approx(f1_score(positive, guessed == one.positive))
+            assert row.f1 == pytest.approx(f1_score(positive, guessed == item.positive))
         # Every test series once, and each with its group.
-        assert len(set(one.names)) == len(one.names) == len(one.groups) == row.n_test
+        assert len(set(item.names)) == len(item.names) == len(item.groups) == row.n_test

@@ -155,9 +155,9 @@ def test_a_series_shorter_than_a_window_is_one_padded_lonely_window():
 def test_pearson_ignores_offset_and_gain_and_cosine_only_gain(walk):
     chosen = {"window_length": 32, "stride": 5, "n_neighbors": 4, "exclusion": 16}
     for measure, changed in (("pearson", 1e-6 * walk + 0.1), ("cosine", 1e-6 * walk)):
-        one, other = (retrieve(x, measure=measure, **chosen) for x in (walk, changed))
-        assert_array_equal(one.neighbors, other.neighbors)
-        assert_allclose(one.similarity, other.similarity, atol=1e-9)
+        item, other = (retrieve(x, measure=measure, **chosen) for x in (walk, changed))
+        assert_array_equal(item.neighbors, other.neighbors)
+        assert_allclose(item.similarity, other.similarity, atol=1e-9)
 
 
 def test_a_series_object_and_other_number_types_give_the_same(walk):
@@ -190,11 +190,11 @@ def test_features_equal_to_the_windows_give_the_windows_lists(walk):
     windows = np.lib.stride_tricks.sliding_window_view(walk, 32)[::5]
     chosen = {"window_length": 32, "stride": 5, "exclusion": 16, "spread": 8, "n_neighbors": 4}
     for measure in ("pearson", "cosine"):
-        one = retrieve(walk, measure=measure, **chosen)
+        item = retrieve(walk, measure=measure, **chosen)
         other = retrieve(walk, measure=measure, features=windows, **chosen)
-        assert_array_equal(one.neighbors, other.neighbors)
-        assert_allclose(one.similarity, other.similarity, atol=1e-9)
-        assert (one.space, other.space) == ("signal", "features")
+        assert_array_equal(item.neighbors, other.neighbors)
+        assert_allclose(item.similarity, other.similarity, atol=1e-9)
+        assert (item.space, other.space) == ("signal", "features")
 
 
 def test_windows_of_a_dead_signal_have_no_support_in_feature_space(walk):

@@ -30,9 +30,9 @@ def _empty_cache():
 CHOSEN: dict[str, Any] = {"window_length": 64, "stride": 1, "n_neighbors": 2}
 
 
-def same(one: Retrieval, other: Retrieval) -> bool:
+def same(item: Retrieval, other: Retrieval) -> bool:
     arrays = ("similarity", "neighbors", "support", "starts", "flags")
-    return all(np.array_equal(getattr(one, a), getattr(other, a), equal_nan=True) for a in arrays)
+    return all(np.array_equal(getattr(item, a), getattr(other, a), equal_nan=True) for a in arrays)
 
 
 def test_the_same_series_and_settings_are_searched_once(walk):
@@ -110,11 +110,11 @@ def test_many_are_looked_up_and_only_the_others_searched_together(walk, monkeypa
     found = cached_retrieve_many(series, **CHOSEN)
     assert asked == [2]
     assert found[1] is known
-    for one, samples in zip(found, series, strict=True):
-        assert same(one, retrieve(samples, **CHOSEN))
+    for item, samples in zip(found, series, strict=True):
+        assert same(item, retrieve(samples, **CHOSEN))
     again = cached_retrieve_many(series[::-1], **CHOSEN)
     assert asked == [2]
-    assert all(one is other for one, other in zip(again, found[::-1], strict=True))
+    assert all(item is other for item, other in zip(again, found[::-1], strict=True))
 
 
 def test_who_watches_does_not_change_the_key(walk):

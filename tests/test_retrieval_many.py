@@ -43,8 +43,8 @@ def test_many_series_have_the_lists_that_each_has_alone(series, settings, n_thre
         together = retrieve_many(series, **settings)
     finally:
         torch.set_num_threads(before)
-    for one, found in zip(series, together, strict=True):
-        alone = retrieve(one, **settings)
+    for item, found in zip(series, together, strict=True):
+        alone = retrieve(item, **settings)
         np.testing.assert_array_equal(found.neighbors, alone.neighbors)
         np.testing.assert_array_equal(found.similarity, alone.similarity)
         np.testing.assert_array_equal(found.support, alone.support)
@@ -55,16 +55,16 @@ def test_many_series_have_the_lists_that_each_has_alone(series, settings, n_thre
 def test_the_torch_path_takes_many_series_too(series):
     on_cpu = retrieve_many(series, window_length=32, stride=2)
     on_torch_cpu = retrieve_many(series, window_length=32, stride=2, device="cpu:0")
-    for one, other in zip(on_cpu, on_torch_cpu, strict=True):
-        np.testing.assert_array_equal(one.neighbors, other.neighbors)
+    for item, other in zip(on_cpu, on_torch_cpu, strict=True):
+        np.testing.assert_array_equal(item.neighbors, other.neighbors)
 
 
 def test_each_series_has_its_own_features(series, rng):
-    some = [one for one in series if len(one) > 200]
-    features = [rng.normal(size=(len(one) // 2 - 15, 4)) for one in some]
+    some = [item for item in series if len(item) > 200]
+    features = [rng.normal(size=(len(item) // 2 - 15, 4)) for item in some]
     together = retrieve_many(some, window_length=32, stride=2, features=features)
-    for one, vectors, found in zip(some, features, together, strict=True):
-        alone = retrieve(one, window_length=32, stride=2, features=vectors)
+    for item, vectors, found in zip(some, features, together, strict=True):
+        alone = retrieve(item, window_length=32, stride=2, features=vectors)
         np.testing.assert_array_equal(found.neighbors, alone.neighbors)
         assert found.space == "features"
 
@@ -95,7 +95,7 @@ def test_progress_rises_to_one(series):
 def searches(series, **settings):
     defaults = {"measure": "pearson", "n_neighbors": 4, "exclusion": 0, "spread": 0, "bank": "series"}
     return [
-        ask(one, window_length=32, stride=2, features=None, **defaults | settings).search for one in series
+        ask(item, window_length=32, stride=2, features=None, **defaults | settings).search for item in series
     ]
 
 
@@ -174,7 +174,9 @@ def test_a_series_alone_is_divided_and_the_parts_of_a_block_have_all_its_columns
             assert [part[11] for part in parts] == [first + which * n_rows for which in range(n_parts)]
             assert {part[2] for part in parts} == {height}
             taken[first : first + n_parts * n_rows] += 1
-            mine = [one for part in parts for one in tables.segments[part[4] : part[4] + part[5]].tolist()]
+            mine = [
+                segment for part in parts for segment in tables.segments[part[4] : part[4] + part[5]].tolist()
+            ]
             ends = [at + n_chunks * chunk for at, n_chunks in mine]
             assert [at for at, _ in mine[1:]] == ends[:-1]
             assert min(n_chunks for _, n_chunks in mine) >= 1

@@ -465,12 +465,12 @@ def test_one_thread_and_two_list_the_same_bits_at_a_real_size(changed):
     search = search_signal(
         samples, window_length=128, stride=3, measure="pearson", n_neighbors=5, exclusion=64, **chosen
     )
-    one, two = (nearest_by_diagonals(search, n_threads=n) for n in (1, 2))
-    assert one[0].tobytes() == two[0].tobytes()
-    assert one[1].tobytes() == two[1].tobytes()
+    item, two = (nearest_by_diagonals(search, n_threads=n) for n in (1, 2))
+    assert item[0].tobytes() == two[0].tobytes()
+    assert item[1].tobytes() == two[1].tobytes()
     by_blocks = nearest_by_blocks(search)
-    assert_allclose(one[0], by_blocks[0], atol=1e-9)
-    assert (one[1] == by_blocks[1]).mean() > 0.999
+    assert_allclose(item[0], by_blocks[0], atol=1e-9)
+    assert (item[1] == by_blocks[1]).mean() > 0.999
 
 
 def test_every_tile_within_reach_is_handed_out_once_and_no_two_share_windows():
@@ -480,7 +480,7 @@ def test_every_tile_within_reach_is_handed_out_once_and_no_two_share_windows():
         seen.append(tile)
         held.append(tile)
         if len(held) == 3:
-            windows = [block for one in held for block in set(one)]
+            windows = [block for item in held for block in set(item)]
             assert len(windows) == len(set(windows))
             tiles.release(held.pop(0))
         elif len(seen) >= len(tiles) - 3:  # few are left, and they may be neighbours
@@ -539,11 +539,11 @@ def test_lists_are_the_same_bits_for_any_number_of_threads():
         exclusion=9,
         spread=0,
     )
-    one = nearest_by_diagonals(search, tile=64, n_threads=1)
+    item = nearest_by_diagonals(search, tile=64, n_threads=1)
     for n_threads in (2, 3, 7):
         other = nearest_by_diagonals(search, tile=64, n_threads=n_threads)
-        assert one[0].tobytes() == other[0].tobytes()
-        assert one[1].tobytes() == other[1].tobytes()
+        assert item[0].tobytes() == other[0].tobytes()
+        assert item[1].tobytes() == other[1].tobytes()
 
 
 def test_the_fast_path_is_taken_where_windows_overlap_and_not_elsewhere():
@@ -639,11 +639,11 @@ def test_the_gpu_lists_what_the_cpu_lists(spread):
     samples[:, 9000:9800] = 1.0
     chosen = {"window_length": 256, "stride": 5, "exclusion": 128, "spread": spread}
     for measure in ("pearson", "cosine"):
-        one = retrieve(samples, measure=measure, **chosen)
+        item = retrieve(samples, measure=measure, **chosen)
         other = retrieve(samples, measure=measure, device="cuda", **chosen)
-        assert_array_equal(one.flags, other.flags)
-        assert_allclose(one.similarity, other.similarity, atol=1e-9)
-        assert (one.neighbors != other.neighbors).mean() < 1e-4
+        assert_array_equal(item.flags, other.flags)
+        assert_allclose(item.similarity, other.similarity, atol=1e-9)
+        assert (item.neighbors != other.neighbors).mean() < 1e-4
 
 
 def test_a_search_of_features_is_prepared_like_a_search_of_windows():

@@ -61,9 +61,9 @@ def test_there_is_one_row_for_each_series_and_setting(fitted, table):
     _, series = fitted
     assert len(table) == len(series) * len(CROSS.rows())
     assert not table.duplicated(["series", *SETTINGS, "pooling"]).any()
-    assert table["series"].unique().tolist() == [one.name for one in series]
+    assert table["series"].unique().tolist() == [item.name for item in series]
     assert table.groupby("series")["label"].unique().str[0].to_dict() == {
-        one.name: one.label for one in series
+        item.name: item.label for item in series
     }
     assert_allclose(probabilities(table).sum(axis=1), 1.0, atol=1e-12)
 
@@ -71,8 +71,8 @@ def test_there_is_one_row_for_each_series_and_setting(fitted, table):
 def test_logits_and_the_top_tenth_are_those_of_plain_loops(fitted, table):
     model, series = fitted
     model.set_params(weighting="support", temperature=0.05, space="features", exclusion=0.5, smoothing=0.3)
-    for one in series:
-        windows = model.explain(one).windows
+    for item in series:
+        windows = model.explain(item).windows
         windows = windows[~windows["nonfinite"]]
         said = windows.filter(like="smoothed_").to_numpy().tolist()
         logs = [
@@ -83,7 +83,7 @@ def test_logits_and_the_top_tenth_are_those_of_plain_loops(fitted, table):
         n_top = max(round(len(said) / 10), 1)
         surest = [math.fsum(sorted((p[c] for p in said), reverse=True)[:n_top]) / n_top for c in range(3)]
         here = table[
-            (table["series"] == one.name)
+            (table["series"] == item.name)
             & (table["space"] == "features")
             & (table["exclusion"] == 0.5)
             & (table["smoothing"] == 0.3)

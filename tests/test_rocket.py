@@ -77,9 +77,9 @@ def test_features_are_those_of_the_double_loop(rng, shape, path):
     samples, kernels = case(rng, shape)
     expected = np.zeros((len(samples), 2 * len(kernels.lengths)))
     n_outputs, n_near_zero = (np.zeros((len(samples), len(kernels.lengths))) for _ in range(2))
-    for i, one in enumerate(samples):
+    for i, sample in enumerate(samples):
         for k, (weights, channels, others) in enumerate(each_kernel(kernels)):
-            outputs = np.array(naive.kernel_outputs(one, weights, channels, **others))
+            outputs = np.array(naive.kernel_outputs(sample, weights, channels, **others))
             n_outputs[i, k], n_near_zero[i, k] = len(outputs), (np.abs(outputs) < NEAR_ZERO).sum()
             if len(outputs):
                 expected[i, 2 * k : 2 * k + 2] = (outputs > 0).mean(), outputs.max()
@@ -121,7 +121,7 @@ def some(kernels, wanted):
     of_weights = np.repeat(wanted, kernels.n_channels * kernels.lengths)
     return Kernels(
         kernels.weights[of_weights],
-        *(one[wanted] for one in kernels[1:6]),
+        *(kernel[wanted] for kernel in kernels[1:6]),
         kernels.channels[of_channels],
     )
 
@@ -203,11 +203,11 @@ def test_kernels_are_drawn_as_aeon_draws_them(n_variates):
 
         theirs = Kernels(*_rocket._generate_kernels(1001, 10_000, n_variates, 5))
     ours = draw_kernels(1001, n_kernels=10_000, n_variates=n_variates, seed=5)
-    for name, one in ours._asdict().items():
+    for name, item in ours._asdict().items():
         other = getattr(theirs, name)
-        assert one.dtype == other.dtype, name
+        assert item.dtype == other.dtype, name
         # The weights of one channel sum to 0, so they are less apart by chance than independent numbers.
-        assert ks_2samp(one, other).pvalue > 0.001, name
+        assert ks_2samp(item, other).pvalue > 0.001, name
 
 
 def test_kernels_are_what_the_paper_says():
@@ -228,7 +228,7 @@ def test_kernels_are_what_the_paper_says():
 
 def test_the_seed_alone_decides_the_kernels():
     first, again, other = (draw_kernels(300, n_kernels=50, n_variates=3, seed=seed) for seed in (7, 7, 8))
-    assert all(np.array_equal(one, two) for one, two in zip(first, again, strict=True))
+    assert all(np.array_equal(item, two) for item, two in zip(first, again, strict=True))
     assert not np.array_equal(first.biases, other.biases)
 
 

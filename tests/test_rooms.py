@@ -73,7 +73,7 @@ def test_the_root_has_four_modules_and_ten_packages_at_most():
 
 
 def test_no_more_than_three_modules_import_one_another():
-    assert [sorted(one) for one in cycles(imports()) if len(one) > 3] == []
+    assert [sorted(cycle) for cycle in cycles(imports()) if len(cycle) > 3] == []
 
 
 def test_no_module_imports_the_root_of_the_package():

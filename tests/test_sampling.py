@@ -199,7 +199,7 @@ def test_the_next_order_is_prepared_while_this_one_is_used(monkeypatch):
     assert drawn[1].wait(timeout=10)  # nobody has asked for it yet
     assert not drawn[2].is_set()
     orders.close()
-    assert not any(one.name.startswith("raxss-order") for one in threading.enumerate())
+    assert not any(item.name.startswith("raxss-order") for item in threading.enumerate())
 
 
 def test_an_error_while_an_order_is_prepared_arrives_where_it_is_used():

@@ -31,14 +31,14 @@ def signals(root):
 
 
 def channels_of(series):
-    return [canonical(one.origin["channel"]) for one in series]
+    return [canonical(item.origin["channel"]) for item in series]
 
 
 def test_a_single_file_has_the_channels_that_its_tree_has(root):
     plan = plan_bids(root, only_labelled=False)
     for path in signals(root):
         run = path.stem.removesuffix("_ieeg")
-        of_tree = [one.origin["channel"] for recording, one in plan if recording.name == run]
+        of_tree = [item.origin["channel"] for recording, item in plan if recording.name == run]
         assert channels_of(read_recording(path)) == channels_of(read_inputs([path])) == of_tree == GOOD
 
 
@@ -125,6 +125,6 @@ def test_channels_that_the_table_lacks_are_left_out_and_named(root):
 
 def test_pt01_by_file_has_the_channels_of_its_root(shared_data):
     root = shared_data / "ds003029-pt01"
-    of_tree = [one.origin["channel"] for _, one in plan_bids(root, only_labelled=False)]
+    of_tree = [plan_bid.origin["channel"] for _, plan_bid in plan_bids(root, only_labelled=False)]
     assert channels_of(read_recording(next(root.rglob("*.edf")))) == of_tree
     assert len(of_tree) == 84

@@ -42,18 +42,18 @@ def make(batch, length, width, n_states, *, seed=0, kind=torch.float32):
         normal(batch, length, n_states),
         normal(width),
     )
-    return [one.to(kind).requires_grad_() for one in inputs]
+    return [item.to(kind).requires_grad_() for item in inputs]
 
 
 def outcome(scan, inputs):
     """y and all gradients, for a gradient of y that is drawn anew but always the same."""
-    for one in inputs:
-        one.grad = None
+    for item in inputs:
+        item.grad = None
     y = scan(*inputs)
     given = torch.randn(y.shape, generator=torch.Generator().manual_seed(5))
     y.backward(given.to(y.dtype))
     return {"y": y.detach().numpy()} | {
-        name: one.grad.numpy() for name, one in zip(NAMES, inputs, strict=True)
+        name: item.grad.numpy() for name, item in zip(NAMES, inputs, strict=True)
     }
 
 
@@ -106,14 +106,14 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_all_ways_give_what_a_loop_over_series_channels_steps_and_states_gives(shape):
-    inputs = [one.detach() for one in make(*shape)]
-    exact = naive.selective_scan(*(one.double().numpy() for one in inputs))
+    inputs = [item.detach() for item in make(*shape)]
+    exact = naive.selective_scan(*(entry.double().numpy() for entry in inputs))
     assert selective_scan_numba.suits(*inputs)
     for found in (
         selective_scan(*inputs),
         selective_scan_numba.scan(*inputs),
         plain_scan(*inputs),
-        plain_scan(*(one.double() for one in inputs)),
+        plain_scan(*(entry.double() for entry in inputs)),
     ):
         np.testing.assert_allclose(found.numpy(), exact, rtol=0, atol=2e-6 * np.abs(exact).max())
 
@@ -139,7 +139,7 @@ def test_the_kernels_of_a_gpu_give_what_the_definition_gives(folder, name):
 
 def test_the_kernels_of_a_gpu_are_compiled_to_its_instructions(tmp_path):
     pytest.importorskip("triton.backends.nvidia")
-    found = sorted(one.name for one in run_as_script(tmp_path).glob("*.cubin"))
+    found = sorted(item.name for item in run_as_script(tmp_path).glob("*.cubin"))
     assert found == ["backward.cubin", "forward.cubin"]
 
 
@@ -147,21 +147,21 @@ def test_the_kernels_of_a_gpu_are_compiled_to_its_instructions(tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 @pytest.mark.parametrize("shape", [*SHAPES, (32, 640, 64, 16), (8, 4000, 64, 16)], ids=str)
 def test_on_a_gpu_the_numbers_are_those_of_the_definition_the_same_bits_twice_and_nobody_waits(shape):
-    inputs = [one.detach().cuda().requires_grad_() for one in make(*shape)]
+    inputs = [value.detach().cuda().requires_grad_() for value in make(*shape)]
     assert selective_scan_triton.suits(*inputs)
     selective_scan(*inputs).sum().backward()  # compiles
     passes = []
     for _ in range(2):
-        for one in inputs:
-            one.grad = None
+        for entry in inputs:
+            entry.grad = None
         given = torch.randn(shape[:3], generator=torch.Generator().manual_seed(5)).cuda()
         with waiting("error"):
             y = selective_scan(*inputs)
             y.backward(given)
-        passes.append({"y": y.detach()} | {n: one.grad for n, one in zip(NAMES, inputs, strict=True)})
+        passes.append({"y": y.detach()} | {n: entry.grad for n, entry in zip(NAMES, inputs, strict=True)})
     assert all(torch.equal(passes[0][name], passes[1][name]) for name in passes[0])
     exact = outcome(plain_scan, make(*shape, kind=torch.float64))
-    assert_near({name: one.cpu().numpy() for name, one in passes[0].items()}, exact, most=1e-4)
+    assert_near({name: item.cpu().numpy() for name, item in passes[0].items()}, exact, most=1e-4)
 
 
 @pytest.mark.parametrize("scan", [plain_scan, selective_scan_numba.scan], ids=["plain", "compiled"])
@@ -171,29 +171,29 @@ def test_a_decay_so_strong_that_nothing_is_kept_leaves_the_input_of_each_step(sc
     found = outcome(scan, [x, delta, A, B, C, D])
     expected = (delta * x * (B * C).sum(-1, keepdim=True) + D * x).detach().numpy()
     np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-4)
-    assert all(np.isfinite(one).all() for one in found.values())
+    assert all(np.isfinite(item).all() for item in found.values())
     assert np.abs(found["A"]).max() < 1e-30
 
 
 def test_without_decay_the_state_is_the_sum_of_all_that_entered():
     x = torch.randn(1, 5000, 16, generator=torch.Generator().manual_seed(0))
-    one = torch.ones(1, 5000, 1)
-    y = selective_scan(x, torch.ones_like(x), torch.zeros(16, 1), one, one, torch.zeros(16))
+    item = torch.ones(1, 5000, 1)
+    y = selective_scan(x, torch.ones_like(x), torch.zeros(16, 1), item, item, torch.zeros(16))
     np.testing.assert_allclose(y, x.double().cumsum(1), atol=1e-3)
 
 
 @pytest.mark.parametrize("log_keep", [-1e-7, -1e-5, -1e-3, -0.3])
 def test_small_errors_of_the_exponential_do_not_add_up_in_a_long_memory(log_keep):
-    x, one = torch.ones(1, 4000, 16), torch.ones(1, 4000, 1)
-    y = selective_scan(x, torch.ones_like(x), torch.full((16, 1), log_keep), one, one, torch.zeros(16))
+    x, item = torch.ones(1, 4000, 16), torch.ones(1, 4000, 1)
+    y = selective_scan(x, torch.ones_like(x), torch.full((16, 1), log_keep), item, item, torch.zeros(16))
     keep = np.exp(np.float64(np.float32(log_keep)))
     exact = (1 - keep ** np.arange(1, 4001)) / (1 - keep)  # a geometric series
     np.testing.assert_allclose(y[0, :, 3], exact, rtol=1e-4)
 
 
 def test_a_long_sequence_stays_within_1e_4_of_a_float64_loop():
-    inputs = [one.detach() for one in make(1, 4000, 2, 4)]
-    exact = naive.selective_scan(*(one.double().numpy() for one in inputs))
+    inputs = [entry.detach() for entry in make(1, 4000, 2, 4)]
+    exact = naive.selective_scan(*(item.double().numpy() for item in inputs))
     found = selective_scan(*inputs).numpy()
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).mean())
 
@@ -220,7 +220,7 @@ def test_a_sequence_depends_neither_on_its_batch_nor_on_threads_and_two_calls_gi
 
 @pytest.mark.parametrize("scan", [plain_scan, selective_scan_numba.scan], ids=["plain", "compiled"])
 def test_what_comes_later_changes_nothing_before_it(scan):
-    x, *others = [one.detach() for one in make(2, 90, 16, 4)]
+    x, *others = [item.detach() for item in make(2, 90, 16, 4)]
     changed = x.clone()
     changed[:, 70:] = 1e6
     found = scan(changed, *others)
@@ -230,19 +230,19 @@ def test_what_comes_later_changes_nothing_before_it(scan):
 
 def test_strided_inputs_are_read_as_they_are_meant():
     inputs = make(2, 20, 16, 4)
-    turned = [one.detach().transpose(0, -1).contiguous().transpose(0, -1) for one in inputs]
+    turned = [item.detach().transpose(0, -1).contiguous().transpose(0, -1) for item in inputs]
     assert not turned[0].is_contiguous()
     assert torch.equal(selective_scan(*turned), selective_scan(*inputs))
 
 
 def test_gradients_are_given_to_those_that_ask():
     x, *others = make(2, 20, 16, 4)
-    others = [one.detach() for one in others]
+    others = [other.detach() for other in others]
     selective_scan(x, *others).sum().backward()
     same = x.detach().double().requires_grad_()
-    plain_scan(same, *(one.double() for one in others)).sum().backward()
+    plain_scan(same, *(other.double() for other in others)).sum().backward()
     assert_near({"x": x.grad.numpy()}, {"x": same.grad.numpy()})
-    assert all(one.grad is None for one in others)
+    assert all(other.grad is None for other in others)
     with torch.no_grad():
         assert not selective_scan(x, *others).requires_grad
 
@@ -253,18 +253,18 @@ def test_float64_stays_and_lower_precision_is_computed_in_float32():
     with torch.autocast("cpu", torch.bfloat16):
         found = selective_scan(*inputs)
     assert found.dtype == torch.float32
-    assert torch.equal(found, selective_scan(*(one.float() for one in inputs)))
+    assert torch.equal(found, selective_scan(*(item.float() for item in inputs)))
 
 
 @pytest.mark.parametrize("n_states", [1, 16, 64])
 def test_for_the_gradient_autograd_keeps_the_inputs_and_a_state_every_16_steps(n_states):
     inputs, kept = make(2, 1000, 32, n_states), []
     with torch.autograd.graph.saved_tensors_hooks(
-        lambda one: kept.append(one.nbytes) or one, lambda one: one
+        lambda entry: kept.append(entry.nbytes) or entry, lambda entry: entry
     ):
         selective_scan(*inputs)
     states = 2 * 63 * n_states * 32  # 1000 / 16, rounded up
-    assert sum(kept) == sum(one.nbytes for one in inputs) + 4 * states
+    assert sum(kept) == sum(item.nbytes for item in inputs) + 4 * states
 
 
 # Errors

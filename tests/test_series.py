@@ -10,10 +10,10 @@ from raxss.errors import DataError, EmptyDataError, LabelError
 
 
 def test_the_digest_tells_samples_and_nothing_else():
-    one = Series([1.0, 2.0, 3.0, 4.0], name="a", rate=5.0)
-    assert one.digest == Series(np.array([[1, 2, 3, 4]]), name="b", label="x").digest
-    assert one.digest != Series([1.0, 2.0, 3.0, 5.0]).digest
-    assert one.digest != Series([[1.0, 2.0], [3.0, 4.0]]).digest  # the same bytes in another shape
+    item = Series([1.0, 2.0, 3.0, 4.0], name="a", rate=5.0)
+    assert item.digest == Series(np.array([[1, 2, 3, 4]]), name="b", label="x").digest
+    assert item.digest != Series([1.0, 2.0, 3.0, 5.0]).digest
+    assert item.digest != Series([[1.0, 2.0], [3.0, 4.0]]).digest  # the same bytes in another shape
 
 
 def test_one_sequence_becomes_one_variate():
@@ -89,7 +89,7 @@ def collection():
 def test_a_collection_is_a_sequence_of_its_series():
     some = collection()
     assert len(some) == 4
-    assert [one.name for one in some] == ["s0", "s1", "s2", "s3"] == some.names
+    assert [item.name for item in some] == ["s0", "s1", "s2", "s3"] == some.names
     assert some[-1].name == "s3"
     assert some[np.int64(1)].name == "s1"
 

@@ -59,7 +59,7 @@ def test_a_run_killed_at_random_moments_ends_where_an_undisturbed_one_does(tmp_p
     assert (model / "model.safetensors").read_bytes() == (
         tmp_path / "whole" / "model.safetensors"
     ).read_bytes()
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["model", "whole"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["model", "whole"]
 
 
 def peak_memory(script, *arguments):

@@ -26,7 +26,7 @@ BAGS = {
 
 def test_the_forest_is_as_good_on_bern_barcelona_as_hand_made_features_are_known_to_be(shared_data):
     data = load_dataset("bern-barcelona", root=shared_data)
-    pairs = np.unique([one.origin["pair"] for one in data], return_inverse=True)[1]
+    pairs = np.unique([item.origin["pair"] for item in data], return_inverse=True)[1]
     truth, scores = data.labels == "focal", np.zeros(len(data))
     folds = StratifiedGroupKFold(5, shuffle=True, random_state=0)
     for train, test in folds.split(scores, truth, pairs):

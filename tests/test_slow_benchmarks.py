@@ -37,7 +37,7 @@ def test_the_zone_of_stumpy_is_no_wider_and_no_narrower_than_ours(rng):
 def test_stumpy_meets_ours_at_stride_one_and_keeps_its_time_at_others():
     cases = [Case(2_000, 256, 1), Case(2_000, 256, 5)]
     with installed_peers() as found:
-        peers = [one for one in found if one.name == STUMPY]
+        peers = [item for item in found if item.name == STUMPY]
         results = retrieval.run(cases, goal=cases[1], memory_cases=[], peers=peers, peak_seconds=0.05)
     at_one, at_five = results["cases"]
     assert at_one["peers"][STUMPY]["difference"] <= 1e-6

@@ -27,7 +27,7 @@ def test_a_long_channel_tells_how_far_it_is_and_which_bank_it_had(by_hours):
     print(long["foretold_seconds"], long["seconds"])
     assert long["progress_reports"] > 50
     assert long["foretold_seconds"]["50%"] == pytest.approx(long["seconds"], rel=0.7)
-    assert any("among 4,096 windows (the nearest in time" in one for one in long["warnings"])
+    assert any("among 4,096 windows (the nearest in time" in item for item in long["warnings"])
 
 
 def test_a_recording_is_timed_whole_and_by_part():

@@ -70,7 +70,7 @@ def test_a_day_of_sixteen_channels_takes_no_more_memory_than_an_hour(tmp_path, r
         told[hours] = json.loads(run.stdout)
         assert told[hours]["ended"] == 0, run.stderr
         prepared = read_prepared(folder / "out")
-        assert {one.n_samples for one in prepared} == {(hours * 3600 * RATE - 24) // 12 + 1}
+        assert {item.n_samples for item in prepared} == {(hours * 3600 * RATE - 24) // 12 + 1}
         raw = minute[:, 5].reshape(-1)[: 24 + 12 * 99].astype(np.float64) * 0.1
         pooled = np.array([raw[12 * place : 12 * place + 24].mean() for place in range(100)])
         found = prepared[5].samples[0, :100]

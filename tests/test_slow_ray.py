@@ -18,7 +18,7 @@ from raxss import RAxSSClassifier
 from raxss._core.jobs import each_result
 from raxss.cli import app
 from raxss.errors import ConfigError
-from test_engines import (
+from test_jobs import (
     Unreadable,
     environment,
     killed_always,
@@ -57,15 +57,19 @@ def parent_of(process):
 
 def descendants(process):
     """Ids of all processes that this one started, and those that these did."""
-    parents = {int(one.name): parent_of(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()}
+    parents = {
+        int(item.name): parent_of(item.name) for item in Path("/proc").iterdir() if item.name.isdigit()
+    }
     found = {process}
-    while more := {one for one, parent in parents.items() if parent in found} - found:
+    while more := {entry for entry, parent in parents.items() if parent in found} - found:
         found |= more
     return found - {process}
 
 
 def of_ray(processes):
-    return {one for one in processes if runs_alone(one) and b"ray" in _of(one, "cmdline").lower()}
+    return {
+        process for process in processes if runs_alone(process) and b"ray" in _of(process, "cmdline").lower()
+    }
 
 
 def _of(process, what):
@@ -97,14 +101,16 @@ def test_ray_gives_what_one_process_gives_and_is_closed_to_others():
         first = next(results)
         processes = descendants(os.getpid())
         begun = of_ray(processes)
-        commands = b" ".join(_of(one, "cmdline") for one in begun)
+        commands = b" ".join(_of(item, "cmdline") for item in begun)
         assert b"gcs_server" in commands
         assert b"raylet" in commands
         addresses = listening({*begun, os.getpid()})
         assert len(addresses) >= 1
         assert addresses <= set(LOOPBACK)
         # Python processes of Ray write their title over their environment; these two start all others.
-        servers = [one for one in begun if os.readlink(f"/proc/{one}/exe").endswith(("gcs_server", "raylet"))]
+        servers = [
+            item for item in begun if os.readlink(f"/proc/{item}/exe").endswith(("gcs_server", "raylet"))
+        ]
         assert len(servers) == 2
         for process in servers:
             variables = _of(process, "environ").split(b"\0")
@@ -152,8 +158,8 @@ def call(work):
 
 def test_an_archive_predicted_on_ray_has_the_bytes_of_a_single_run(tmp_path, rng):
     model = RAxSSClassifier(**SMALL).fit(waves(rng)).save_pretrained(tmp_path / "model")
-    for one in waves(rng, n_series=6):
-        np.savez(tmp_path / f"{one.name}.npz", samples=one.samples, rate=10.0)
+    for wave in waves(rng, n_series=6):
+        np.savez(tmp_path / f"{wave.name}.npz", samples=wave.samples, rate=10.0)
     command = ("predict", model, *sorted(tmp_path.glob("*.npz")), "--device", "cpu", "--out")
     for name, options in (("one", ()), ("ray", ("--engine", "ray", "--workers", "2"))):
         result = CliRunner().invoke(app, [*map(str, command), str(tmp_path / f"{name}.csv"), *options])
@@ -192,7 +198,10 @@ def test_a_cluster_that_was_given_is_used_and_left_running(tmp_path):
     )
     try:
         wait_until(
-            lambda: b"raylet" in b" ".join(_of(one, "cmdline") for one in descendants(cluster.pid)), 60
+            lambda: (
+                b"raylet" in b" ".join(_of(descendant, "cmdline") for descendant in descendants(cluster.pid))
+            ),
+            60,
         )
         address = f"127.0.0.1:{port}"
         with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ import pytest
 from raxss.benchmark.runs import run_cell
 from raxss.benchmark.systems import SYSTEMS
 from raxss.data.prepare import read_prepared
-from test_cells import cell, hospital
+from test_runs import cell, hospital
 from test_table import SMOKE, cells_in, rows_in, run, written
 from toys import hears_ctrl_c
 from unpacked import contents
@@ -32,14 +32,14 @@ def test_every_system_gives_the_same_bytes_again(tmp_path):
 def test_labels_of_the_test_part_never_reach_a_system(system, tmp_path):
     short = SYSTEMS[system].kind in ("fixed", "rocket")
     text = f"[system.{system}]\nwindow_length = 200" if short else ""
-    one = cell(hospital(tmp_path / "a" / "prepared"), system, text=text)
-    collection = read_prepared(one.view.folder)
-    tested = [collection[int(k)] for k in one.split.test]
+    item = cell(hospital(tmp_path / "a" / "prepared"), system, text=text)
+    collection = read_prepared(item.view.folder)
+    tested = [collection[int(k)] for k in item.split.test]
     swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
     folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
-    view = dataclasses.replace(one.view, folder=folder, content=read_prepared(folder).collection_hash)
-    first = run_cell(one)
-    second = run_cell(dataclasses.replace(one, view=view, place=tmp_path / "other.json"))
+    view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
+    first = run_cell(item)
+    second = run_cell(dataclasses.replace(item, view=view, place=tmp_path / "other.json"))
     assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
     assert np.array_equal(first.probabilities, second.probabilities)
     assert first.validation == second.validation
@@ -81,7 +81,7 @@ def serial(tmp_path_factory):
 def loose_cells(out):
     """Cells of a run that has not ended: one file each."""
     files = (out / "cells").rglob("*.json") if (out / "cells").exists() else ()
-    return sorted(one.relative_to(out).as_posix() for one in files if len(one.suffixes) == 1)
+    return sorted(file.relative_to(out).as_posix() for file in files if len(file.suffixes) == 1)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -37,8 +37,8 @@ def test_predictions_are_smoothed_after_calibration_and_evidence_shows_all_three
     plain = model.set_params(weighting=weighting, space=space).explain(series)
     smoothed = model.set_params(smoothing=0.4).explain(series)
     proba = model.predict_proba(series)
-    for one, other, probability in zip(plain, smoothed, proba, strict=True):
-        before, after = one.windows, other.windows
+    for item, other, probability in zip(plain, smoothed, proba, strict=True):
+        before, after = item.windows, other.windows
         assert_array_equal(before["weight"], after["weight"])
         assert_array_equal(before["posterior_slow"], after["posterior_slow"])
         assert_array_equal(before["uncalibrated_slow"], after["uncalibrated_slow"])
@@ -52,8 +52,8 @@ def test_predictions_are_smoothed_after_calibration_and_evidence_shows_all_three
 
 def test_windows_speak_for_themselves_where_they_are_asked_one_by_one(model, series):
     own = list(model.window_probabilities(series))
-    for one, other in zip(own, model.set_params(smoothing=1.0).window_probabilities(series), strict=True):
-        assert_array_equal(one, other)
+    for item, other in zip(own, model.set_params(smoothing=1.0).window_probabilities(series), strict=True):
+        assert_array_equal(item, other)
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])
@@ -73,12 +73,12 @@ def test_a_temperature_that_is_fitted_sees_what_neighbours_make_of_the_posterior
     series = waves(rng, 24)
     settings = SMALL | {"temperature": "learned", "space": "features", "n_neighbors": 2}
     model = RAxSSClassifier(**settings, smoothing=0.9).fit(series[:8], validation=series[8:])
-    tables = [one.windows for one in model.explain(series[8:])]
-    targets = np.array([model.classes_.tolist().index(one.label) for one in series[8:]])
-    supports = [one["support"].to_numpy() for one in tables]
+    tables = [item.windows for item in model.explain(series[8:])]
+    targets = np.array([model.classes_.tolist().index(item.label) for item in series[8:]])
+    supports = [table["support"].to_numpy() for table in tables]
     found = {}
     for kind in ("smoothed", "posterior"):
-        told = [one[[f"{kind}_{name}" for name in model.classes_]].to_numpy(copy=True) for one in tables]
+        told = [table[[f"{kind}_{name}" for name in model.classes_]].to_numpy(copy=True) for table in tables]
         found[kind] = fit_temperature(list(map(torch.from_numpy, told)), supports, targets)
     assert model.temperature_ == pytest.approx(found["smoothed"], rel=1e-3)
     assert model.temperature_ != pytest.approx(found["posterior"], rel=1e-2)

@@ -223,8 +223,8 @@ def test_folds_test_each_series_once(series, seed, n_folds):
 
 def with_centres(collection):
     return SeriesCollection(
-        replace(one, origin={"centre": "ABCD"[int(one.origin["patient"][1:]) % 4], **one.origin})
-        for one in collection
+        replace(item, origin={"centre": "ABCD"[int(item.origin["patient"][1:]) % 4], **item.origin})
+        for item in collection
     )
 
 
@@ -362,15 +362,15 @@ def test_balancing_before_the_split_balances_all_of_it():
 
 
 def test_sss_keeps_a_quarter_of_nih():
-    def named(one):
-        number = int(one.origin["patient"][1:])
-        return replace(one, origin={"patient": f"{('pt', 'sub-pt', 'jh', 'ummc')[number % 4]}{number}"})
+    def named(item):
+        number = int(item.origin["patient"][1:])
+        return replace(item, origin={"patient": f"{('pt', 'sub-pt', 'jh', 'ummc')[number % 4]}{number}"})
 
     collection = SeriesCollection(map(named, hospital()))
     split = split_series(collection, seed=3, balance="sss_nih_quarter")
     kept = np.concatenate([split.train, split.validation, split.test])
     for centre, share in (("pt", 4), ("jh", 1), ("ummc", 1)):
-        belongs = np.array([centre in one.origin["patient"] for one in collection])
+        belongs = np.array([centre in item.origin["patient"] for item in collection])
         smallest = min(Counter(collection.labels[belongs].tolist()).values())
         counts = Counter(collection.labels[[index for index in kept if belongs[index]]].tolist())
         assert counts["a"] == counts["b"] == smallest // share

@@ -69,9 +69,9 @@ def test_the_dataset_holds_every_window_with_its_series_and_label(rng):
     dataset = sss_reference.WindowDataset(series, [1, 0, 1], window_length=8, stride=5)
     found = [(index, label, window[0].tolist()) for window, index, label in dataset]
     expected = [
-        (index, float(label), one[start : start + 8].tolist())
-        for index, (one, label) in enumerate(zip(series, [1, 0, 1], strict=True))
-        for start in range(0, len(one) - 7, 5)
+        (index, float(label), item[start : start + 8].tolist())
+        for index, (item, label) in enumerate(zip(series, [1, 0, 1], strict=True))
+        for start in range(0, len(item) - 7, 5)
     ]
     assert len(dataset) == 3 + 2 + 1
     assert found == expected

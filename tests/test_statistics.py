@@ -74,8 +74,10 @@ def correlated_cells(rng, right, n_groups=60, n_tested=40, same=0.9):
 def apart(cells):
     """The same results, as if every series were a group of its own."""
     return [
-        CellResult(**{name: getattr(one, name) for name in one.__dataclass_fields__} | {"groups": one.names})
-        for one in cells
+        CellResult(
+            **{name: getattr(item, name) for name in item.__dataclass_fields__} | {"groups": item.names}
+        )
+        for item in cells
     ]
 
 
@@ -125,12 +127,12 @@ def test_the_difference_is_the_mean_over_seeds_and_folds_of_what_score_says(rng)
     cells = []
     for seed, fold in itertools.product((1, 2), ("a", "b")):
         both = [noisy(rng, "sss", 0.3, seed=seed), noisy(rng, "gru", 0.5, seed=seed)]
-        cells += [cell(one.system, one.labels, one.probabilities[:, 1], one.groups, seed=seed, fold=fold)
-                  for one in both[: 1 if (seed, fold) == (2, "b") else 2]]  # fmt: skip
+        cells += [cell(item.system, item.labels, item.probabilities[:, 1], item.groups, seed=seed, fold=fold)
+                  for item in both[: 1 if (seed, fold) == (2, "b") else 2]]  # fmt: skip
     found = paired_bootstrap(cells, n_resamples=50).set_index(["metric", "reference", "system"])
     figures = {
-        (one.system, one.seed, one.fold): score(one.labels, one.probabilities, classes=(0, 1))
-        for one in cells
+        (entry.system, entry.seed, entry.fold): score(entry.labels, entry.probabilities, classes=(0, 1))
+        for entry in cells
     }
     for metric in COMPARED:
         gap = {
@@ -149,7 +151,7 @@ def test_the_difference_is_the_mean_over_seeds_and_folds_of_what_score_says(rng)
 def test_a_group_in_two_seeds_is_drawn_for_both_at_once(rng):
     """Two seeds with the same results are as uncertain as one."""
     once = [noisy(rng, "sss", 0.3), noisy(rng, "gru", 0.5)]
-    again = [cell(one.system, one.labels, one.probabilities[:, 1], one.groups, seed=2) for one in once]
+    again = [cell(item.system, item.labels, item.probabilities[:, 1], item.groups, seed=2) for item in once]
     columns = ["difference", "low", "high", "p"]
     pd.testing.assert_frame_equal(paired_bootstrap(once)[columns], paired_bootstrap(once + again)[columns])
 
@@ -159,7 +161,7 @@ def test_the_draws_are_the_same_for_every_order_and_every_set_of_systems(rng):
              (("sss", 0.3), ("gru", 0.5), ("raxss-pearson", 0.4))]  # fmt: skip
     whole = paired_bootstrap(cells, n_resamples=200)
     pd.testing.assert_frame_equal(whole, paired_bootstrap(cells[::-1], n_resamples=200))
-    two = paired_bootstrap([one for one in cells if one.system != "raxss-pearson"], n_resamples=200)
+    two = paired_bootstrap([item for item in cells if item.system != "raxss-pearson"], n_resamples=200)
     same = whole[(whole["reference"] == "sss") & (whole["system"] == "gru")].reset_index(drop=True)
     pd.testing.assert_frame_equal(two.drop(columns="p_holm"), same.drop(columns="p_holm"))
     assert list(whole["reference"].unique()) == ["sss", "raxss-pearson"]
@@ -204,7 +206,7 @@ def test_a_seed_without_a_class_in_a_draw_is_left_out_of_that_draw():
     for name, p in (("sss", 0.4), ("gru", 0.6)):
         cells.append(cell(name, labels, np.where(labels == 1, p, 0.5), range(10), seed=1))
         cells.append(cell(name, rich, np.full(10, 0.5), range(10, 20), seed=2))
-    (draws,) = (one for one in resampled(cells, n_resamples=500) if one.system == "gru")
+    (draws,) = (item for item in resampled(cells, n_resamples=500) if item.system == "gru")
     missing = np.isnan(draws.figures[1, ""]["auc"])
     assert 0.2 < missing.mean() < 0.5
     np.testing.assert_array_equal(np.isnan(draws.figures[1, ""]["accuracy"]), missing)
@@ -218,7 +220,7 @@ def test_the_interval_of_a_mean_over_seeds_is_that_of_its_draws(rng):
     draws = resampled(cells, n_resamples=300)
     found = intervals(draws).set_index("metric")
     for metric in COMPARED:
-        values = np.mean([score(one.labels, one.probabilities, classes=(0, 1))[metric] for one in cells])
+        values = np.mean([score(item.labels, item.probabilities, classes=(0, 1))[metric] for item in cells])
         assert found.loc[metric, "value"] == pytest.approx(values)
         stacked = np.stack([figures[metric][1:] for figures in draws[0].figures.values()]).mean(axis=0)
         assert found.loc[metric, ["low", "high"]].tolist() == pytest.approx(
@@ -230,7 +232,7 @@ def test_a_mean_over_systems_differs_by_the_mean_of_their_differences_in_every_d
     cells = [noisy(rng, name, strength, seed=seed) for seed in (1, 2) for name, strength in
              (("sss", 0.5), ("a", 0.7), ("b", 1.0))]  # fmt: skip
     cells.append(noisy(rng, "a", 0.7, seed=3))  # which the others have not
-    draws = {one.system: one for one in resampled(cells, n_resamples=200, metrics=["auc"])}
+    draws = {item.system: item for item in resampled(cells, n_resamples=200, metrics=["auc"])}
     assert set(draws["a"].figures[1, ""]) == {"auc"}
     both = mean_over_systems([draws["a"], draws["b"]], "mean")
     assert set(both.figures) == {(1, ""), (2, "")}
@@ -238,7 +240,7 @@ def test_a_mean_over_systems_differs_by_the_mean_of_their_differences_in_every_d
         differences(list(draws.values()), ["sss"], ["auc"]).set_index("system").loc[name] for name in "ab"
     ]
     found = difference(both, draws["sss"], "auc")
-    assert found["difference"] == pytest.approx(np.mean([one["difference"] for one in apart]))
+    assert found["difference"] == pytest.approx(np.mean([item["difference"] for item in apart]))
     by_hand = np.mean([[draws[name].figures[seed, ""]["auc"] - draws["sss"].figures[seed, ""]["auc"]
                         for name in "ab"] for seed in (1, 2)], axis=(0, 1))  # fmt: skip
     assert (found["low"], found["high"]) == pytest.approx(tuple(np.percentile(by_hand[1:], [2.5, 97.5])))
@@ -284,7 +286,7 @@ def test_the_difference_from_chance_is_that_from_a_system_that_always_says_the_s
     draws = resampled([*results, *same], n_resamples=500)
     columns = ["system", "difference", "low", "high", "p", "p_holm", "n_seeds", "n_groups"]
     expected = differences(draws, ["same"], ["auc"])[columns]
-    found = differences_from_chance([one for one in draws if one.system != "same"])
+    found = differences_from_chance([draw for draw in draws if draw.system != "same"])
     assert found["reference"].unique().tolist() == ["chance"]
     pd.testing.assert_frame_equal(found[columns], expected)
 
@@ -334,7 +336,7 @@ def test_a_clique_is_the_largest_set_within_the_critical_difference(rng):
         for i, j in itertools.combinations(range(len(names) + 1), 2)
         if j - i > 1 and found.ranks.iloc[j - 1] - found.ranks.iloc[i] <= found.difference
     }
-    largest = {one for one in alike if not any(set(one) < set(other) for other in alike)}
+    largest = {item for item in alike if not any(set(item) < set(other) for other in alike)}
     assert set(found.cliques) == largest
     assert len(largest) > 1
 

@@ -203,7 +203,7 @@ def test_two_writers_of_one_part_leave_it_whole(store):
         seen.append(store.read("a", KEY))
     for thread in threads:
         thread.join()
-    assert {len(one["rows"]) for one in [*seen, store.read("a", KEY)] if one is not None} == {500}
+    assert {len(item["rows"]) for item in [*seen, store.read("a", KEY)] if item is not None} == {500}
     assert [file.name for file in store.folder.iterdir()] == ["a.json"]
 
 

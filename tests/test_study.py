@@ -130,11 +130,11 @@ def test_the_list_of_studies_has_all_of_them():
 
 def test_the_controls_differ_from_their_studies_in_what_they_are_about_alone():
     plain, cropped = (
-        Study.read(STUDIES / f"bern-barcelona{one}.toml").datasets[0] for one in ("", "-cropped")
+        Study.read(STUDIES / f"bern-barcelona{item}.toml").datasets[0] for item in ("", "-cropped")
     )
     assert cropped == dataclasses.replace(plain, name=cropped.name, crop=(0.2, 1.0))
     plain, shuffled = (
-        Study.read(STUDIES / f"cinc2017-af{one}.toml").datasets[0] for one in ("", "-shuffled")
+        Study.read(STUDIES / f"cinc2017-af{item}.toml").datasets[0] for item in ("", "-shuffled")
     )
     assert shuffled == dataclasses.replace(plain, name=f"{plain.name}, labels shuffled", shuffled=True)
 
@@ -155,7 +155,7 @@ def test_shuffled_labels_are_in_the_name_whatever_it_is(name):
 
 def test_a_dataset_is_judged_by_its_headline_figure():
     headlines = {name: Study.read(STUDIES / f"{name}.toml").datasets[0].headline for name in ISSUED}
-    assert {name: one for name, one in headlines.items() if one != "auc"} == {
+    assert {name: item for name, item in headlines.items() if item != "auc"} == {
         "cinc2017": "f1",
         "watch": "accuracy",
     }
@@ -167,11 +167,11 @@ def test_the_papers_study_is_the_papers_protocol():
     study = Study.read(STUDIES / "paper.toml")
     everything, alone, unseen = study.datasets
     assert study.seeds == SEEDS
-    assert {one.data for one in study.datasets} == {"ds003029"}
-    for one in study.datasets:
-        assert str(one.preparation) == "pool 24/12"
-        assert (one.windows.window_length, one.windows.stride) == (1024, 5)
-        assert (one.split.fractions, one.split.balance) == ((0.7, 0.1, 0.2), "train_val")
+    assert {item.data for item in study.datasets} == {"ds003029"}
+    for item in study.datasets:
+        assert str(item.preparation) == "pool 24/12"
+        assert (item.windows.window_length, item.windows.stride) == (1024, 5)
+        assert (item.split.fractions, item.split.balance) == ((0.7, 0.1, 0.2), "train_val")
     assert (everything.split.kind, everything.split.by) == ("single", "channel")
     assert (alone.split.kind, alone.split.by) == ("per-centre", "channel")
     assert unseen.split.kind == "leave-one-out"

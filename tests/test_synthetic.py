@@ -25,8 +25,8 @@ def pearson_support(samples, length, stride, n_neighbors, exclusion):
 
 def test_the_same_seed_gives_the_same_series_and_another_seed_others(planted):
     again, other = make_motif_series(), make_motif_series(seed=1)
-    for one, two in zip(planted.series, again.series, strict=True):
-        assert_array_equal(one.samples, two.samples)
+    for item, two in zip(planted.series, again.series, strict=True):
+        assert_array_equal(item.samples, two.samples)
     assert_array_equal(planted.motif, again.motif)
     assert not np.array_equal(planted.motif, other.motif)
 
@@ -48,13 +48,13 @@ def test_the_motif_lies_where_it_is_said_to_lie():
 
 
 def test_lengths_differ_and_stay_within_the_asked_range(planted):
-    lengths = {one.n_samples for one in planted.series}
+    lengths = {item.n_samples for item in planted.series}
     assert len(lengths) > 10
     assert 2000 <= min(lengths) <= max(lengths) <= 6000
 
 
 def test_energy_does_not_give_the_class_away(planted):
-    energy = np.array([one.samples.var() for one in planted.series])
+    energy = np.array([item.samples.var() for item in planted.series])
     positive = planted.series.labels == "motif"
     deviation = energy.std() / np.sqrt(positive.sum())
     assert abs(energy[positive].mean() - energy[~positive].mean()) < 2 * deviation

@@ -116,14 +116,14 @@ def test_a_fixed_length_network_sees_one_window_a_series(longest):
 
 def test_a_fixed_length_network_hears_nothing_of_what_lies_behind_the_first_samples(rng):
     data = waves(rng, n_series=12)
-    longest = max(one.n_samples for one in data)
+    longest = max(item.n_samples for item in data)
     model = SYSTEMS["patchtst"].with_settings("short", {"window_length": 50})
     model = model.make(WINDOWS, seed=1, device="cpu", longest=longest, training={"max_epochs": 1}).fit(data)
-    tail = [one.with_samples(np.r_[one.samples[0, :50], np.zeros(longest - 50)]) for one in data]
-    scaled = [model.scaling_.apply(one).samples[:, :50] for one in data]
-    cut = [model.scaling_.apply(one).samples[:, :50] for one in tail]
+    tail = [item.with_samples(np.r_[item.samples[0, :50], np.zeros(longest - 50)]) for item in data]
+    scaled = [model.scaling_.apply(item).samples[:, :50] for item in data]
+    cut = [model.scaling_.apply(item).samples[:, :50] for item in tail]
     assert all(
-        one.std() > 0 for one in scaled
+        item.std() > 0 for item in scaled
     )  # PatchTST normalises each window, so the scale of the rest is gone
     assert not np.allclose(scaled[0], cut[0])
     np.testing.assert_allclose(model.predict_proba(tail), model.predict_proba(data), atol=1e-4)

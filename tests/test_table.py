@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from raxss._core.outputs import output_lock
 from raxss._core.store import seal_of
 from raxss.benchmark import live_table as board
-from raxss.benchmark.live_table import Board
+from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.packed import PACKED, facts_of, read_cell, trials_in
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.study import Study
@@ -255,7 +255,7 @@ def test_a_seed_that_fails_is_told_and_the_others_go_on(study, tmp_path, monkeyp
     kept = json.loads(error.read_text())
     assert (kept["system"], kept["seed"], kept["type"]) == ("sss-linear", 2, "ConfigError")
     assert "the seed of this test" in kept["message"]
-    assert any(one.startswith("raxss.benchmark.runs:") for one in kept["frames"])
+    assert any(item.startswith("raxss.benchmark.runs:") for item in kept["frames"])
     assert str(tmp_path) not in error.read_text()
     assert ".py" not in error.read_text()  # no files of whoever ran it
     assert len(cells_in(out)) == 5
@@ -303,7 +303,7 @@ def test_an_extension_that_changes_during_a_run_is_noticed(study, tmp_path):
     assert len(cells_in(tmp_path / "out")) == 1
     errors = [json.loads(file.read_text()) for file in (tmp_path / "out" / "cells").rglob("*.error.json")]
     assert len(errors) == 2
-    assert all("'linear.py' changed after the study began" in one["message"] for one in errors)
+    assert all("'linear.py' changed after the study began" in error["message"] for error in errors)
 
 
 def test_nothing_but_results_is_left_where_workers_meet(finished):
@@ -332,11 +332,11 @@ def test_a_length_is_chosen_on_the_first_seeds_validation_and_kept(study, tmp_pa
     outcome = run_table(Study.read(study), out, work=Work(device="cpu"), only=["first-samples"])
     # the longest series has under 6000 samples, so 10000 is the first that is not below it
     trials = [read_cell(place, CellResult) for place in trials_in(out)]
-    by_length = {one.settings["window_length"]: one.validation for one in trials}
+    by_length = {trial.settings["window_length"]: trial.validation for trial in trials}
     assert sorted(by_length) == [1000, 3000, 5000, 10000]
-    assert {one.seed for one in trials} == {1}
+    assert {trial.seed for trial in trials} == {1}
     best = max((figures["f1"], figures["auc"], -length) for length, figures in by_length.items())
-    assert [one.settings["window_length"] for one in outcome.results] == [-best[2]] * 3
+    assert [item.settings["window_length"] for item in outcome.results] == [-best[2]] * 3
     told = json.loads((out / "choices" / "synthetic" / "first-samples.json").read_text())
     assert told["choice"] == {"window_length": -best[2]}
     spent = [facts_of(place)["seconds"] for place in trials_in(out)]
@@ -390,8 +390,8 @@ def test_a_second_run_at_the_same_place_is_refused(study, tmp_path):
 def snapshot(folder):
     """Every file and folder with its content and time of change."""
     return {
-        one.relative_to(folder): (one.read_bytes() if one.is_file() else None, one.lstat().st_mtime_ns)
-        for one in sorted(folder.rglob("*"))
+        item.relative_to(folder): (item.read_bytes() if item.is_file() else None, item.lstat().st_mtime_ns)
+        for item in sorted(folder.rglob("*"))
     }
 
 
@@ -516,7 +516,7 @@ def test_a_new_network_of_a_few_lines_joins_a_study(tmp_path, monkeypatch):
 
 def test_the_board_counts_and_guesses_the_time_left():
     times = iter([0.0, 30.0])
-    told = Board("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
+    told = LiveTable("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
     assert told.summary() == "1 of 6 done, 2 running, 0 failed"
     told.tell("sss")
     told.tell("gru", failed=True)
@@ -524,11 +524,11 @@ def test_the_board_counts_and_guesses_the_time_left():
 
 
 def test_the_board_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
-    with Board("cells", {"sss": 1}) as quiet:
+    with LiveTable("cells", {"sss": 1}) as quiet:
         quiet.tell("sss")
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(board.sys.stderr, "isatty", lambda: True, raising=False)
-    with Board("cells", {"sss [b]": 1}) as drawn:
+    with LiveTable("cells", {"sss [b]": 1}) as drawn:
         drawn.tell("sss [b]", failed=True)
     told = capsys.readouterr()
     assert told.out == ""

@@ -82,31 +82,31 @@ def measured(n_bytes, names, timeout):
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ})
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    for one in found:
-        taken = f"{one.get('mb', -1):>7.1f} MB {one.get('seconds', -1):>6.1f} s"
+    for item in found:
+        taken = f"{item.get('mb', -1):>7.1f} MB {item.get('seconds', -1):>6.1f} s"
         print(
-            f"{one['reader']:<28} {one['shape']:<45} {one['bytes'] / 1e6:>6.1f} MB "
-            f"{one.get('outcome', 'killed'):<8} {taken}  {one.get('message', '')[:60]}"
+            f"{item['reader']:<28} {item['shape']:<45} {item['bytes'] / 1e6:>6.1f} MB "
+            f"{item.get('outcome', 'killed'):<8} {taken}  {item.get('message', '')[:60]}"
         )
     return found
 
 
 def check(found):
     assert found
-    for one in found:
-        where = f"{one['reader']}, {one['shape']}"
-        assert one.get("outcome") in ("read", "refused"), (where, one)
-        assert one["mb"] < MOST_MB, (where, one)
-        assert one["seconds"] < MOST_SECONDS, (where, one)
-        if one["outcome"] == "refused" and one["bytes"] > MOST_BYTES.get(one["reader"], 10**9):
-            assert re.search(r"at most [\d,]+ are read, because", one["message"]), (where, one["message"])
+    for item in found:
+        where = f"{item['reader']}, {item['shape']}"
+        assert item.get("outcome") in ("read", "refused"), (where, item)
+        assert item["mb"] < MOST_MB, (where, item)
+        assert item["seconds"] < MOST_SECONDS, (where, item)
+        if item["outcome"] == "refused" and item["bytes"] > MOST_BYTES.get(item["reader"], 10**9):
+            assert re.search(r"at most [\d,]+ are read, because", item["message"]), (where, item["message"])
 
 
 def test_one_worst_case_of_each_kind_is_read_or_refused_in_little_memory():
     found = measured(4_000_000, FAST, 500)
-    assert [f"{one['reader']}:{one['shape']}" for one in found] == FAST
+    assert [f"{item['reader']}:{item['shape']}" for item in found] == FAST
     check(found)
-    outcome = {f"{one['reader']}:{one['shape']}": one for one in found}
+    outcome = {f"{item['reader']}:{item['shape']}": item for item in found}
     for name in (
         "clinical sheet, xlsx:far cells",
         "study:tables",

@@ -22,7 +22,7 @@ def written(folder, header, *columns):
 
 
 def codes(path):
-    return [one.code for one in FORMATS["CSV"].inspect(path, path.parent)]
+    return [item.code for item in FORMATS["CSV"].inspect(path, path.parent)]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_two_columns_of_times_are_refused(tmp_path):
 
 def test_a_name_of_a_person_above_a_ramp_is_not_quoted(tmp_path):
     path = written(tmp_path, "Jane Doe,C3", TIMES, SIGNAL[0])
-    assert "Jane" not in " ".join(one.message for one in FORMATS["CSV"].inspect(path, tmp_path))
+    assert "Jane" not in " ".join(item.message for item in FORMATS["CSV"].inspect(path, tmp_path))
 
 
 def test_a_given_rate_is_held_against_the_times(tmp_path):

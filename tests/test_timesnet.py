@@ -105,7 +105,7 @@ def test_a_layer_matches_one_that_folds_window_by_window_and_period_by_period(rn
 def test_frequencies_with_one_period_are_folded_once_with_the_sum_of_their_weights(rng, monkeypatch):
     layer = TimesBlock(2, 4, top_k=3, n_kernels=2).double()
     folded = []
-    monkeypatch.setattr(timesnet, "fold", lambda one, period: folded.append(period) or fold(one, period))
+    monkeypatch.setattr(timesnet, "fold", lambda item, period: folded.append(period) or fold(item, period))
     samples = 0.05 * noisy_waves(rng, 30, 2, [30 / 11, 30 / 12, 30 / 13])  # 30 // 11 = 30 // 12 = 30 // 13
     weights = {f"x.{name}": value for name, value in numpy_weights(layer).items()}
     found = layer(double(samples)[None])[0].detach()
@@ -115,7 +115,7 @@ def test_frequencies_with_one_period_are_folded_once_with_the_sum_of_their_weigh
 
 def test_a_period_without_weight_is_not_folded_at(rng, monkeypatch):
     folded = []
-    monkeypatch.setattr(timesnet, "fold", lambda one, period: folded.append(period) or fold(one, period))
+    monkeypatch.setattr(timesnet, "fold", lambda item, period: folded.append(period) or fold(item, period))
     samples = 10 * noisy_waves(rng, 120, 2, [12, 30])
     TimesBlock(2, 4, top_k=2, n_kernels=2).double()(double(samples)[None])
     assert strongest_periods(double(samples)[None], 2)[0].tolist() == [[12, 30]]
@@ -170,7 +170,7 @@ def test_flat_windows_have_finite_scores_and_gradients():
     loss = network(torch.zeros(4, 1, 50)).sum()
     loss.backward()
     assert math.isfinite(loss.item())
-    assert all(one.grad.isfinite().all() for one in network.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
 
 def test_sizes_below_one_are_refused():

@@ -43,7 +43,7 @@ def toy_series(rng, n_series=12, n_variates=1):
 
 def toy_pool(rng, device="cpu", **options):
     series, targets = toy_series(rng, **options)
-    counts = [(one.n_samples - LENGTH) // STRIDE + 1 for one in series]
+    counts = [(item.n_samples - LENGTH) // STRIDE + 1 for item in series]
     influence = [rng.uniform(size=count) for count in counts]
     flat = [np.zeros(count, dtype=bool) for count in counts]
     return WindowPool(
@@ -88,7 +88,9 @@ def test_gathered_windows_are_those_of_the_series(rng):
     series, _ = toy_series(np.random.default_rng(69421))
     gathered = pool.gather(torch.arange(len(pool)))
     expected = [
-        one.samples[:, s : s + LENGTH] for one in series for s in range(0, one.n_samples - LENGTH + 1, STRIDE)
+        item.samples[:, s : s + LENGTH]
+        for item in series
+        for s in range(0, item.n_samples - LENGTH + 1, STRIDE)
     ]
     np.testing.assert_array_equal(gathered.numpy(), np.stack(expected).astype(np.float32))
 
@@ -124,12 +126,12 @@ def test_the_batch_loss_is_the_plain_loop_over_series(rng):
     )
     sigma = 1 / (1 + np.exp(-logits.numpy()[:, 0]))
     series_losses, window_losses = [], []
-    for one in range(4):
-        mask = series.numpy() == one
+    for index in range(4):
+        mask = series.numpy() == index
         posteriors = np.stack([1 - sigma[mask], sigma[mask]], axis=1)
         weights = naive.window_weights(support.numpy()[mask], 0.2)
-        series_losses.append(-math.log(naive.series_probability(weights, posteriors)[targets[one]]))
-        window_losses.extend(-np.log(posteriors[:, targets[one]]))
+        series_losses.append(-math.log(naive.series_probability(weights, posteriors)[targets[index]]))
+        window_losses.extend(-np.log(posteriors[:, targets[index]]))
     assert float(loss) == pytest.approx(0.7 * np.mean(series_losses) + 0.3 * np.mean(window_losses), abs=1e-6)
 
 
@@ -209,8 +211,8 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
     assert_same_bits(weights_of(whole), weights_of(resumed))
     assert found.best_epoch == expected.best_epoch
-    for one, other in zip(found.history, expected.history, strict=True):
-        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    for item, other in zip(found.history, expected.history, strict=True):
+        assert {**item, "seconds": 0} == {**other, "seconds": 0}
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -372,8 +374,8 @@ def test_the_fitted_temperature_beats_a_grid_of_others(rng):
     targets = np.arange(8) % 2
     posteriors = [rng.dirichlet([1, 1], size=rng.integers(5, 20)) for _ in targets]
     # windows with much influence are right, so a small temperature pays
-    influence = [one[:, target] for one, target in zip(posteriors, targets, strict=True)]
-    found = fit_temperature([torch.from_numpy(one) for one in posteriors], influence, targets)
+    influence = [posterior[:, target] for posterior, target in zip(posteriors, targets, strict=True)]
+    found = fit_temperature([torch.from_numpy(posterior) for posterior in posteriors], influence, targets)
 
     def loss(temperature):
         total = 0.0
@@ -440,8 +442,8 @@ def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
         checkpoint=path,
         callbacks=[Looker()],
     )
-    assert [one[0] for one in sizes] == [1, 2, 3]
-    assert all(one[2] == ["run.checkpoint"] for one in sizes)
+    assert [size[0] for size in sizes] == [1, 2, 3]
+    assert all(size[2] == ["run.checkpoint"] for size in sizes)
 
 
 def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
@@ -449,8 +451,8 @@ def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
     pool, config = toy_pool(rng), training_plan(batch_size=50, series_loss_weight=1.0, lr=1e-2)
     order = epoch_order(pool.n_windows, pool.n_samples, seed=4, epoch=2)
     learner, twin = toy_learner(), toy_learner()
-    for one in (learner, twin):
-        one.backbone[0].bias = None  # the normalisation takes it away again; its gradient is noise
+    for entry in (learner, twin):
+        entry.backbone[0].bias = None  # the normalisation takes it away again; its gradient is noise
     optimizer = torch.optim.Adam(learner.parameters())
     torch.manual_seed(8)
     step = step_for(learner, pool, optimizer, config=config)
@@ -478,8 +480,8 @@ def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
         losses[-1].backward()
         adam.step()
     assert loss == pytest.approx(torch.stack(losses).mean().item(), abs=1e-6)
-    for one, other in zip(learner.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+    for parameter, other in zip(learner.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other, atol=1e-6, rtol=1e-5)
 
 
 def test_taken_windows_come_with_what_belongs_to_them(rng):
@@ -496,7 +498,7 @@ def test_passes_over_a_pool_hold_so_many_samples_however_long_the_windows(rng, m
     monkeypatch.setitem(pool_module.SAMPLES_A_PASS, "cpu", 3 * LENGTH)
     pool = toy_pool(rng)
     passes = list(pool.all_windows())
-    assert {len(one) for one in passes[:-1]} == {3}
+    assert {len(item) for item in passes[:-1]} == {3}
     assert torch.equal(torch.cat(passes), pool.gather(torch.arange(len(pool))))
     monkeypatch.setitem(pool_module.SAMPLES_A_PASS, "cpu", 1)
     assert len(next(pool.all_windows())) == 1

@@ -38,8 +38,8 @@ from raxss.explain.export.report import page as page_module
 from raxss.explain.export.report.verifying import verify_report
 from raxss.explain.findings import watched
 from test_derivatives import errors_of
-from test_phi import text_of_pdf
 from test_printed import words
+from test_privacy import text_of_pdf
 
 NAMES = [f"A{number}" for number in range(1, 11)]
 TRUTH = [TRAINING] * 4 + [VALIDATION] + [NO] * 5  # the model was fitted on channels 1 to 5
@@ -48,7 +48,7 @@ MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, 
 
 
 def raxss(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RAxSSError):
         return result.exception
     assert result.exit_code == code, result.output + repr(result.exception)
@@ -86,7 +86,7 @@ def printed_headline(pdf):
 
 def labelled(series):
     labels = ["soz" if place % 2 else "other" for place in range(len(series))]
-    return SeriesCollection(replace(one, label=label) for one, label in zip(series, labels, strict=True))
+    return SeriesCollection(replace(item, label=label) for item, label in zip(series, labels, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -137,12 +137,12 @@ def noise():
 
 @pytest.fixture(scope="module")
 def record(noise):
-    return TrainingRecord.of(kept_of_training([Series(one) for one in noise[:4]], np.array([3])))
+    return TrainingRecord.of(kept_of_training([Series(item) for item in noise[:4]], np.array([3])))
 
 
 def test_whole_series_are_recognised_by_their_samples_alone(noise, record):
-    again = [Series(one, rate=7.0, name=f"other {place}", group=3) for place, one in enumerate(noise)]
-    assert [record.state(one) for one in again] == [TRAINING] * 3 + [VALIDATION] + [NO] * 2
+    again = [Series(item, rate=7.0, name=f"other {place}", group=3) for place, item in enumerate(noise)]
+    assert [record.state(item) for item in again] == [TRAINING] * 3 + [VALIDATION] + [NO] * 2
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_whole_series_are_recognised_by_their_samples_alone(noise, record):
     ],
 )
 def test_type_layout_and_byte_order_of_the_samples_do_not_matter(noise, record, change):
-    assert [record.state(Series(change(one))) for one in noise[:1]] == [TRAINING]
+    assert [record.state(Series(change(item))) for item in noise[:1]] == [TRAINING]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_type_layout_and_byte_order_of_the_samples_do_not_matter(noise, record, 
     ids=["crop", "last sample", "longer", "V for uV", "negated", "crop in float32", "z-scored crop", "gap"],
 )
 def test_crops_longer_recordings_and_other_units_are_in_part(noise, record, change):
-    changed = [Series(change(one), gaps_marked=True) for one in noise]
-    assert [record.state(one) for one in changed] == [PART] * 4 + [NO] * 2
+    changed = [Series(change(item), gaps_marked=True) for item in noise]
+    assert [record.state(item) for item in changed] == [PART] * 4 + [NO] * 2
 
 
 def test_what_is_alike_without_being_a_copy_is_not_recognised():
@@ -200,8 +200,8 @@ def test_samples_beyond_float32_are_compared_without_a_warning():
 
 
 def test_a_series_that_is_in_both_parts_counts_as_training():
-    one = Series([1.0, 2.0, 3.0])
-    assert TrainingRecord.of(kept_of_training([one, one], np.array([1]))).state(one) == TRAINING
+    item = Series([1.0, 2.0, 3.0])
+    assert TrainingRecord.of(kept_of_training([item, item], np.array([1]))).state(item) == TRAINING
 
 
 def test_the_digest_is_the_one_that_models_have_kept_until_now():
@@ -246,18 +246,18 @@ def test_every_state_has_its_words():
 
 
 def test_answers_and_evidence_have_it(fitted, series, tmp_path):
-    anonymous = [Series(one.samples, rate=one.rate) for one in series]
+    anonymous = [Series(item.samples, rate=item.rate) for item in series]
     assert fitted.seen_in_training(anonymous) == TRUTH
-    assert [one.seen_in_training for one in fitted.answers(anonymous)] == TRUTH
+    assert [item.seen_in_training for item in fitted.score_series(anonymous)] == TRUTH
     evidence = fitted.explain(anonymous)
-    assert [one.seen_in_training for one in evidence] == TRUTH
-    for one, state in zip(evidence, TRUTH, strict=True):
-        assert f"seen in training: {state}\n" in repr(one)
-        assert json.loads(one.to_json())["seen_in_training"] == state
+    assert [item.seen_in_training for item in evidence] == TRUTH
+    for item, state in zip(evidence, TRUTH, strict=True):
+        assert f"seen in training: {state}\n" in repr(item)
+        assert json.loads(item.to_json())["seen_in_training"] == state
     marks = mne_annotations(fitted.explain(series[:6]), n_windows=1)
     found = {
-        name: re.sub(r".* rank 1", "", one)
-        for (name,), one in zip(marks.ch_names, marks.description, strict=True)
+        name: re.sub(r".* rank 1", "", item)
+        for (name,), item in zip(marks.ch_names, marks.description, strict=True)
     }
     seen = [" (in training data)"] * 4 + [" (in validation data)", ""]
     assert found == dict(zip(NAMES[:6], seen, strict=True))
@@ -269,7 +269,7 @@ def test_evidence_of_earlier_versions_is_loaded_as_unknown_and_nonsense_is_refus
     place = fitted.explain(series[0]).save(tmp_path, figures=False)
     told = json.loads((place / "evidence.json").read_text())
     for value, outcome in ((None, UNKNOWN), ("perhaps", DataError), (["no"], DataError)):
-        changed = {key: one for key, one in told.items() if key != "seen_in_training"}
+        changed = {key: item for key, item in told.items() if key != "seen_in_training"}
         changed |= {} if value is None else {"seen_in_training": value}
         (place / "evidence.json").write_text(json.dumps(changed))
         if outcome is UNKNOWN:
@@ -303,7 +303,7 @@ def by_channel(folder, name, samples, channels):
 def copies(renamed, series, tmp_path_factory):
     """The recording in other formats and types, under other names."""
     folder = tmp_path_factory.mktemp("copies")
-    samples = np.concatenate([one.samples for one in series])
+    samples = np.concatenate([item.samples for item in series])
     kinds = ("float32", "float64", ">f8")
     return [
         renamed,
@@ -392,7 +392,7 @@ def test_what_older_models_cannot_tell_is_told_as_that(older, renamed, root, tmp
     assert told.format("series") in printed
     contents = Report.read(tmp_path / "r.html").contents
     assert contents["seen_in_training"].startswith(told.format("channels"))
-    assert [one["seen_in_training"] for one in contents["channels"]] == states
+    assert [content["seen_in_training"] for content in contents["channels"]] == states
     assert printed_headline(tmp_path / "r.pdf").startswith(told.format("channels"))
     raxss("explain", older / name, root, "--bids-derivatives", tmp_path / "d", *device)
     table = pd.read_csv(next((tmp_path / "d").rglob("*_channels.tsv")), sep="\t")
@@ -400,7 +400,7 @@ def test_what_older_models_cannot_tell_is_told_as_that(older, renamed, root, tmp
 
 
 def test_where_none_was_seen_the_report_says_so_and_the_terminal_is_quiet(model, series, tmp_path):
-    samples = np.concatenate([one.samples for one in series[5:]])
+    samples = np.concatenate([item.samples for item in series[5:]])
     recording = by_channel(tmp_path, "new", samples, NAMES[5:])
     printed = raxss("explain", model, recording, "--out", tmp_path / "r.html", "--device", "cpu")
     assert "training data" not in printed

@@ -87,7 +87,7 @@ def test_an_empty_table_empties_and_another_backbone_begins_without_options():
         ),
         "the same": base.with_settings("a", {"backbone": "multiview", "backbone_options": {"width": 8}}),
     }
-    found = {name: one.parameters(WINDOWS)["backbone_options"] for name, one in options.items()}
+    found = {name: option.parameters(WINDOWS)["backbone_options"] for name, option in options.items()}
     assert found == {
         "kept": {"width": 32, "dropout": 0.5},
         "emptied": {},
@@ -153,8 +153,8 @@ def test_cells_of_ordinary_systems_keep_their_names_beside_variants(tiny, tmp_pa
         stride = 128
     """)
     run_table(alone, tmp_path, work=Work(device="cpu"))
-    before = {one.name for one in cells_in(tmp_path) if one.match("all-positive-*")}
-    assert before == {one.name for one in cells_in(out) if one.match("all-positive-*")} != set()
+    before = {cell.name for cell in cells_in(tmp_path) if cell.match("all-positive-*")}
+    assert before == {cell.name for cell in cells_in(out) if cell.match("all-positive-*")} != set()
 
 
 def test_the_studys_text_lies_beside_its_results(tiny):
@@ -164,10 +164,10 @@ def test_the_studys_text_lies_beside_its_results(tiny):
 
 @pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "cinc2017-af"])
 def test_the_studies_of_variants_share_data_and_fits_with_the_main_ones(name):
-    main, varied = (Study.read(STUDIES / f"{one}{name}.toml") for one in ("", "variants-"))
+    main, varied = (Study.read(STUDIES / f"{item}{name}.toml") for item in ("", "variants-"))
     assert varied.datasets == main.datasets
-    for one in ("recommended", "sss"):
-        assert parameters(varied, one) == parameters(main, one)
+    for item in ("recommended", "sss"):
+        assert parameters(varied, item) == parameters(main, item)
     systems = varied.compared()
     assert list(systems)[:2] == ["recommended", "sss"]
     assert set(varied.settings) <= set(systems)
@@ -182,10 +182,12 @@ def test_the_studies_of_variants_share_data_and_fits_with_the_main_ones(name):
     # a series loss learns about weights only from series of which a batch has several windows
     n_training = {"bern-barcelona": 140, "bonn": 140, "cinc2017-af": 1050}[name]
     learned = [
-        one for one in systems if parameters(varied, one).get("series_loss_weight") == 1 and one != "sss"
+        entry
+        for entry in systems
+        if parameters(varied, entry).get("series_loss_weight") == 1 and entry != "sss"
     ]
     assert len(learned) == 9
-    assert all(parameters(varied, one)["batch_size"] >= 5 * n_training for one in learned)
+    assert all(parameters(varied, item)["batch_size"] >= 5 * n_training for item in learned)
 
 
 @pytest.mark.slow
@@ -209,5 +211,5 @@ def test_every_variant_of_the_issued_studies_trains(tmp_path):
         text="",
     )
     outcome = run_table(small, tmp_path, work=Work(device="cpu"))
-    assert [one["message"] for one in outcome.errors] == []
-    assert [one.system for one in outcome.results] == list(issued.compared())
+    assert [error["message"] for error in outcome.errors] == []
+    assert [result.system for result in outcome.results] == list(issued.compared())

@@ -27,9 +27,13 @@ def series():
     samples[1, 300:310] = np.nan
     return [
         Series(
-            one, 10.0, name=f"night:C{k}", origin={"recording": "night", "channel": f"C{k}"}, gaps_marked=True
+            sample,
+            10.0,
+            name=f"night:C{k}",
+            origin={"recording": "night", "channel": f"C{k}"},
+            gaps_marked=True,
         )
-        for k, one in enumerate(samples)
+        for k, sample in enumerate(samples)
     ]
 
 
@@ -51,8 +55,8 @@ def page(report):
 def places(value, path=()):
     """Every value that is no list and no table."""
     if isinstance(value, dict | list):
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from places(one, (*path, key))
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(item, (*path, key))
     else:
         yield path, value
 
@@ -132,7 +136,7 @@ def in_data(page, rng):
 
 
 def another_byte(page, place, rng):
-    others = [one for one in b"0123456789AZaz+/ ,}" if one != page[place]]
+    others = [item for item in b"0123456789AZaz+/ ,}" if item != page[place]]
     return page[:place] + bytes([rng.choice(others)]) + page[place + 1 :]
 
 
@@ -172,7 +176,7 @@ def test_texts_that_mean_the_same_but_were_written_by_another_are_refused(report
         block.replace(b'"n_top":12', b'"n_top":12.0e0', 1),
     ):
         assert other != block
-        digests = (hashlib.sha256(one).hexdigest().encode() for one in (block, other))
+        digests = (hashlib.sha256(item).hexdigest().encode() for item in (block, other))
         (tmp_path / "r.html").write_bytes(page.replace(head + block, head.replace(*digests) + other))
         with pytest.raises(DataError, match=r"data of 'r\.html' cannot be read"):
             Report.read(tmp_path / "r.html")
@@ -242,7 +246,7 @@ def test_small_numbers_are_compared_by_their_own_measure(report):
 
 
 def raxss(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RAxSSError):
         return result.exception
     assert result.exit_code == code, result.output + repr(result.exception)

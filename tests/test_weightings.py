@@ -35,9 +35,9 @@ EXAMPLES = {
 }
 
 ALL = sorted(WEIGHTINGS)
-HEADS = sorted(name for name, one in WEIGHTINGS.items() if not one.is_control)
-FIXED = sorted(name for name, one in WEIGHTINGS.items() if not one.needs_generator)
-TRAINED = sorted(name for name, one in WEIGHTINGS.items() if not (one.needs_gate and one.is_control))
+HEADS = sorted(name for name, item in WEIGHTINGS.items() if not item.is_control)
+FIXED = sorted(name for name, item in WEIGHTINGS.items() if not item.needs_generator)
+TRAINED = sorted(name for name, item in WEIGHTINGS.items() if not (item.needs_gate and item.is_control))
 TEMPERATURES = (0.003, 0.1, 5.0)
 
 
@@ -73,15 +73,15 @@ def test_the_worked_example_holds(name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_names_that_a_weighting_gives_are_registered_and_lead_back(name):
-    one = WEIGHTINGS[name]
-    assert one.name == name
-    assert one.family in WEIGHTINGS
-    assert WEIGHTINGS[one.family].family == one.family
-    assert not WEIGHTINGS[one.family].is_control
-    assert one.inverse is None or WEIGHTINGS[one.inverse].inverse == name
-    assert one.inverse is not None or one.needs_generator
-    assert one.shuffled is None or WEIGHTINGS[one.shuffled].is_control
-    for reason in (one.no_batch, one.no_batch_gradient, one.no_learned_temperature):
+    item = WEIGHTINGS[name]
+    assert item.name == name
+    assert item.family in WEIGHTINGS
+    assert WEIGHTINGS[item.family].family == item.family
+    assert not WEIGHTINGS[item.family].is_control
+    assert item.inverse is None or WEIGHTINGS[item.inverse].inverse == name
+    assert item.inverse is not None or item.needs_generator
+    assert item.shuffled is None or WEIGHTINGS[item.shuffled].is_control
+    for reason in (item.no_batch, item.no_batch_gradient, item.no_learned_temperature):
         assert reason == "" or reason.startswith(("which ", "whose ", "under which "))
         assert not reason.endswith(".")
 
@@ -115,11 +115,11 @@ def test_a_weighting_from_outside_is_known_with_its_controls_everywhere(rng):
         assert_allclose(found.columns["weight"], naive.window_weights((support**3).tolist(), 0.1), atol=1e-12)
         assert found.leaderboard(0)["weight_without"].notna().all()
         inverted = model.set_params(weighting="cubed-inverse").explain(series[0])
-        assert any("'cubed-inverse' is a control" in one for one in inverted.warnings)
+        assert any("'cubed-inverse' is a control" in warning for warning in inverted.warnings)
         with pytest.raises(ConfigError, match="'cubed', which is not defined among the windows"):
             RAxSSClassifier(**SMALL, weighting="cubed", bank="batch").fit(series)
     finally:
-        for name in [name for name, one in WEIGHTINGS.items() if one.family == "cubed"]:
+        for name in [name for name, item in WEIGHTINGS.items() if item.family == "cubed"]:
             del WEIGHTINGS[name]
 
 
@@ -151,7 +151,7 @@ def test_weights_are_convex_and_0_where_a_window_cannot_be_used(rng, name, tempe
 def test_one_usable_window_decides_alone(rng, name):
     for support in ([0.3], [np.nan, -0.4, np.nan]):
         gate = gate_for(name, len(support), rng)
-        assert weights_of(name, support, gate=gate).tolist() == [float(one == one) for one in support]
+        assert weights_of(name, support, gate=gate).tolist() == [float(item == item) for item in support]
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -182,24 +182,24 @@ def test_random_numbers_are_fixed_by_the_seed_and_others_do_not_look_at_it(rng, 
     assert np.array_equal(first, other, equal_nan=True) != WEIGHTINGS[name].needs_generator
 
 
-@pytest.mark.parametrize("name", sorted(name for name, one in WEIGHTINGS.items() if one.inverse))
+@pytest.mark.parametrize("name", sorted(name for name, item in WEIGHTINGS.items() if item.inverse))
 def test_the_inverse_reverses_the_ranks(rng, name):
     support = random_supports(rng)
     support = support[~np.isnan(support)]
     gate = gate_for(name, len(support), rng)
-    own, inverse = (influence(support, one, gate=gate) for one in (name, WEIGHTINGS[name].inverse))
+    own, inverse = (influence(support, item, gate=gate) for item in (name, WEIGHTINGS[name].inverse))
     assert_array_equal(rankdata(own), rankdata(-inverse))
     own, inverse = (
-        weights_of(one, support, gate=gate, temperature=1.0) for one in (name, WEIGHTINGS[name].inverse)
+        weights_of(item, support, gate=gate, temperature=1.0) for item in (name, WEIGHTINGS[name].inverse)
     )
     assert own @ inverse <= 1 / len(own) + 1e-15  # what weighs more under one weighs less under the other
 
 
-@pytest.mark.parametrize("name", sorted(name for name, one in WEIGHTINGS.items() if one.shuffled))
+@pytest.mark.parametrize("name", sorted(name for name, item in WEIGHTINGS.items() if item.shuffled))
 def test_the_shuffled_control_is_a_permutation(rng, name):
     support = random_supports(rng)
     gate = gate_for(name, len(support), rng)
-    own, shuffled = (influence(support, one, gate=gate) for one in (name, WEIGHTINGS[name].shuffled))
+    own, shuffled = (influence(support, item, gate=gate) for item in (name, WEIGHTINGS[name].shuffled))
     assert_array_equal(np.sort(own), np.sort(shuffled))
     assert not np.array_equal(own, shuffled, equal_nan=True)
 
@@ -209,14 +209,16 @@ def test_the_shuffled_control_is_a_permutation(rng, name):
 
 def batch_of(series, stride=8, length=32):
     """All windows of some series as one batch, and what retrieval finds for each."""
-    cut = [windows_of(one, window_length=length, stride=stride) for one in series]
-    found = [retrieve(one, window_length=length, stride=stride, n_neighbors=4, exclusion=8) for one in series]
+    cut = [windows_of(item, window_length=length, stride=stride) for item in series]
+    found = [
+        retrieve(item, window_length=length, stride=stride, n_neighbors=4, exclusion=8) for item in series
+    ]
     batch = Batch(
-        windows=torch.from_numpy(np.concatenate([one.samples for one in cut])),
-        series=torch.from_numpy(np.repeat(np.arange(len(cut)), [len(one) for one in cut])),
-        starts=torch.from_numpy(np.concatenate([one.starts + 10_000 * i for i, one in enumerate(cut)])),
+        windows=torch.from_numpy(np.concatenate([item.samples for item in cut])),
+        series=torch.from_numpy(np.repeat(np.arange(len(cut)), [len(item) for item in cut])),
+        starts=torch.from_numpy(np.concatenate([item.starts + 10_000 * i for i, item in enumerate(cut)])),
         influence=torch.zeros(sum(map(len, cut))),
-        flat=torch.from_numpy(np.concatenate([one.flat for one in found])),
+        flat=torch.from_numpy(np.concatenate([item.flat for item in found])),
     )
     return batch, found
 
@@ -230,20 +232,20 @@ def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rn
         "exclusion": 8,
         "series_loss_weight": 1.0,
     }
-    config, one = Config.from_parameters(settings), WEIGHTINGS[name]
-    if one.no_batch:
-        with pytest.raises(ConfigError, match=f"bank = 'batch' .* {name!r}, {one.no_batch}"):
+    config, item = Config.from_parameters(settings), WEIGHTINGS[name]
+    if item.no_batch:
+        with pytest.raises(ConfigError, match=f"bank = 'batch' .* {name!r}, {item.no_batch}"):
             config.check_fit()
-        with pytest.raises(ConfigError, match=f"{name!r}, {one.no_batch}"):
-            one.batch_influence(torch.zeros(3), torch.zeros(3, dtype=torch.long), 1)
+        with pytest.raises(ConfigError, match=f"{name!r}, {item.no_batch}"):
+            item.batch_influence(torch.zeros(3), torch.zeros(3, dtype=torch.long), 1)
         return
     config.check_fit()
     batch, found = batch_of(waves(rng)[:4])
     support = support_in_batch(config, 32, n_series=5)
-    if not one.needs_retrieval:
+    if not item.needs_retrieval:
         assert support is None
         return
-    expected = np.concatenate([one.pool_influence(each.support) for each in found])
+    expected = np.concatenate([item.pool_influence(each.support) for each in found])
     assert_allclose(support(batch, None), expected, atol=1e-9)
     order = torch.from_numpy(rng.permutation(len(expected)))
     mixed = Batch(*(values[order] for values in batch))
@@ -252,43 +254,43 @@ def test_within_a_batch_of_whole_series_influence_is_that_of_the_whole_series(rn
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_gradients_reach_the_support_within_a_batch_or_learning_from_it_is_refused(rng, name):
-    one = WEIGHTINGS[name]
+    item = WEIGHTINGS[name]
     settings = {"weighting": name, "space": "features", "refresh": "batch", "series_loss_weight": 1.0}
     config = Config.from_parameters(settings)
-    reason = one.no_batch or one.no_batch_gradient
-    if one.needs_retrieval and reason:
+    reason = item.no_batch or item.no_batch_gradient
+    if item.needs_retrieval and reason:
         with pytest.raises(ConfigError, match=f"refresh = 'batch' .* {name!r}, {reason}"):
             config.check_fit()
     else:
         config.check_fit()
-    if one.no_batch or not one.needs_retrieval:
+    if item.no_batch or not item.needs_retrieval:
         return
     support = torch.from_numpy(rng.uniform(-1, 1, 12)).requires_grad_()
     series = torch.from_numpy(rng.integers(3, size=12))
-    values = one.batch_influence(support, series, 3)
+    values = item.batch_influence(support, series, 3)
     weights = window_weights(values, temperature=0.3, series=series, n_series=3)
-    if one.no_batch_gradient:
+    if item.no_batch_gradient:
         assert not weights.requires_grad
         return
     (slope,) = torch.autograd.grad(weights[0], support)
     assert torch.isfinite(slope).all()
     assert slope[0] != 0 or (series == series[0]).sum() == 1
-    assert torch.autograd.gradcheck(lambda values: one.batch_influence(values, series, 3), (support,))
+    assert torch.autograd.gradcheck(lambda values: item.batch_influence(values, series, 3), (support,))
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_learned_temperature_has_a_gradient_or_is_refused(rng, name):
-    one = WEIGHTINGS[name]
+    item = WEIGHTINGS[name]
     config = Config.from_parameters(
         {"weighting": name, "temperature": "learned", "series_loss_weight": 1.0, "validation_fraction": 0.2}
     )
-    if one.no_learned_temperature:
-        with pytest.raises(ConfigError, match=f"'learned' .* {name!r}, {one.no_learned_temperature}"):
+    if item.no_learned_temperature:
+        with pytest.raises(ConfigError, match=f"'learned' .* {name!r}, {item.no_learned_temperature}"):
             config.check_fit()
         return
     config.check_fit()
     temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    values = torch.from_numpy(one.pool_influence(rng.uniform(-1, 1, 9)))
+    values = torch.from_numpy(item.pool_influence(rng.uniform(-1, 1, 9)))
     window_weights(values, temperature=temperature)[2].backward()
     assert torch.isfinite(temperature.grad)
     assert temperature.grad != 0
@@ -296,11 +298,11 @@ def test_a_learned_temperature_has_a_gradient_or_is_refused(rng, name):
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_what_the_pool_of_training_holds_is_what_prediction_weighs_by(rng, name):
-    support, one = random_supports(rng), WEIGHTINGS[name]
+    support, item = random_supports(rng), WEIGHTINGS[name]
     assert_array_equal(
-        one.pool_influence(support, seed=3), influence(support, name, gate=np.zeros(40), seed=3)
+        item.pool_influence(support, seed=3), influence(support, name, gate=np.zeros(40), seed=3)
     )
-    mean = one.mean_support(float(np.nanmean(one.pool_influence(support))))
+    mean = item.mean_support(float(np.nanmean(item.pool_influence(support))))
     assert mean is None or mean == pytest.approx(np.nanmean(support))
 
 
@@ -327,12 +329,12 @@ def random_lists(rng):
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_the_weight_without_a_neighbour_is_that_of_a_recomputation(name, temperature):
     rng = np.random.default_rng(69421)
-    one, n_lonely, n_tied = WEIGHTINGS[name], 0, 0
+    item, n_lonely, n_tied = WEIGHTINGS[name], 0, 0
     for _ in range(60):
         similarity, support, flat = random_lists(rng)
         gate = gate_for(name, len(support), rng)
         found = weight_without(similarity, support, flat, temperature=temperature, weighting=name, gate=gate)
-        if one.needs_generator:
+        if item.needs_generator:
             assert np.isnan(found).all()
             continue
         assert_array_equal(np.isnan(found), np.isnan(similarity))
@@ -352,7 +354,7 @@ def test_the_weight_without_a_neighbour_is_that_of_a_recomputation(name, tempera
         )
         n_lonely += int((np.isnan(similarity).all(axis=1) & ~np.isnan(support) & ~flat).any())
         n_tied += int(len(np.unique(support)) < len(support))
-    assert one.needs_generator or (n_lonely > 10 and n_tied > 10)
+    assert item.needs_generator or (n_lonely > 10 and n_tied > 10)
 
 
 def explained(name, series, rng, **settings):
@@ -366,14 +368,14 @@ def explained(name, series, rng, **settings):
 
 @pytest.mark.parametrize("name", ALL)
 def test_evidence_says_what_is_special_and_compares_with_the_inverse_of_the_family(rng, name):
-    one = WEIGHTINGS[name]
+    item = WEIGHTINGS[name]
     evidence = explained(name, Series(rng.normal(size=300), rate=10.0, name="noise"), rng)
-    note = one.note()
+    note = item.note()
     assert note is None or note in evidence.warnings
-    assert (note is not None and repr(name) in note and "is a control" in note) == one.is_control
+    assert (note is not None and repr(name) in note and "is a control" in note) == item.is_control
     other = under_other_weights(evidence)
     assert set(other) == {"uniform", "inverse"}
-    inverse = WEIGHTINGS[one.family].inverse
+    inverse = WEIGHTINGS[item.family].inverse
     again = aggregate(
         np.stack([evidence.columns["posterior_a"], evidence.columns["posterior_b"]], axis=1),
         evidence.columns["support"],
@@ -404,8 +406,8 @@ def models():
     series, made = waves(np.random.default_rng(8)), {}
 
     def model(name):
-        one = WEIGHTINGS[name]
-        own = one.family if one.needs_gate else name
+        item = WEIGHTINGS[name]
+        own = item.family if item.needs_gate else name
         if own not in made:
             made[own] = RAxSSClassifier(**CHAIN, weighting=own).fit(series[:12], validation=series[12:])
         return made[own].set_params(weighting=name), series
@@ -416,32 +418,32 @@ def models():
 @pytest.mark.parametrize("name", ALL)
 def test_fit_predict_explain_report_and_randomise(models, name):
     model, series = models(name)
-    one, some = WEIGHTINGS[name], series[12:15]
+    item, some = WEIGHTINGS[name], series[12:15]
     found = [model.explain(each) for each in some]
     assert_array_equal(model.predict_proba(some), [each.series_probability for each in found])
     for each in found:
         gate, columns = each.columns.get("gate"), each.columns
-        if not one.needs_generator:
+        if not item.needs_generator:
             values = influence(columns["support"], name, gate=gate)
             assert_allclose(columns["weight"], naive.window_weights(values.tolist(), 0.1), atol=1e-12)
     contents = report_of(found).contents
     assert contents["settings"]["weighting"] == name
-    rows = next(randomised_retrieval(model.subject(), list(some)))
+    rows = next(randomised_retrieval(model.model_adapter(), list(some)))
     by = {row["control"]: row for row in rows}
-    assert ("inverted" in by) == (one.inverse is not None)
-    if one.inverse is not None:
-        model.set_params(weighting=one.inverse)
+    assert ("inverted" in by) == (item.inverse is not None)
+    if item.inverse is not None:
+        model.set_params(weighting=item.inverse)
         inverted = model.predict_proba(some[:1])[0]
         assert_allclose(by["inverted"]["probability"], inverted, atol=1e-8)
-        assert (by["inverted"]["weights_moved"] > 0) == one.needs_retrieval
+        assert (by["inverted"]["weights_moved"] > 0) == item.needs_retrieval
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_training_with_the_batch_as_the_bank_uses_the_weighting(name):
-    one, series = WEIGHTINGS[name], waves(np.random.default_rng(8))
+    item, series = WEIGHTINGS[name], waves(np.random.default_rng(8))
     model = RAxSSClassifier(**CHAIN, weighting=name, bank="batch", batch_size=64)
-    if one.no_batch:
-        with pytest.raises(ConfigError, match=one.no_batch):
+    if item.no_batch:
+        with pytest.raises(ConfigError, match=item.no_batch):
             model.fit(series)
         return
     reference = RAxSSClassifier(**CHAIN, weighting="support", bank="batch", batch_size=64).fit(series)
@@ -475,9 +477,9 @@ def compared_names(tree):
                 found += node.args
         elif isinstance(node, ast.MatchValue):
             found.append(node.value)
-        for one in found:
-            if isinstance(one, ast.Constant) and isinstance(one.value, str):
-                yield one.value, node.lineno
+        for item in found:
+            if isinstance(item, ast.Constant) and isinstance(item.value, str):
+                yield item.value, node.lineno
 
 
 def test_nothing_outside_the_package_of_weightings_compares_the_name_of_one():
@@ -506,7 +508,7 @@ def test_no_table_of_names_stands_outside_either():
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Dict):
-                keys = {one.value for one in node.keys if isinstance(one, ast.Constant)}
+                keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
                 # What a report shows beside the score is one of each, whatever the weighting.
                 assert len(keys & set(WEIGHTINGS) - {"uniform", "inverse"}) < 2, f"{path}:{node.lineno}"
 

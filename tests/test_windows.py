@@ -94,4 +94,4 @@ def test_windows_that_touch_a_sample_that_is_not_finite_are_known(n_samples, win
         [np.nan, np.inf, -np.inf]
     )
     windows = windows_of(Series(samples), window_length=window_length, stride=stride)
-    assert windows.nonfinite.tolist() == [not np.isfinite(one).all() for one in windows.samples]
+    assert windows.nonfinite.tolist() == [not np.isfinite(sample).all() for sample in windows.samples]

@@ -29,7 +29,7 @@ def test_recordings_that_come_mixed_are_kept_apart_and_each_is_told_once(toy, rn
     recordings = by_recording([night[0], day[0], *night[1:]])
     assert {name: len(some) for name, some in recordings.items()} == {"night": 3, "day": 1}
     done = []
-    evidence = toy.explain_each([one for some in recordings.values() for one in some])
+    evidence = toy.explain_each([item for some in recordings.values() for item in some])
     out = write_recordings(
         evidence,
         recordings.items(),
@@ -38,7 +38,7 @@ def test_recordings_that_come_mixed_are_kept_apart_and_each_is_told_once(toy, rn
         formats=["report", "pdf", "json"],
         tell=[done.append],
     )
-    assert [(one.name, len(one.channels)) for one in done] == [("night", 3), ("day", 1)]
+    assert [(item.name, len(item.channels)) for item in done] == [("night", 3), ("day", 1)]
     files = {file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_file()}
     assert {"night/report.html", "night/report.pdf"} <= files
     assert sum(name.startswith("night/") and name.endswith("evidence.json") for name in files) == 3
@@ -59,7 +59,7 @@ def test_the_report_alone_is_the_one_in_the_folder(toy, rng, tmp_path):
 
 def test_nobody_is_told_what_nobody_asked_for(toy, rng):
     evidence = toy.explain_each(channels("night", 2, rng))
-    assert [one.name for one in told(evidence, [], model={})] == ["night:C0", "night:C1"]
+    assert [item.name for item in told(evidence, [], model={})] == ["night:C0", "night:C1"]
 
 
 def test_the_class_with_the_fewest_training_series_is_ranked_by_where_none_is_named():

@@ -38,7 +38,9 @@ def as_files(folder):
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(shutil.copytree(folder, Path(scratch) / "copy", ignore=shutil.ignore_patterns("data")))
         unpack(copy)
-        return {one.relative_to(copy): one.read_bytes() for one in sorted(copy.rglob("*")) if one.is_file()}
+        return {
+            item.relative_to(copy): item.read_bytes() for item in sorted(copy.rglob("*")) if item.is_file()
+        }
 
 
 def contents(folder):
@@ -52,5 +54,7 @@ def contents(folder):
 def _json_of(result):
     own = result.result if isinstance(result, Probed) else result
     answers = getattr(result, "answers", ())
-    told = [[dict(one.question), one.probabilities.tolist(), dict(one.validation)] for one in answers]
+    told = [
+        [dict(answer.question), answer.probabilities.tolist(), dict(answer.validation)] for answer in answers
+    ]
     return json.dumps([own.to_json(), told])

@@ -107,10 +107,10 @@ class ModelWarning(RAxSSWarning):
     """A model folder is used, but could not be checked in full."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown name.
 
-    >>> nearest("papr", ["paper", "sss"])
+    >>> did_you_mean("papr", ["paper", "sss"])
     "; did you mean 'paper'? Known: paper, sss."
     """
     names = list(known)
@@ -119,12 +119,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"{guess} Known: {', '.join(names) or 'none'}."
 
 
-def shown(path: Path | str) -> str:
+def display_name(path: Path | str) -> str:
     """How errors name a file: in quotes, without this machine's folders, shortened where it is very long.
 
     Examples
     --------
-    >>> print(shown(Path("data/night.npz")), shown("n" * 300))
+    >>> print(display_name(Path("data/night.npz")), display_name("n" * 300))
     'night.npz' 'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn...nnnnnnnnnn'
     """
     name = path if isinstance(path, str) else path.name or str(path)
@@ -149,10 +149,10 @@ def without_folders(text: str) -> str:
     return re.sub(bare, "", re.sub(quoted, r"\1\2\1", text))
 
 
-def listed(names: Iterable[str], most: int = 10) -> str:
+def join_names(names: Iterable[str], most: int = 10) -> str:
     """The first of many names, and how many more there are.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> join_names(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
     every = list(names)
@@ -162,5 +162,5 @@ def listed(names: Iterable[str], most: int = 10) -> str:
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
     """The value of a setting, if it is one of those that there are."""
     if value not in allowed:
-        raise ConfigError(f"{name} is {value!r}{nearest(str(value), allowed)}")
+        raise ConfigError(f"{name} is {value!r}{did_you_mean(str(value), allowed)}")
     return value

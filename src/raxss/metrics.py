@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raxss.errors import DataError, LabelError, listed
+from raxss.errors import DataError, LabelError, join_names
 
 METRICS = ("f1", "auc", "accuracy", "average_precision", "balanced_accuracy", "brier", "ece")
 LOWER_IS_BETTER = frozenset({"brier", "ece"})
@@ -163,7 +163,7 @@ def weighted_scores(
         scored = [1 if positive is None else int(np.flatnonzero(classes == positive)[0])]
     else:
         scored = list(range(len(classes)))
-    in_f1 = [int(np.flatnonzero(classes == one)[0]) for one in f1_classes] or scored
+    in_f1 = [int(np.flatnonzero(classes == f1_label)[0]) for f1_label in f1_classes] or scored
     n_block = max(1, N_AT_ONCE // max(1, len(labels)))
     with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 is NaN: the figure does not exist
         blocks = [
@@ -184,7 +184,7 @@ def _figures(
     predicted = probabilities.argmax(axis=1)
     guess = predicted[:, np.newaxis] == np.arange(truth.shape[1])
     hits, n_true, n_guess = (
-        weights @ one for one in ((truth & guess).astype(float), truth * 1.0, guess * 1.0)
+        weights @ item for item in ((truth & guess).astype(float), truth * 1.0, guess * 1.0)
     )
     total = weights.sum(axis=1)
     ranking = [_ranking_figures(truth[:, k], probabilities[:, k], weights) for k in scored]
@@ -193,7 +193,7 @@ def _figures(
         "auc": _mean_of_known(np.stack([auc for auc, _ in ranking], axis=1)),
         "f1": _mean_of_known((2 * hits / (n_true + n_guess))[:, in_f1]),
         "accuracy": hits.sum(axis=1) / total,
-        "average_precision": _mean_of_known(np.stack([one for _, one in ranking], axis=1)),
+        "average_precision": _mean_of_known(np.stack([item for _, item in ranking], axis=1)),
         "balanced_accuracy": _mean_of_known(hits / n_true),
         "brier": weights @ errors / total,
         "ece": _calibration_error(truth, probabilities, weights, scored) / total,
@@ -214,7 +214,7 @@ def _ranking_figures(
     drawn_so_far = np.cumsum(drawn, axis=0)[last]
     true_so_far = np.cumsum(drawn * truth[order, np.newaxis], axis=0)[last]
     false_so_far = drawn_so_far - true_so_far
-    n_true, n_false = (np.diff(one, axis=0, prepend=0.0) for one in (true_so_far, false_so_far))
+    n_true, n_false = (np.diff(item, axis=0, prepend=0.0) for item in (true_so_far, false_so_far))
     all_true, all_false = true_so_far[-1], false_so_far[-1]
     auc = (n_true * (false_so_far - n_false / 2)).sum(axis=0) / (all_true * all_false)
 
@@ -281,11 +281,11 @@ def _check_inputs(
     f1_classes: Sequence[Any],
 ) -> None:
     """Refuse what has no meaning, before it becomes a number."""
-    for one in f1_classes:
-        if one not in classes or len(classes) == 2:
+    for f1_label in f1_classes:
+        if f1_label not in classes or len(classes) == 2:
             raise LabelError(
-                f"f1_classes has {one!r}, and the classes are {classes.tolist()}; needed are some of more than "
-                "two. Of two, name the one that F1 is about as positive."
+                f"f1_classes has {f1_label!r}, and the classes are {classes.tolist()}; needed are some of more "
+                "than two. Of two, name the one that F1 is about as positive."
             )
     if positive is not None and positive not in classes:
         raise LabelError(f"the positive class {positive!r} is not among the classes: {classes.tolist()}.")
@@ -297,8 +297,8 @@ def _check_inputs(
     unknown = np.unique(labels[~np.isin(labels, classes)]).tolist()
     if unknown:
         raise LabelError(
-            f"labels {listed(map(repr, unknown))} are none of the classes {classes.tolist()}; give all classes, "
-            "of the labels' type."
+            f"labels {join_names(map(repr, unknown))} are none of the classes {classes.tolist()}; give all "
+            "classes, of the labels' type."
         )
     broken = np.flatnonzero(~np.isfinite(probabilities).all(axis=1))
     if len(broken):

@@ -102,22 +102,24 @@ class File:
             (self.n_signals or str(count), 4),
         ]
         columns: list[tuple[Callable[[Signal], str | bytes], int]] = [
-            (lambda one: one.label, 16),
-            (lambda one: one.transducer, 80),
-            (lambda one: one.unit, 8),
-            (lambda one: one.pmin, 8),
-            (lambda one: one.pmax, 8),
-            (lambda one: one.dmin, 8),
-            (lambda one: one.dmax, 8),
-            (lambda one: one.prefilter, 80),
-            (lambda one: str(one.n) if one.n_text is None else one.n_text, 8),
-            (lambda one: "", 32),
+            (lambda item: item.label, 16),
+            (lambda item: item.transducer, 80),
+            (lambda item: item.unit, 8),
+            (lambda item: item.pmin, 8),
+            (lambda item: item.pmax, 8),
+            (lambda item: item.dmin, 8),
+            (lambda item: item.dmax, 8),
+            (lambda item: item.prefilter, 80),
+            (lambda item: str(item.n) if item.n_text is None else item.n_text, 8),
+            (lambda item: "", 32),
         ]
         whole = b"".join(padded(text, width) for text, width in fixed)
-        return whole + b"".join(padded(column(one), width) for column, width in columns for one in signals)
+        return whole + b"".join(
+            padded(column(signal), width) for column, width in columns for signal in signals
+        )
 
     def records(self) -> bytes:
-        parts = [self._stored(one.integers(self.n_records)) for one in self.signals]
+        parts = [self._stored(signal.integers(self.n_records)) for signal in self.signals]
         if self.onsets is not None:
             texts = [
                 told if isinstance(told, bytes) else f"{told}\x14\x14\0".encode() for told in self.onsets
@@ -148,8 +150,8 @@ def cases() -> list[Case]:
 
 TWO = (Signal(), Signal("EEG Pz-Oz", seed=2))
 BDF_TWO = tuple(
-    replace(one, pmin="-262144", pmax="262144", dmin="-8388608", dmax="8388607", low=-(10**6), high=10**6)
-    for one in TWO
+    replace(item, pmin="-262144", pmax="262144", dmin="-8388608", dmax="8388607", low=-(10**6), high=10**6)
+    for item in TWO
 )
 EVEN = [f"+{number}" for number in range(8)]
 
@@ -158,7 +160,7 @@ def plain(**changes: Any) -> File:
     return replace(File(), **changes)
 
 
-def one(**changes: Any) -> File:
+def one_signal(**changes: Any) -> File:
     """A file whose first signal is changed."""
     return File(signals=(replace(TWO[0], **changes), TWO[1]))
 
@@ -231,15 +233,17 @@ def sound() -> list[Case]:
         case("bdf-upper-case-name", bdf(), "ok", suffix=".BDF"),
         case("bdf-plus-c", bdf(reserved="BDF+C", onsets=EVEN), "ok"),
         case("bdf-status", bdf(signals=(*BDF_TWO, _status())), "ok"),
-        case("negative-gain", one(pmin="3276.7", pmax="-3276.8"), "ok"),
-        case("all-positive-digital", one(dmin="0", dmax="4095", low=100, high=4000), "ok"),
-        case("physical-offset", one(pmin="100", pmax="200"), "ok"),
-        case("exponent-in-a-limit", one(pmin="-3.2e3", pmax="3.2e3"), "ok"),
-        case("signed-and-bare-numbers", one(pmin="-.5", pmax="+7.", dmin="-32768", dmax="+32767"), "ok"),
-        case("right-justified-numbers", one(pmin=" -3276.8", pmax="  3276.7", dmin="  -32768"), "ok"),
-        case("millivolts", one(unit="mV", pmin="-5", pmax="5"), "ok"),
-        case("volts", one(unit="V", pmin="-0.005", pmax="0.005"), "ok"),
-        case("nanovolts", one(unit="nV", pmin="-999999", pmax="999999"), "ok"),
+        case("negative-gain", one_signal(pmin="3276.7", pmax="-3276.8"), "ok"),
+        case("all-positive-digital", one_signal(dmin="0", dmax="4095", low=100, high=4000), "ok"),
+        case("physical-offset", one_signal(pmin="100", pmax="200"), "ok"),
+        case("exponent-in-a-limit", one_signal(pmin="-3.2e3", pmax="3.2e3"), "ok"),
+        case(
+            "signed-and-bare-numbers", one_signal(pmin="-.5", pmax="+7.", dmin="-32768", dmax="+32767"), "ok"
+        ),
+        case("right-justified-numbers", one_signal(pmin=" -3276.8", pmax="  3276.7", dmin="  -32768"), "ok"),
+        case("millivolts", one_signal(unit="mV", pmin="-5", pmax="5"), "ok"),
+        case("volts", one_signal(unit="V", pmin="-0.005", pmax="0.005"), "ok"),
+        case("nanovolts", one_signal(unit="nV", pmin="-999999", pmax="999999"), "ok"),
         case("short-records", plain(seconds="0.1"), "ok"),
         case("long-records", plain(seconds="30", signals=[replace(s, n=3000) for s in TWO]), "ok"),
         case("uneven-rate", plain(seconds="1.0006"), "ok"),
@@ -308,15 +312,15 @@ def odd() -> list[Case]:
             "header-inconsistent",
             decoded=False,
         ),
-        case("blank-unit", one(unit=""), "warning", "blank-unit"),
-        case("unit-of-nothing-but-zeros", one(unit=b"\0" * 8), "warning", "blank-unit", "non-ascii"),
+        case("blank-unit", one_signal(unit=""), "warning", "blank-unit"),
+        case("unit-of-nothing-but-zeros", one_signal(unit=b"\0" * 8), "warning", "blank-unit", "non-ascii"),
         case("no-units-at-all", plain(signals=[replace(s, unit="") for s in TWO]), "warning", "blank-unit"),
-        case("percent", one(unit="%", label="SaO2"), "warning", "unknown-unit"),
-        case("degrees", one(unit="degreeC", label="Temp"), "warning", "unknown-unit"),
-        case("unit-in-capitals", one(unit="UV"), "warning", "unknown-unit"),
-        case("micro-sign-latin-1", one(unit=b"\xb5V"), "warning", "non-ascii"),
-        case("micro-sign-utf-8", one(unit=b"\xc2\xb5V"), "warning", "non-ascii"),
-        case("greek-mu-utf-8", one(unit=b"\xce\xbcV"), "warning", "non-ascii"),
+        case("percent", one_signal(unit="%", label="SaO2"), "warning", "unknown-unit"),
+        case("degrees", one_signal(unit="degreeC", label="Temp"), "warning", "unknown-unit"),
+        case("unit-in-capitals", one_signal(unit="UV"), "warning", "unknown-unit"),
+        case("micro-sign-latin-1", one_signal(unit=b"\xb5V"), "warning", "non-ascii"),
+        case("micro-sign-utf-8", one_signal(unit=b"\xc2\xb5V"), "warning", "non-ascii"),
+        case("greek-mu-utf-8", one_signal(unit=b"\xce\xbcV"), "warning", "non-ascii"),
         case(
             "same-label-twice",
             plain(signals=(TWO[0], replace(TWO[0], seed=3))),
@@ -329,15 +333,19 @@ def odd() -> list[Case]:
             "warning",
             "duplicate-channel",
         ),
-        case("no-label", one(label=""), "warning", "nameless-channel"),
+        case("no-label", one_signal(label=""), "warning", "nameless-channel"),
         case("no-labels", plain(signals=[replace(s, label="") for s in TWO]), "warning", "nameless-channel"),
-        case("accented-label", one(label=b"Elektrode \xdc1"), "warning", "non-ascii"),
+        case("accented-label", one_signal(label=b"Elektrode \xdc1"), "warning", "non-ascii"),
         case("accented-patient", plain(patient=b"X M 01-JAN-1951 J\xfcrgen_Canary"), "warning", "non-ascii"),
         case("utf-8-recording", plain(recording="Startdate X Canary żółć".encode()), "warning", "non-ascii"),
-        case("accented-transducer", one(transducer=b"\xe9lectrode"), "warning", "non-ascii"),
-        case("tab-in-prefilter", one(prefilter=b"HP:0.1\tLP:70"), "warning", "non-ascii"),
-        case("escape-sequence-in-label", one(label=b"C3\x1b[31m"), "warning", "non-ascii", decoded=False),
-        case("line-break-in-label", one(label=b"C3\nok  x.edf"), "warning", "non-ascii", decoded=False),
+        case("accented-transducer", one_signal(transducer=b"\xe9lectrode"), "warning", "non-ascii"),
+        case("tab-in-prefilter", one_signal(prefilter=b"HP:0.1\tLP:70"), "warning", "non-ascii"),
+        case(
+            "escape-sequence-in-label", one_signal(label=b"C3\x1b[31m"), "warning", "non-ascii", decoded=False
+        ),
+        case(
+            "line-break-in-label", one_signal(label=b"C3\nok  x.edf"), "warning", "non-ascii", decoded=False
+        ),
         case("no-such-day", plain(date="31.02.02"), "warning", "header-inconsistent"),
         case("date-of-words", plain(date="tomorrow"), "warning", "header-inconsistent"),
         case("no-date", plain(date="", time=""), "warning", "header-inconsistent"),
@@ -431,31 +439,31 @@ def numbers() -> list[Case]:
         case("duration-comma", plain(seconds="0,5"), "refused", "header-damaged"),
         case("duration-hexadecimal", plain(seconds="0x1"), "refused", "header-damaged"),
         case("rate-above-100-khz", plain(seconds="0.0009"), "refused", "bad-rate"),
-        case("samples-zero", one(n=0), "refused", "bad-rate"),
-        case("samples-negative", one(n_text="-100"), "refused", "header-damaged"),
-        case("samples-of-words", one(n_text="lots"), "refused", "header-damaged"),
-        case("samples-fractional", one(n_text="99.5"), "refused", "header-damaged"),
-        case("samples-blank", one(n_text=""), "refused", "header-damaged"),
-        case("samples-arabic-digits", one(n_text="١٠٠".encode()), "refused", "header-damaged"),
-        case("physical-nan", one(pmin="nan"), *bad_range),
-        case("physical-both-nan", one(pmin="NaN", pmax="NaN"), *bad_range),
-        case("physical-inf", one(pmax="inf"), *bad_range),
-        case("physical-overflows", one(pmax="1e400"), *bad_range),
-        case("physical-beyond-float32", one(pmin="-1e300", pmax="1e300"), *bad_range),
-        case("physical-equal", one(pmin="0", pmax="0"), *bad_range),
-        case("physical-equal-but-spelt-differently", one(pmin="1", pmax="1.0"), *bad_range),
-        case("physical-too-close", one(pmin="0", pmax="1e-310"), *bad_range),
-        case("physical-of-words", one(pmax="high"), *bad_range),
-        case("physical-blank", one(pmin="", pmax=""), *bad_range),
-        case("physical-comma", one(pmin="-3276,8"), *bad_range),
-        case("physical-nul-padded", one(pmax=b"3276\0\0\0\0"), *bad_range),
-        case("digital-equal", one(dmin="0", dmax="0"), *bad_range),
-        case("digital-reversed", one(dmin="32767", dmax="-32768"), *bad_range),
-        case("digital-beyond-16-bits", one(dmax="65535"), *bad_range),
-        case("digital-32768", one(dmax="32768"), *bad_range),
-        case("digital-fractional", one(dmin="-100.5"), *bad_range),
-        case("digital-of-words", one(dmax="max"), *bad_range),
-        case("digital-blank", one(dmin=""), *bad_range),
+        case("samples-zero", one_signal(n=0), "refused", "bad-rate"),
+        case("samples-negative", one_signal(n_text="-100"), "refused", "header-damaged"),
+        case("samples-of-words", one_signal(n_text="lots"), "refused", "header-damaged"),
+        case("samples-fractional", one_signal(n_text="99.5"), "refused", "header-damaged"),
+        case("samples-blank", one_signal(n_text=""), "refused", "header-damaged"),
+        case("samples-arabic-digits", one_signal(n_text="١٠٠".encode()), "refused", "header-damaged"),
+        case("physical-nan", one_signal(pmin="nan"), *bad_range),
+        case("physical-both-nan", one_signal(pmin="NaN", pmax="NaN"), *bad_range),
+        case("physical-inf", one_signal(pmax="inf"), *bad_range),
+        case("physical-overflows", one_signal(pmax="1e400"), *bad_range),
+        case("physical-beyond-float32", one_signal(pmin="-1e300", pmax="1e300"), *bad_range),
+        case("physical-equal", one_signal(pmin="0", pmax="0"), *bad_range),
+        case("physical-equal-but-spelt-differently", one_signal(pmin="1", pmax="1.0"), *bad_range),
+        case("physical-too-close", one_signal(pmin="0", pmax="1e-310"), *bad_range),
+        case("physical-of-words", one_signal(pmax="high"), *bad_range),
+        case("physical-blank", one_signal(pmin="", pmax=""), *bad_range),
+        case("physical-comma", one_signal(pmin="-3276,8"), *bad_range),
+        case("physical-nul-padded", one_signal(pmax=b"3276\0\0\0\0"), *bad_range),
+        case("digital-equal", one_signal(dmin="0", dmax="0"), *bad_range),
+        case("digital-reversed", one_signal(dmin="32767", dmax="-32768"), *bad_range),
+        case("digital-beyond-16-bits", one_signal(dmax="65535"), *bad_range),
+        case("digital-32768", one_signal(dmax="32768"), *bad_range),
+        case("digital-fractional", one_signal(dmin="-100.5"), *bad_range),
+        case("digital-of-words", one_signal(dmax="max"), *bad_range),
+        case("digital-blank", one_signal(dmin=""), *bad_range),
         case(
             "bdf-digital-beyond-24-bits",
             bdf(signals=(replace(BDF_TWO[0], dmax="8388608"), BDF_TWO[1])),
@@ -710,7 +718,7 @@ def bombs() -> list[Case]:
             size=5_000,
         ),
         bomb("bomb-header-size", plain(header_bytes=huge), "header-damaged", size=5_000),
-        bomb("bomb-samples-in-a-record", one(n_text=huge), "no-data", size=10_000),
+        bomb("bomb-samples-in-a-record", one_signal(n_text=huge), "no-data", size=10_000),
         bomb(
             "bomb-samples-in-every-record",
             plain(signals=[replace(TWO[0], label=f"S{k}", n_text=huge) for k in range(9999)]),

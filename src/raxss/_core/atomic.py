@@ -31,7 +31,7 @@ from raxss._core.outputs import make_folder as make_folder  # here too: who writ
 from raxss._core.outputs import named_output as named_output
 from raxss._core.outputs import output_lock as output_lock
 from raxss._core.outputs import remove as remove
-from raxss.errors import DataError, OutputError, OutputInUseError, RAxSSError, shown
+from raxss.errors import DataError, OutputError, OutputInUseError, RAxSSError, display_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
         raise
     except Exception as error:  # Arrow raises whatever its parser stumbles over
         raise DataError(
-            f"{shown(Path(path))} is not a whole Parquet table ({type(error).__name__})."
+            f"{display_name(Path(path))} is not a whole Parquet table ({type(error).__name__})."
         ) from error
 
 
@@ -398,9 +398,9 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None
     if isinstance(value, dict):
-        return {str(key): json_ready(one) for key, one in value.items()}
+        return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_ready(one) for one in value]
+        return [json_ready(item) for item in value]
     return value
 
 

@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 from typing import IO, Any
 
-from raxss.errors import ConfigError, DataError, RAxSSError, shown
+from raxss.errors import ConfigError, DataError, RAxSSError, display_name
 
 MAX_JSON_BYTES = 2**26
 MAX_JSON_MEMORY = 300_000_000  # bytes that a JSON text may take while it is decoded, by `json_memory`
@@ -119,7 +119,7 @@ def read_json(path: Limited, *, what: str = "", most: int = MAX_JSON_BYTES, erro
     ...
     raxss.errors.DataError: 'split.json' is not JSON that can be read: a number is too large. ...
     """
-    what = what or shown(Path(path))
+    what = what or display_name(Path(path))
     return json_of(
         read_bytes(path, what, most, why="no such file of raxss is longer", error=error), what, error=error
     )
@@ -208,7 +208,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:  # the name of a field is quoted, never a value
-            raise ValueError(f"it has the field {shown(name)} twice; which value counts is not certain")
+            raise ValueError(
+                f"it has the field {display_name(name)} twice; which value counts is not certain"
+            )
         found[name] = value
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raxss._core.bounded import read_bytes
-from raxss.errors import DataError, shown
+from raxss.errors import DataError, display_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ def read_parquet_table(path: Path | str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    what = f"table {shown(Path(path))}"
+    what = f"table {display_name(Path(path))}"
     content = read_bytes(path, what, MAX_BYTES, why="no table of raxss is longer")
     most = MAX_UNPACKED if len(content) <= SMALL_FILE else MAX_RATIO * len(content)
     end, most_of_end = int.from_bytes(content[-8:-4], "little"), max(MAX_END_BYTES, len(content) // 50)
@@ -121,10 +121,10 @@ def _end_of(content: bytes, n_columns: int, what: str) -> tuple[int, list[Pieces
             if len(chunks) != n_columns or n_of_group < 0 or any(1 in chunk for chunk in chunks):
                 raise ValueError  # a path: the column would lie in another file
             facts_of = [chunk[3] for chunk in chunks]
-            if any(one[5] != n_of_group for one in facts_of):
+            if any(fact[5] != n_of_group for fact in facts_of):
                 raise DataError(f"{what} has columns of different lengths; it is damaged.")
             if n_of_group:  # without rows it may have no page to begin with
-                found.append([_place_of(one, len(content)) for one in facts_of])
+                found.append([_place_of(fact, len(content)) for fact in facts_of])
         if n_rows < 0 or n_rows != sum(group[3] for group in groups):
             raise ValueError
     except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:

@@ -85,9 +85,9 @@ def private_folder() -> Path | None:
     # Links above the folder are followed once, here; what is used and checked is where they lead.
     place = Path(os.path.realpath(folder.parent)) / folder.name
     try:
-        missing = [one for one in (place, *place.parents) if not one.exists()]
-        for one in reversed(missing):  # parents=True would give those above the usual mode
-            one.mkdir(mode=0o700, exist_ok=True)
+        missing = [item for item in (place, *place.parents) if not item.exists()]
+        for item in reversed(missing):  # parents=True would give those above the usual mode
+            item.mkdir(mode=0o700, exist_ok=True)
         why = why_not_private(place)
     except OSError as error:
         why = f"cannot be used ({error.strerror or type(error).__name__})"
@@ -199,7 +199,7 @@ class KernelCache(_Cache):  # type: ignore[misc]
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep a compiled function; a disk that cannot take it costs time, not the result."""
-        if any(not one.can_cache for one in compiled.lifted) or compiled.library.has_dynamic_globals:
+        if any(not item.can_cache for item in compiled.lifted) or compiled.library.has_dynamic_globals:
             return
         try:
             folder = private_folder() if self._enabled else None
@@ -228,9 +228,9 @@ class KernelCache(_Cache):  # type: ignore[misc]
             code.co_firstlineno,
             code.co_code.hex(),
             hashlib.sha256(dumps(closure) if closure else b"").hexdigest(),
-            [repr(one) for one in code.co_consts if not hasattr(one, "co_code")],
+            [repr(co_const) for co_const in code.co_consts if not hasattr(co_const, "co_code")],
             str(signature),
-            [str(one) for one in codegen.magic_tuple()],  # target, processor, its features
+            [str(item) for item in codegen.magic_tuple()],  # target, processor, its features
         )
         return f"{self._stem}-{hashlib.sha256(repr(decides).encode()).hexdigest()[:32]}{SUFFIX}"
 
@@ -268,9 +268,10 @@ def source_digest(function: Callable[..., Any]) -> str:
 def source_folders(function: Callable[..., Any]) -> list[str]:
     """Folders of the package that a kernel, those it can call and the code of vectors lie in."""
     called = (
-        getattr(one, "py_func", None) or getattr(one, "_defn", None) for one in function.__globals__.values()
+        getattr(item, "py_func", None) or getattr(item, "_defn", None)
+        for item in function.__globals__.values()
     )
-    codes = [getattr(one, "__code__", None) for one in (function, *called)]
+    codes = [getattr(item, "__code__", None) for item in (function, *called)]
     files = [__file__, *(code.co_filename for code in codes if code is not None)]
     package = str(Path(__file__).parents[1])
     return sorted({os.path.dirname(file) for file in files if file.startswith(package + os.sep)})

@@ -20,7 +20,7 @@ _GROUP = Path("/sys/fs/cgroup")  # where a container is told its limit
 
 def available_memory() -> int | None:
     """Bytes that can be taken without swapping or being killed; None where the system does not tell."""
-    known = [one for one in (_of_the_machine(), _of_the_container()) if one is not None]
+    known = [item for item in (_of_the_machine(), _of_the_container()) if item is not None]
     return min(known, default=None)
 
 

@@ -135,7 +135,7 @@ def former_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     >>> former_tables({"backbone": {"backbone": "ensemble"}})
     {'backbone': {'backbone': 'committee'}}
     """
-    return {section: former_settings(one) for section, one in _keys(tables, SECTION, _former).items()}
+    return {section: former_settings(key) for section, key in _keys(tables, SECTION, _former).items()}
 
 
 def warn_renamed(kind: str, old: str, new: str) -> None:
@@ -145,6 +145,33 @@ def warn_renamed(kind: str, old: str, new: str) -> None:
         DeprecationWarning,
         stacklevel=user_stacklevel(),
     )
+
+
+class RenamedAttribute:
+    """An attribute or method of a class under its old name, with a DeprecationWarning.
+
+    Examples
+    --------
+    >>> class Model:
+    ...     validation_report_ = "good"
+    ...     trial_ = RenamedAttribute("validation_report_")
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     print(Model().trial_, len(caught))
+    good 1
+    """
+
+    def __init__(self, new: str) -> None:
+        self._new = new
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._old = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        found = getattr(instance, self._new)
+        warn_renamed("attribute", self._old, self._new)
+        return found
 
 
 def user_stacklevel() -> int:
@@ -207,5 +234,5 @@ def _each(value: Any, rename: Callable[[Any], Any]) -> Any:
     """A value, or each of several; what stays the same stays the object that it is."""
     if not isinstance(value, list | tuple):
         return rename(value)
-    renamed = [rename(one) for one in value]
+    renamed = [rename(item) for item in value]
     return value if renamed == list(value) else renamed

@@ -286,7 +286,9 @@ def _checked_entry(entry: Any) -> tuple[str | None, tuple[int, ...], tuple[int, 
         return none
     dtype, shape, place = entry["dtype"], entry["shape"], entry["data_offsets"]
     for numbers in (shape, place):
-        if not isinstance(numbers, list) or not all(type(one) is int and one >= 0 for one in numbers):
+        if not isinstance(numbers, list) or not all(
+            type(number) is int and number >= 0 for number in numbers
+        ):
             return none
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES or len(place) != 2:
         return none

@@ -30,7 +30,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return (
             "{ "
-            + ", ".join(f"{_toml_key(str(key))} = {toml_value(one)}" for key, one in value.items())
+            + ", ".join(f"{_toml_key(str(key))} = {toml_value(item)}" for key, item in value.items())
             + " }"
             if value
             else "{}"

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from raxss._core.atomic import canonical_hash, json_ready, whole_file, write_text
 from raxss._core.bounded import read_json
 from raxss._core.outputs import remove
-from raxss.errors import DataError, shown
+from raxss.errors import DataError, display_name
 
 SEAL = "seal"
 FORMAT = "format"
@@ -157,7 +157,7 @@ class Store:
                 raise ValueError("it has another key")
         except DAMAGE as error:
             raise DataError(
-                f"the part {shown(path)} cannot be read ({error}); it was cut short or changed. "
+                f"the part {display_name(path)} cannot be read ({error}); it was cut short or changed. "
                 "Run the command again."
             ) from error
         return found

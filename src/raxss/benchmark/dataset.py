@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 from raxss.benchmark.reading import fields_of, is_number, names_in, refuse_unknown, section, whole
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.splits import LEVELS, Balance
-from raxss.errors import ConfigError, nearest, one_of
+from raxss.errors import ConfigError, did_you_mean, one_of
 from raxss.method.windows import WindowConfig
 
 HEADLINES = ("auc", "f1", "accuracy")
@@ -59,7 +59,11 @@ class SplitPlan:
         if self.by is not None:
             one_of("split.by", self.by, LEVELS)
         shares = tuple(self.fractions)
-        if len(shares) != 3 or not all(is_number(one) for one in shares) or not math.isclose(sum(shares), 1):
+        if (
+            len(shares) != 3
+            or not all(is_number(share) for share in shares)
+            or not math.isclose(sum(shares), 1)
+        ):
             raise ConfigError(
                 f"split.fractions is {list(shares)}; needed are three shares, for training, validation and test, "
                 "that add up to 1."
@@ -164,13 +168,13 @@ def datasets_in(tables: Mapping[str, Any]) -> tuple[StudyDataset, ...]:
     """
     given = tables.get("dataset", [])
     given = [given] if isinstance(given, Mapping) else given
-    if not isinstance(given, list) or not given or not all(isinstance(one, Mapping) for one in given):
+    if not isinstance(given, list) or not given or not all(isinstance(item, Mapping) for item in given):
         raise ConfigError(
             "the study has no dataset; add a section [dataset] with data = a registered dataset (see raxss "
             "datasets), a folder that raxss prepare made, or a manifest."
         )
-    datasets = tuple(_dataset(one, tables) for one in given)
-    names = Counter(one.name for one in datasets)
+    datasets = tuple(_dataset(item, tables) for item in given)
+    names = Counter(dataset.name for dataset in datasets)
     if repeated := [name for name, count in names.items() if count > 1]:
         raise ConfigError(
             f"{names[repeated[0]]} datasets are called {repeated[0]!r}; give each a name of its own: name = ..."
@@ -200,7 +204,7 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
     classes = names_in("dataset.classes", given.get("classes", []))
     positive = given.get("positive")
     if positive is not None and classes and positive not in classes:
-        raise ConfigError(f"dataset.positive is {positive!r}{nearest(str(positive), classes)}")
+        raise ConfigError(f"dataset.positive is {positive!r}{did_you_mean(str(positive), classes)}")
     if "only" in merged["split"]:
         merged["split"]["only"] = names_in("split.only", merged["split"]["only"])
     if "n_folds" in merged["split"]:
@@ -212,7 +216,9 @@ def _dataset(given: Mapping[str, Any], tables: Mapping[str, Any]) -> StudyDatase
         raise ConfigError(f"dataset.shuffled is {shuffled!r}; needed is true or false.")
     headline = given.get("headline", HEADLINES[0])
     one_of("dataset.headline", headline, HEADLINES)
-    name = str(given.get("name", Path(data).stem if data else " and ".join(one.centre for one in sources)))
+    name = str(
+        given.get("name", Path(data).stem if data else " and ".join(source.centre for source in sources))
+    )
     return StudyDataset(
         name=f"{name}, {SHUFFLED}" if shuffled and SHUFFLED not in name else name,
         data=data or "",
@@ -236,12 +242,12 @@ def _data(where: str, given: Any) -> str:
 
 
 def _sources(given: Any) -> tuple[Source, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+    if not isinstance(given, list) or not all(isinstance(item, Mapping) for item in given):
         raise ConfigError(
             f"dataset.source is {given!r}; needed are sections, [[dataset.source]], each with its data."
         )
-    sources = tuple(_source(one) for one in given)
-    centres = Counter(one.centre for one in sources)
+    sources = tuple(_source(item) for item in given)
+    centres = Counter(source.centre for source in sources)
     if repeated := [centre for centre, count in centres.items() if count > 1]:
         raise ConfigError(
             f"{centres[repeated[0]]} sources are the centre {repeated[0]!r}; each is one of its own. Say how they "
@@ -270,7 +276,7 @@ def _source(given: Mapping[str, Any]) -> Source:
             )
         if classes and old not in classes:
             raise ConfigError(
-                f"source {data!r} renames the class {old!r}, which it does not take{nearest(old, classes)}"
+                f"source {data!r} renames the class {old!r}, which it does not take{did_you_mean(old, classes)}"
             )
     return Source(data=data, centre=centre, classes=classes, rename=dict(rename))
 
@@ -279,7 +285,7 @@ def _f1_classes(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
     names = names_in("dataset.f1_classes", given)
     for name, count in Counter(names).items():
         if classes and name not in classes:
-            raise ConfigError(f"dataset.f1_classes has {name!r}{nearest(name, classes)}")
+            raise ConfigError(f"dataset.f1_classes has {name!r}{did_you_mean(name, classes)}")
         if count > 1:
             raise ConfigError(
                 f"dataset.f1_classes is {given}, which has {name!r} {count} times; once is enough."
@@ -290,7 +296,7 @@ def _f1_classes(given: Any, classes: Sequence[str]) -> tuple[str, ...]:
 def _crop(given: Any) -> tuple[float, float] | None:
     if given is None:
         return None
-    shares = given if isinstance(given, list) and all(is_number(one) for one in given) else []
+    shares = given if isinstance(given, list) and all(is_number(item) for item in given) else []
     if len(shares) != 2 or not 0 < shares[0] <= shares[1] <= 1:
         raise ConfigError(
             f"dataset.crop is {given!r}; needed are the least and the largest share of its length that a series is "

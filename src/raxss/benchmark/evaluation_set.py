@@ -35,7 +35,7 @@ from raxss.data.prepare.preparing import is_prepared_from, prepare
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import SeriesCollection
 from raxss.data.splits import PARTS, Split, folds, group_of, groups_by, leave_one_out, split_series
-from raxss.errors import ConfigError, DataError, LabelError, OutputError, nearest
+from raxss.errors import ConfigError, DataError, LabelError, OutputError, did_you_mean
 from raxss.method.retrieval.front import RetrievalConfig
 from raxss.method.weighting.protocol import weighting_named
 from raxss.method.weighting.support import UNIFORM
@@ -103,7 +103,7 @@ def views_of(
             views += _views(dataset, collection, study.seeds, systems)
         except (DataError, ConfigError) as error:
             raise type(error)(f"dataset {dataset.name!r}: {error}") from error
-    names = Counter(one.name for one in views)
+    names = Counter(view.name for view in views)
     if repeated := [name for name, count in names.items() if count > 1]:
         raise ConfigError(
             f"{names[repeated[0]]} blocks of the table would be called {repeated[0]!r}: a dataset, and a centre of "
@@ -134,14 +134,14 @@ def open_dataset(
     """
     asked = dataset.sources or (dataset,)
     collections = [
-        _open_data(one.data, one.classes, dataset.preparation, beside, folder, root=root, scratch=scratch)
-        for one in asked
+        _open_data(item.data, item.classes, dataset.preparation, beside, folder, root=root, scratch=scratch)
+        for item in asked
     ]
     if not is_changed(dataset):
         return collections[0]
     plan, preparation = plan_changes(dataset, collections, seed=seed)
-    stem = "-".join(Path(one.data).stem for one in asked)
-    facts = [[one.data, list(one.classes)] for one in asked]
+    stem = "-".join(Path(item.data).stem for item in asked)
+    facts = [[item.data, list(item.classes)] for item in asked]
     wanted = [facts, list(dataset.classes), told_changes(dataset, seed), dataset.split.by]
     home = folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)])
     return _prepared(plan, home, preparation, scratch)
@@ -172,7 +172,7 @@ def _open_data(
         plan = plan_manifest(place)
     else:
         raise DataError(
-            f"there is no dataset {data!r}{nearest(data, DATASETS)} Data of your own is a folder "
+            f"there is no dataset {data!r}{did_you_mean(data, DATASETS)} Data of your own is a folder "
             "that raxss prepare made, or a CSV manifest; its path counts from the study's folder."
         )
     home = folder / _home(Path(data).stem, [data, list(classes), str(preparation)])
@@ -240,7 +240,7 @@ def _views(
     f1_classes = _f1_classes(dataset, classes)
     views = []
     for name, splits in _splits(dataset, series, seeds).items():
-        parts = [getattr(one, part) for one in splits.values() for part in (*PARTS, "dropped")]
+        parts = [getattr(item, part) for item in splits.values() for part in (*PARTS, "dropped")]
         views.append(
             View(
                 name=name,
@@ -250,7 +250,7 @@ def _views(
                 splits={seed: _of_whole(split, members) for seed, split in splits.items()},
                 classes=classes,
                 positive=positive,
-                longest=max(series[int(one)].n_samples for one in np.unique(np.concatenate(parts))),
+                longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(parts))),
                 f1_classes=f1_classes,
                 changes=told_changes(dataset, seeds[0]),
                 headline=dataset.headline,
@@ -263,9 +263,9 @@ def _members(dataset: StudyDataset, collection: PreparedCollection) -> NDArray[n
     """The series of the classes that are asked for."""
     labels = collection.labels
     known = np.unique(labels).tolist()
-    for one in dataset.classes:
-        if one not in known:
-            raise LabelError(f"no series has the class {one!r}{nearest(one, known)}")
+    for label in dataset.classes:
+        if label not in known:
+            raise LabelError(f"no series has the class {label!r}{did_you_mean(label, known)}")
     kept = np.isin(labels, dataset.classes) if dataset.classes else np.ones(len(labels), dtype=bool)
     if len(np.unique(labels[kept])) < 2:
         raise LabelError(
@@ -280,7 +280,7 @@ def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
     if dataset.positive is not None:
         if dataset.positive not in classes:
             raise LabelError(
-                f"no series has the positive class {dataset.positive!r}{nearest(dataset.positive, classes)}"
+                f"no series has the positive class {dataset.positive!r}{did_you_mean(dataset.positive, classes)}"
             )
         if len(classes) > 2:
             raise LabelError(
@@ -295,14 +295,16 @@ def _positive(dataset: StudyDataset, classes: tuple[str, ...]) -> str | None:
         for source in dataset.sources or (Source(data=dataset.data, centre=""),)
         for label in source.classes or (DATASETS[source.data].labels if source.data in DATASETS else ())
     )
-    return next((one for one in told if one in classes), classes[-1])
+    return next((item for item in told if item in classes), classes[-1])
 
 
 def _f1_classes(dataset: StudyDataset, classes: tuple[str, ...]) -> tuple[str, ...]:
     """Those whose F1 is averaged."""
-    for one in dataset.f1_classes:
-        if one not in classes:
-            raise LabelError(f"f1_classes has {one!r}, which no series has{nearest(one, classes)}")
+    for f1_label in dataset.f1_classes:
+        if f1_label not in classes:
+            raise LabelError(
+                f"f1_classes has {f1_label!r}, which no series has{did_you_mean(f1_label, classes)}"
+            )
     if dataset.f1_classes and len(classes) == 2:
         raise LabelError(
             f"f1_classes is {', '.join(dataset.f1_classes)}, but there are two classes, {', '.join(classes)}, and "
@@ -347,7 +349,7 @@ def check_windows(
     raxss.errors.ConfigError: 40 of 40 series have fewer than 11 windows of 1024 samples at stride 512 ...
     """
     needed = n_neighbors + 1
-    lengths = np.array([one.n_samples for one in series])
+    lengths = np.array([item.n_samples for item in series])
     n_windows = np.maximum(lengths - windows.window_length, 0) // windows.stride + 1
     n_short = int((n_windows < needed).sum())
     if n_short > MOST_SHORT * len(series):
@@ -385,7 +387,7 @@ def _splits(
                 "split.n_folds must be at least the number of seeds."
             )
         made = folds(series, n_folds=plan.n_folds, seed=seeds[0], validation=plan.fractions[1], **settings)
-        told = [replace(one, description=f"{plan.n_folds} folds by {one.description}") for one in made]
+        told = [replace(item, description=f"{plan.n_folds} folds by {item.description}") for item in made]
         return {dataset.name: dict(zip(seeds, told, strict=False))}
     centres = _centres(series, plan.only)
     found: dict[str, dict[int, Split]] = {centre_view(dataset.name, centre): {} for centre in centres}
@@ -409,11 +411,11 @@ def _splits(
 def _centres(series: SeriesCollection, only: Sequence[str]) -> dict[str, NDArray[np.int64]]:
     """Centre -> its series."""
     _, groups = groups_by(series, "centre")
-    of_series = np.array([str(one) for one in groups])
+    of_series = np.array([str(group) for group in groups])
     known = np.unique(of_series).tolist()
     for centre in only:
         if centre not in known:
-            raise ConfigError(f"split.only names the centre {centre!r}{nearest(centre, known)}")
+            raise ConfigError(f"split.only names the centre {centre!r}{did_you_mean(centre, known)}")
     return {centre: np.flatnonzero(of_series == centre) for centre in only or known}
 
 
@@ -437,8 +439,8 @@ def bootstrap_groups(collection: SeriesCollection, split: Split) -> list[str]:
     try:
         level, groups = groups_by(collection, None)
     except DataError:  # a wider level is known of some only
-        level, groups = split.by, [group_of(one, split.by) for one in collection]
+        level, groups = split.by, [group_of(item, split.by) for item in collection]
     if level == "channel":
         return collection[split.test].names
     tested = [groups[index] for index in split.test]
-    return ["/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in tested]
+    return ["/".join(map(str, item)) if isinstance(item, tuple) else str(item) for item in tested]

@@ -26,7 +26,7 @@ class _Row:
         return self.total - self.done - self.failed
 
 
-class Board:
+class LiveTable:
     """One line a system: how many cells are done, failed and left; below it, how long the rest may take.
 
     Parameters
@@ -38,7 +38,7 @@ class Board:
 
     Examples
     --------
-    >>> board = Board("cells", {"sss": 3, "gru": 2}, {"sss": 1}, n_workers=2, now=iter([0.0, 10.0]).__next__)
+    >>> board = LiveTable("cells", {"sss": 3, "gru": 2}, {"sss": 1}, n_workers=2, now=iter([0.0, 10.0]).__next__)
     >>> board.tell("sss")
     >>> board.summary()
     '2 of 5 done, 2 running, 0 failed, about 0:00:30 left'

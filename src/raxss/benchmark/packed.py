@@ -224,7 +224,7 @@ def _rows_of(key: str, content: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 
     cell = content.get("cell", content)
     keys = {"cell": key} | {name: cell[name] for name in ("dataset", "system", "seed")}
-    positions = {_text(one): k for k, one in enumerate(cell["classes"])}
+    positions = {_text(item): k for k, item in enumerate(cell["classes"])}
     series = [
         keys | {"series": name, "group": group, "label": positions[_text(label)]}
         for name, group, label in zip(cell["names"], cell["groups"], cell["labels"], strict=True)
@@ -252,8 +252,8 @@ def _with_probabilities(
     series: Sequence[Mapping[str, Any]], answer: int | None, probabilities: Sequence[Sequence[float]]
 ) -> list[dict[str, Any]]:
     return [
-        {**one, "answer": answer} | {f"p_{k}": value for k, value in enumerate(row)}
-        for one, row in zip(series, probabilities, strict=True)
+        {**item, "answer": answer} | {f"p_{k}": value for k, value in enumerate(row)}
+        for item, row in zip(series, probabilities, strict=True)
     ]
 
 
@@ -386,10 +386,10 @@ def _content_of(rows: pa.Table) -> dict[str, Any]:
     if not answers and sealed["format"] == CELL_FORMAT:
         return cell | sealed
     asked = [
-        {name: _nested(one, name) for name in ("question", "validation")}
-        | {"probabilities": _probabilities(one, len(classes))}
-        | _more(one)
-        for one in answers
+        {name: _nested(answer, name) for name in ("question", "validation")}
+        | {"probabilities": _probabilities(answer, len(classes))}
+        | _more(answer)
+        for answer in answers
     ]
     return {"cell": cell, "answers": asked} | sealed
 

@@ -22,27 +22,27 @@ Frame = pd.DataFrame
 
 def by_dataset(probed: Sequence[Probed]) -> Iterator[tuple[str, list[Probed]]]:
     """In the order in which they are named first."""
-    for dataset in dict.fromkeys(one.result.dataset for one in probed):
-        yield dataset, [one for one in probed if one.result.dataset == dataset]
+    for dataset in dict.fromkeys(item.result.dataset for item in probed):
+        yield dataset, [item for item in probed if item.result.dataset == dataset]
 
 
 def by_system(probed: Sequence[Probed]) -> Iterator[tuple[str, list[Probed]]]:
     """Likewise, of one dataset."""
-    for system in dict.fromkeys(one.result.system for one in probed):
-        yield system, [one for one in probed if one.result.system == system]
+    for system in dict.fromkeys(item.result.system for item in probed):
+        yield system, [item for item in probed if item.result.system == system]
 
 
 def about(probed: Sequence[Probed]) -> dict[str, Any]:
     """What a page says of one dataset before any comparison."""
-    results = [one.result for one in probed]
-    seeds = sorted({one.seed for one in results})
+    results = [entry.result for entry in probed]
+    seeds = sorted({item.seed for item in results})
     return {
         "seeds": ", ".join(map(str, seeds)),
         "n_seeds": len(seeds),
-        "n_groups": len({group for one in results for group in one.groups}),
-        "n_series": len({name for one in results for name in one.names}),
+        "n_groups": len({group for item in results for group in item.groups}),
+        "n_series": len({name for item in results for name in item.names}),
         "split": results[0].split.get("description") or "not told",
-        "leaky": any(one.split.get("leaky") for one in results),
+        "leaky": any(item.split.get("leaky") for item in results),
         "positive": results[0].positive,
     }
 
@@ -50,12 +50,12 @@ def about(probed: Sequence[Probed]) -> dict[str, Any]:
 def failures(errors: Sequence[Mapping[str, Any]]) -> Markdown:
     """A table of what failed."""
     rows = [
-        [row["dataset"], row["system"], row["seed"], one.get("split", "–"), row["error"]]
-        for one, row in ((one, failed_row(one)) for one in errors)
+        [row["dataset"], row["system"], row["seed"], item.get("split", "–"), row["error"]]
+        for item, row in ((error, failed_row(error)) for error in errors)
     ]
     return table(["dataset", "system", "seed", "split", "error"], rows)
 
 
 def devices_in(facts: Sequence[Mapping[str, Any]]) -> str:
     """What the fits ran on."""
-    return "; ".join(sorted({str(one["device"]) for one in facts if "device" in one}))
+    return "; ".join(sorted({str(fact["device"]) for fact in facts if "device" in fact}))

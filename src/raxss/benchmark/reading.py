@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, did_you_mean
 
 
 def section(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -38,7 +38,7 @@ def refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -
     names = list(known)
     for name in given:
         if name not in names:
-            raise ConfigError(f"{where} has no setting {name!r}{nearest(name, names)}")
+            raise ConfigError(f"{where} has no setting {name!r}{did_you_mean(name, names)}")
 
 
 def fields_of(kind: Any) -> list[str]:
@@ -48,7 +48,7 @@ def fields_of(kind: Any) -> list[str]:
     >>> fields_of(WindowConfig)
     ['window_length', 'stride']
     """
-    return [one.name for one in dataclasses.fields(kind)]
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 def names_in(what: str, given: Any) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def names_in(what: str, given: Any) -> tuple[str, ...]:
     >>> names_in("split.only", ["JHH", "NIH"])
     ('JHH', 'NIH')
     """
-    if not isinstance(given, list) or not all(isinstance(one, str) and one for one in given):
+    if not isinstance(given, list) or not all(isinstance(item, str) and item for item in given):
         raise ConfigError(f"{what} is {given!r}; needed is a list of names.")
     return tuple(given)
 

@@ -29,7 +29,7 @@ from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import cell_of, place_of, run_cell
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.table import STUDY_FILE
-from raxss.errors import ConfigError, DataError, RAxSSError, nearest
+from raxss.errors import ConfigError, DataError, RAxSSError, did_you_mean
 from raxss.estimator.config import ADDED_LATER
 from raxss.method.window_scorer import pick_device
 from raxss.metrics import score
@@ -198,8 +198,8 @@ def _rows(table: pd.DataFrame, system: str, seed: int, dataset: str | None) -> l
     asked = (("system", system), ("seed", seed), *((("dataset", dataset),) if dataset is not None else ()))
     for name, value in asked:
         if not (done[name] == value).any():
-            known = [str(one) for one in done[name].unique()]
-            raise ConfigError(f"there is no result of the {name} {value!r}{nearest(str(value), known)}")
+            known = [str(item) for item in done[name].unique()]
+            raise ConfigError(f"there is no result of the {name} {value!r}{did_you_mean(str(value), known)}")
         done = done[done[name] == value]
     return done.to_dict("records")
 
@@ -224,14 +224,14 @@ def _study(folder: Path, given: Path | str | None) -> Study:
 
 def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str | None) -> tuple[View, Study]:
     """The data of one block of the table, and the study as far as it is about that."""
-    datasets = tuple(one for one in study.datasets if is_view_of(name, one.name))
-    known = [one.name for one in study.datasets]
+    datasets = tuple(item for item in study.datasets if is_view_of(name, item.name))
+    known = [item.name for item in study.datasets]
     if not datasets:
-        raise ConfigError(f"the study has no dataset for {name!r}{nearest(name, known)}")
+        raise ConfigError(f"the study has no dataset for {name!r}{did_you_mean(name, known)}")
     narrowed = replace(study, datasets=datasets, systems=(system,))
-    views = {one.name: one for one in views_of(narrowed, scratch / "data", root=root)}
+    views = {view.name: view for view in views_of(narrowed, scratch / "data", root=root)}
     if name not in views:
-        raise ConfigError(f"the study has no dataset for {name!r}{nearest(name, views)}")
+        raise ConfigError(f"the study has no dataset for {name!r}{did_you_mean(name, views)}")
     return views[name], narrowed
 
 
@@ -245,8 +245,8 @@ def _again(
     device: str,
 ) -> Rerun:
     if old.seed not in view.splits:
-        known = [str(one) for one in view.splits]
-        raise ConfigError(f"the study has no seed {old.seed}{nearest(str(old.seed), known)}")
+        known = [str(split) for split in view.splits]
+        raise ConfigError(f"the study has no seed {old.seed}{did_you_mean(str(old.seed), known)}")
     system = study.compared()[old.system]
     committed = current_settings(old.settings, warn=False)
     choice = current_names(committed.get("choice", {}), SETTING, warn=False)

@@ -263,7 +263,7 @@ def run_cell(cell: Cell) -> CellResult | Probed:
             result = Probed(result=tested, answers=_answers(cell, cell.probe, collection, judges, model))
             clock.lap("probe")
     # Facts first: a result that is there has its facts.
-    write_json(cell.facts_place, _facts(cell, clock, [str(one.message) for one in told]))
+    write_json(cell.facts_place, _facts(cell, clock, [str(item.message) for item in told]))
     result.write(cell.place)
     cell.error_place.unlink(missing_ok=True)
     return result
@@ -276,7 +276,9 @@ def fit_cell(cell: Cell) -> tuple[Any, SeriesCollection]:
         collection = read_prepared(cell.view.folder)
         model, _ = _fitted(cell, collection)
     groups = bootstrap_groups(collection, cell.split)
-    test = [replace(one, group=group) for one, group in zip(collection[cell.split.test], groups, strict=True)]
+    test = [
+        replace(item, group=group) for item, group in zip(collection[cell.split.test], groups, strict=True)
+    ]
     return model, SeriesCollection(test)
 
 
@@ -326,7 +328,7 @@ def _learned(cell: Cell, train: SeriesCollection, validation: Sequence[Series]) 
 
 def _probabilities(cell: Cell, model: Any, series: SeriesCollection) -> NDArray[np.float64]:
     """``(n_series, C)`` of series whose labels are taken off."""
-    bare = SeriesCollection(replace(one, label=None) for one in series)
+    bare = SeriesCollection(replace(item, label=None) for item in series)
     probabilities = np.asarray(model.predict_proba(bare), dtype=np.float64)
     expected = len(series), len(cell.view.classes)
     if probabilities.shape != expected or not np.isfinite(probabilities).all():
@@ -355,7 +357,7 @@ def _result(cell: Cell, collection: SeriesCollection, model: Any, figures: Mappi
         settings={**json_ready(cell.settings), "n_threads": cell.n_threads, "choice": dict(cell.choice)},
         split=_told(split),
         names=tuple(test.names),
-        labels=tuple(one.label for one in test),
+        labels=tuple(item.label for item in test),
         groups=() if cell.trial else tuple(bootstrap_groups(collection, split)),
         probabilities=_probabilities(cell, model, test)
         if len(test)
@@ -372,7 +374,7 @@ def _answers(
     """Ask a model that is final, about test series without their labels."""
     asked = Asked(
         model=model,
-        test=SeriesCollection(replace(one, label=None) for one in collection[cell.split.test]),
+        test=SeriesCollection(replace(item, label=None) for item in collection[cell.split.test]),
         validation=validation,
         positive=cell.view.positive,
         f1_classes=cell.view.f1_classes,
@@ -400,10 +402,10 @@ def _window_accuracy(model: Any, test: SeriesCollection) -> float | None:
     if not hasattr(model, "window_probabilities"):
         return None
     classes = np.asarray(model.classes_)
-    bare = SeriesCollection(replace(one, label=None) for one in test)
+    bare = SeriesCollection(replace(item, label=None) for item in test)
     n_right = n_windows = 0
-    for one, probabilities in zip(test, model.window_probabilities(bare), strict=True):
-        n_right += int((classes[probabilities.argmax(axis=1)] == one.label).sum())
+    for item, probabilities in zip(test, model.window_probabilities(bare), strict=True):
+        n_right += int((classes[probabilities.argmax(axis=1)] == item.label).sum())
         n_windows += len(probabilities)
     return n_right / n_windows if n_windows else None
 

@@ -24,7 +24,7 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from raxss.benchmark.pages.figures import FAINT, INK, STEP
 from raxss.benchmark.result import CellResult
-from raxss.errors import DataError, listed
+from raxss.errors import DataError, join_names
 from raxss.metrics import FEWEST_GROUPS, METRICS, draw_counts, weighted_scores
 
 REFERENCES = ("sss", "raxss-pearson", "recommended")
@@ -125,11 +125,11 @@ def resampled(
     ``metrics`` are those that are kept: of hundreds of settings all would take a gigabyte.
     """
     found = []
-    for dataset in sorted({one.dataset for one in results}):
-        cells = [one for one in results if one.dataset == dataset]
+    for dataset in sorted({item.dataset for item in results}):
+        cells = [item for item in results if item.dataset == dataset]
         _refuse_different_tests(cells)
         places = {
-            group: k for k, group in enumerate(sorted({group for one in cells for group in one.groups}))
+            group: k for k, group in enumerate(sorted({group for cell in cells for group in cell.groups}))
         }
         counts = np.concatenate(
             [
@@ -137,14 +137,14 @@ def resampled(
                 draw_counts(len(places), n_resamples, np.random.default_rng(seed)),
             ]
         )
-        for system in sorted({one.system for one in cells}):
-            own = {_cell(one): one for one in cells if one.system == system}
+        for system in sorted({cell.system for cell in cells}):
+            own = {_cell(cell): cell for cell in cells if cell.system == system}
             figures = {
-                key: {name: values for name, values in _figures_in_draws(one, counts, places).items()
+                key: {name: values for name, values in _figures_in_draws(entry, counts, places).items()
                       if name in metrics}
-                for key, one in sorted(own.items())
+                for key, entry in sorted(own.items())
             }  # fmt: skip
-            groups = {key: frozenset(one.groups) for key, one in own.items()}
+            groups = {key: frozenset(entry.groups) for key, entry in own.items()}
             found.append(Resampled(dataset=dataset, system=system, figures=figures, groups=groups))
     return found
 
@@ -154,14 +154,14 @@ def differences(
 ) -> pd.DataFrame:
     """The table of `paired_bootstrap`, from draws that were made already."""
     rows: list[dict[str, Any]] = []
-    for dataset in sorted({one.dataset for one in draws}):
-        systems = {one.system: one for one in draws if one.dataset == dataset}
+    for dataset in sorted({draw.dataset for draw in draws}):
+        systems = {draw.system: draw for draw in draws if draw.dataset == dataset}
         for metric in metrics:
-            for reference in (one for one in references if one in systems):
+            for reference in (entry for entry in references if entry in systems):
                 others = [name for name in sorted(systems) if name != reference]
                 family = [difference(systems[name], systems[reference], metric) for name in others]
-                corrected = holm([one["p"] for one in family])
-                rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
+                corrected = holm([item["p"] for item in family])
+                rows += [item | {"p_holm": p} for item, p in zip(family, corrected, strict=True)]
     return pd.DataFrame(rows, columns=DIFFERENCES)
 
 
@@ -172,10 +172,10 @@ def differences_from_chance(draws: Sequence[Resampled]) -> pd.DataFrame:
     not there.
     """
     rows: list[dict[str, Any]] = []
-    for dataset in sorted({one.dataset for one in draws}):
-        family = [_difference_from_chance(one) for one in draws if one.dataset == dataset]
-        corrected = holm([one["p"] for one in family])
-        rows += [one | {"p_holm": p} for one, p in zip(family, corrected, strict=True)]
+    for dataset in sorted({draw.dataset for draw in draws}):
+        family = [_difference_from_chance(draw) for draw in draws if draw.dataset == dataset]
+        corrected = holm([item["p"] for item in family])
+        rows += [item | {"p_holm": p} for item, p in zip(family, corrected, strict=True)]
     return pd.DataFrame(rows, columns=DIFFERENCES)
 
 
@@ -205,12 +205,12 @@ def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> 
     Columns dataset, system, metric, value, low, high, n_groups.
     """
     rows = []
-    for one in draws:
-        n_groups = len(frozenset[str]().union(*one.groups.values()))
+    for draw in draws:
+        n_groups = len(frozenset[str]().union(*draw.groups.values()))
         for metric in metrics:
-            values = _mean_over_seeds({cell: figures[metric] for cell, figures in one.figures.items()})
+            values = _mean_over_seeds({cell: figures[metric] for cell, figures in draw.figures.items()})
             low, high = _interval(values, n_groups)
-            facts = {"dataset": one.dataset, "system": one.system, "metric": metric, "value": values[0]}
+            facts = {"dataset": draw.dataset, "system": draw.system, "metric": metric, "value": values[0]}
             rows.append(facts | {"low": low, "high": high, "n_groups": n_groups})
     return pd.DataFrame(rows, columns=["dataset", "system", "metric", "value", "low", "high", "n_groups"])
 
@@ -259,22 +259,22 @@ def _refuse_different_tests(cells: Sequence[CellResult]) -> None:
     """Systems can be paired only on the same series; and each has one result a cell."""
     tested: dict[Cell, tuple[str, dict[str, Any]]] = {}
     seen = set()
-    for one in cells:
-        what = f"{one.system!r} on {one.dataset!r}, seed {one.seed}" + (
-            f", fold {one.fold}" if one.fold else ""
+    for cell in cells:
+        what = f"{cell.system!r} on {cell.dataset!r}, seed {cell.seed}" + (
+            f", fold {cell.fold}" if cell.fold else ""
         )
-        if (one.system, _cell(one)) in seen:
+        if (cell.system, _cell(cell)) in seen:
             raise DataError(
                 f"there are two results of {what}; a table has one. Keep those of one configuration."
             )
-        seen.add((one.system, _cell(one)))
-        members = {name: facts for name, *facts in zip(one.names, one.labels, one.groups, strict=True)}
-        first, expected = tested.setdefault(_cell(one), (one.system, members))
+        seen.add((cell.system, _cell(cell)))
+        members = {name: facts for name, *facts in zip(cell.names, cell.labels, cell.groups, strict=True)}
+        first, expected = tested.setdefault(_cell(cell), (cell.system, members))
         if members != expected:
             odd = [name for name in members | expected if members.get(name) != expected.get(name)]
             raise DataError(
-                f"{what}, was tested on other series than {first!r}: {listed(map(repr, sorted(odd)), 3)} differ. "
-                "Only results of the same split can be compared; run the study again."
+                f"{what}, was tested on other series than {first!r}: {join_names(map(repr, sorted(odd)), 3)} "
+                "differ. Only results of the same split can be compared; run the study again."
             )
 
 
@@ -304,10 +304,10 @@ def mean_over_systems(draws: Sequence[Resampled], name: str) -> Resampled:
 
     So that the mean of differences over levels of noise, say, has an interval: they are of the same draws.
     """
-    cells = [one for one in draws[0].figures if all(one in other.figures for other in draws)]
+    cells = [item for item in draws[0].figures if all(item in other.figures for other in draws)]
     figures = {
         cell: {
-            metric: np.mean([one.figures[cell][metric] for one in draws], axis=0)
+            metric: np.mean([draw.figures[cell][metric] for draw in draws], axis=0)
             for metric in draws[0].figures[cell]
         }
         for cell in cells
@@ -405,7 +405,9 @@ def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> Critica
             f"system {scores.columns[system]!r} has no score in block {scores.index[block]!r}; ranks need every "
             "system in every block. Leave out one of them."
         )
-    ranks = pd.Series(rankdata(-values, axis=1).mean(axis=0), index=[str(one) for one in scores.columns])
+    ranks = pd.Series(
+        rankdata(-values, axis=1).mean(axis=0), index=[str(column) for column in scores.columns]
+    )
     ranks = ranks.sort_values(kind="stable")
     quantile = studentized_range.ppf(1 - alpha, n_systems, np.inf)
     difference = float(quantile / np.sqrt(2) * np.sqrt(n_systems * (n_systems + 1) / (6 * n_blocks)))

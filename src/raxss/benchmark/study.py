@@ -27,7 +27,7 @@ from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
-from raxss.errors import ConfigError, RAxSSError, nearest
+from raxss.errors import ConfigError, RAxSSError, did_you_mean
 from raxss.method.backbones.protocol import BACKBONES
 from raxss.method.training.settings import TrainingConfig
 
@@ -124,8 +124,8 @@ class Study:
             seeds=_seeds(tables.get("seeds", list(SEEDS))),
             n_threads=whole("n_threads", tables.get("n_threads", 1), 1),
             training=_training(section(tables, "training")),
-            settings={one: dict(section(own, one)) for one in own},
-            analyses={one: dict(section(asked, one)) for one in asked},
+            settings={item: dict(section(own, item)) for item in own},
+            analyses={item: dict(section(asked, item)) for item in asked},
             extensions=_extensions(tables.get("extensions", []), folder),
             folder=folder,
             text=text,
@@ -171,7 +171,7 @@ class Study:
         if backbone is not None and not (isinstance(backbone, str) and backbone in BACKBONES):
             raise ConfigError(
                 f"system {name!r} has the backbone {backbone!r}, which there is not"
-                f"{nearest(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
+                f"{did_you_mean(str(backbone), sorted(BACKBONES))} One of your own comes with a Python file in "
                 "extensions."
             )
 
@@ -180,13 +180,15 @@ class Study:
         only, seeds, compared = list(only), list(seeds), list(self.compared())
         for name in only:
             if name not in compared:
-                raise ConfigError(f"the study has no system {name!r}{nearest(name, compared)}")
+                raise ConfigError(f"the study has no system {name!r}{did_you_mean(name, compared)}")
         for seed in seeds:
             if seed not in self.seeds:
-                raise ConfigError(f"the study has no seed {seed}{nearest(str(seed), map(str, self.seeds))}")
+                raise ConfigError(
+                    f"the study has no seed {seed}{did_you_mean(str(seed), map(str, self.seeds))}"
+                )
         return (
-            [one for one in compared if not only or one in only],
-            [one for one in self.seeds if not seeds or one in seeds],
+            [entry for entry in compared if not only or entry in only],
+            [item for item in self.seeds if not seeds or item in seeds],
         )
 
 
@@ -244,14 +246,14 @@ def _systems(given: Any) -> tuple[str, ...]:
 def _seeds(given: Any) -> tuple[int, ...]:
     if not isinstance(given, list) or not given:
         raise ConfigError(f"seeds is {given!r}; needed is a list of whole numbers, such as {list(SEEDS)}.")
-    seeds = tuple(whole("a seed", one, 0) for one in given)
+    seeds = tuple(whole("a seed", item, 0) for item in given)
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"seeds is {given}, which has one twice; each is one run.")
     return seeds
 
 
 def _extensions(given: Any, folder: Path) -> tuple[Path, ...]:
-    files = tuple(folder / one for one in names_in("extensions", given))
+    files = tuple(folder / item for item in names_in("extensions", given))
     for file in files:
         if file.suffix != ".py" or not FILE_NAME.fullmatch(file.stem):
             raise ConfigError(f"the extension {file.name!r} is no Python file; needed is NAME.py.")

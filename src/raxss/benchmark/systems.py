@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from raxss._core.renames import current_settings
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, did_you_mean
 from raxss.estimator.config import Config, setting_homes
 from raxss.method.windows import WindowConfig
 
@@ -136,7 +136,7 @@ class System:
         and another backbone begins without options.
         """
         settings = self._current(settings)
-        known = [one for one in _parameters_of(self.kind) if one not in BY_THE_STUDY]
+        known = [parameter for parameter in _parameters_of(self.kind) if parameter not in BY_THE_STUDY]
         if self.kind == "fixed":
             known.remove("stride")  # one window a series is what makes it that
         for setting in settings:
@@ -145,7 +145,7 @@ class System:
                     f"system {name!r} sets {setting!r}, which the study decides for all systems. Leave it out."
                 )
             if setting not in known:
-                raise ConfigError(f"system {name!r} has no setting {setting!r}{nearest(setting, known)}")
+                raise ConfigError(f"system {name!r} has no setting {setting!r}{did_you_mean(setting, known)}")
         merged = self._merged(settings)
         self._check_values(name, merged)
         if name == self.name:
@@ -232,7 +232,7 @@ class System:
         unknown = [name for name in self.settings if name not in defaults]
         if unknown:  # of a system made by hand; `with_settings` asks before
             raise ConfigError(
-                f"system {self.name!r} has no setting {unknown[0]!r}{nearest(unknown[0], defaults)}"
+                f"system {self.name!r} has no setting {unknown[0]!r}{did_you_mean(unknown[0], defaults)}"
             )
         return {
             name: settings.get(name, value) for name, value in defaults.items() if name not in BY_THE_STUDY
@@ -268,7 +268,7 @@ class System:
         for name in training:
             if name not in BUDGET:
                 raise ConfigError(
-                    f"the training budget of all systems has no setting {name!r}{nearest(name, BUDGET)} What "
+                    f"the training budget of all systems has no setting {name!r}{did_you_mean(name, BUDGET)} What "
                     "belongs to one system goes into its own section, [system.NAME]."
                 )
         if not self.is_network:
@@ -282,7 +282,9 @@ class System:
 def _config_of(parameters: Mapping[str, Any]) -> Config:
     """Those of an estimator's parameters that are settings of RAxSS."""
     homes = setting_homes()
-    return Config.from_parameters({one: value for one, value in parameters.items() if one in homes})
+    return Config.from_parameters(
+        {parameter: value for parameter, value in parameters.items() if parameter in homes}
+    )
 
 
 def find_system(name: str, extra: Mapping[str, System] | None = None) -> System:
@@ -295,7 +297,7 @@ def find_system(name: str, extra: Mapping[str, System] | None = None) -> System:
     """
     known = {**SYSTEMS, **(extra or {})}
     if name not in known:
-        raise ConfigError(f"there is no system {name!r}{nearest(name, known)}")
+        raise ConfigError(f"there is no system {name!r}{did_you_mean(name, known)}")
     return known[name]
 
 
@@ -331,7 +333,7 @@ def _estimator(kind: Kind) -> Any:
 def _parameters_of(kind: Kind) -> dict[str, Any]:
     """Parameter -> default of the estimator behind a kind."""
     parameters = inspect.signature(_estimator(kind)).parameters.values()
-    return {one.name: one.default for one in parameters}
+    return {parameter.name: parameter.default for parameter in parameters}
 
 
 def _told(settings: Mapping[str, Any]) -> str:
@@ -450,5 +452,5 @@ _ALL = (
     ),
 )
 
-SYSTEMS: dict[str, System] = {one.name: one for one in _ALL}
+SYSTEMS: dict[str, System] = {item.name: item for item in _ALL}
 """Every system of the table, by name."""

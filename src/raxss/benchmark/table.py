@@ -33,7 +33,7 @@ from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
 from raxss.benchmark.analyses.probe import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
-from raxss.benchmark.live_table import Board
+from raxss.benchmark.live_table import LiveTable
 from raxss.benchmark.packed import facts_of, pack_cells, read_facts
 from raxss.benchmark.result import CellResult
 from raxss.benchmark.runs import Cell, cell_of, done, is_done, run_cell
@@ -158,7 +158,7 @@ def list_table(
         names, chosen = study.narrowed(only=only, seeds=seeds)
         fits = [(str(cell), state_of(cell)) for cell in table.trials(names)]
         fits += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
-        waiting = [one for one in table.rows(names) if table.choice_of(*one) is None]
+        waiting = [row for row in table.rows(names) if table.choice_of(*row) is None]
         return fits + [
             (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
             for view, system in waiting
@@ -190,7 +190,7 @@ class OpenedStudy:
 
     def rows(self, names: Sequence[str] | None = None) -> list[tuple[View, System]]:
         """Every pair of a dataset and a system."""
-        wanted = [one for name, one in self._systems.items() if names is None or name in names]
+        wanted = [item for name, item in self._systems.items() if names is None or name in names]
         return [(view, system) for view in self._views for system in wanted]
 
     # Choices: made on the first seed's validation part, kept for all seeds
@@ -204,17 +204,17 @@ class OpenedStudy:
         if len(choices) == 1:
             return []
         first = self._study.seeds[0]
-        return [self._cell(view, system, first, choice=one, trial=True) for one in choices]
+        return [self._cell(view, system, first, choice=item, trial=True) for item in choices]
 
     def choice_of(self, view: View, system: System) -> Choice | None:
         """What was chosen; None while a trial is missing."""
         trials = self._trials_of(view, system)
         if not trials:
             return system.choices_for(view.longest)[0]
-        results = [done(one) for one in trials]
-        if any(one is None for one in results):
+        results = [done(trial) for trial in trials]
+        if any(item is None for item in results):
             return None
-        figures = [one.validation for one in results if one is not None]
+        figures = [item.validation for item in results if item is not None]
         return dict(trials[best_of(figures)].choice)
 
     def write_choices(self, names: Sequence[str]) -> None:
@@ -224,7 +224,7 @@ class OpenedStudy:
             choice = self.choice_of(view, system) if trials else None
             if choice is None:
                 continue
-            results = [done(one) for one in trials]
+            results = [done(item) for item in trials]
             told = {
                 "dataset": view.name,
                 "system": system.name,
@@ -232,9 +232,9 @@ class OpenedStudy:
                 "by": "F1 of the validation series, ties by AUC, then the first",
                 "seed": self._study.seeds[0],
                 "trials": [
-                    {**trial.choice, **one.validation}
-                    for trial, one in zip(trials, results, strict=True)
-                    if one
+                    {**trial.choice, **entry.validation}
+                    for trial, entry in zip(trials, results, strict=True)
+                    if entry
                 ],
             }
             write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
@@ -262,11 +262,11 @@ class OpenedStudy:
 
     def run(self, title: str, cells: Sequence[Cell]) -> None:
         """Do what is not done; a cell that fails leaves its error, and the others go on."""
-        todo = [one for one in cells if not is_done(one)]
+        todo = [item for item in cells if not is_done(item)]
         if not todo:
             return
-        totals = Counter(one.system.name for one in cells)
-        before = totals - Counter(one.system.name for one in todo)
+        totals = Counter(item.system.name for item in cells)
+        before = totals - Counter(entry.system.name for entry in todo)
         work = self._work
         running = each_result(
             run_cell,
@@ -277,7 +277,7 @@ class OpenedStudy:
             address=work.address,
             shared_folder=self.out / "data",
         )
-        board = Board(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
+        board = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
         with board, closing(running):  # whatever ends this early ends the workers
             for position, result in running:
                 cell = todo[position]
@@ -310,8 +310,8 @@ class OpenedStudy:
         for row in self.rows():
             if self.choice_of(*row) is None:
                 told = [self._without_choice(*row, seed) for seed in self._study.seeds]
-                errors += [one for one in told if one is not None]
-                n_missing += sum(one is None for one in told)
+                errors += [entry for entry in told if entry is not None]
+                n_missing += sum(entry is None for entry in told)
         tell_sources(facts.values(), self.out)
         files: list[Path] = []
         if results or errors:
@@ -321,15 +321,15 @@ class OpenedStudy:
                 errors=errors,
                 out=self.out,
                 study_name=self._study.name,
-                headlines={one.name: one.headline for one in self._views},
-                variants={name: one for name, one in self._systems.items() if one.base is not None},
+                headlines={value.name: value.headline for value in self._views},
+                variants={name: item for name, item in self._systems.items() if item.base is not None},
             )
         return Outcome(results, errors, self.n_run, self.n_failed, n_missing, files)
 
     def _facts(self, cell: Cell) -> dict[str, Any]:
         """Of a cell, with the time that went into its choice."""
-        trials = [facts_of(one.place) for one in self._trials_of(cell.view, cell.system)]
-        seconds = sum(float(one.get("seconds", 0.0)) for one in trials)
+        trials = [facts_of(trial.place) for trial in self._trials_of(cell.view, cell.system)]
+        seconds = sum(float(trial.get("seconds", 0.0)) for trial in trials)
         return facts_of(cell.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
@@ -375,7 +375,7 @@ def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
 
 def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
     """Warn where results come from several states of the code."""
-    sources = {str(one.get("source", "unknown")) for one in facts}
+    sources = {str(fact.get("source", "unknown")) for fact in facts}
     if len(sources) > 1:
         logger.warning(
             "the results in %r come from %d states of the code; for a table from one, remove its folders cells "

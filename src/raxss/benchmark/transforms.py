@@ -25,7 +25,7 @@ from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.recording import ArrayRecording, Recording
 from raxss.data.series import ORIGINS, Series, SeriesCollection
 from raxss.data.splits import GROUPS, groups_by
-from raxss.errors import ConfigError, LabelError, VariateMismatchError, listed, nearest
+from raxss.errors import ConfigError, LabelError, VariateMismatchError, did_you_mean, join_names
 
 SHUFFLING = 4  # its own stream of the seed; data/splits.py uses 0 to 2
 
@@ -46,9 +46,9 @@ def told_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if dataset.sources:
         told["sources"] = [
-            {"centre": one.centre, "data": Path(one.data).stem, "classes": list(one.classes)}
-            | {"rename": dict(one.rename)}
-            for one in dataset.sources
+            {"centre": source.centre, "data": Path(source.data).stem, "classes": list(source.classes)}
+            | {"rename": dict(source.rename)}
+            for source in dataset.sources
         ]
     if dataset.crop is not None:
         told["crop"] = list(dataset.crop)
@@ -73,24 +73,26 @@ def plan_changes(
     """
     sources = dataset.sources or (Source(data=dataset.data, centre="", classes=dataset.classes),)
     planned = [_planned(*pair) for pair in zip(sources, collections, strict=True)]
-    recordings = [one for some in planned for one in some]
+    recordings = [item for some in planned for item in some]
     if dataset.sources:
         if dataset.classes:
-            recordings = [one for one in recordings if one.series[0].label in dataset.classes]
+            recordings = [value for value in recordings if value.series[0].label in dataset.classes]
         _refuse_strangers(dataset, collections, planned)
     if dataset.crop is not None:
-        recordings = [_cropped(one, dataset.crop, seed) for one in recordings]
+        recordings = [_cropped(value, dataset.crop, seed) for value in recordings]
     group_by = _group_by(recordings, collections)
     if dataset.shuffled:
         recordings = _shuffled(recordings, group_by, dataset.split.by, seed)
     scaled = dataset.crop is not None and collections[0].preparation.scaling == "series"
     plan = CollectionPlan(
-        source=" and ".join(Path(one.data).stem for one in sources),
+        source=" and ".join(Path(entry.data).stem for entry in sources),
         root=collections[0].folder.parent,
         recordings=tuple(recordings),
         group_by=group_by,
         settings={
-            "made_from": [[one.facts["source"], str(one.preparation)] for one in collections],
+            "made_from": [
+                [collection.facts["source"], str(collection.preparation)] for collection in collections
+            ],
             "changes": told_changes(dataset, seed),
         },
     )
@@ -104,9 +106,11 @@ def _planned(source: Source, collection: PreparedCollection) -> list[RecordingPl
     """Every series of a source that is taken, under the study's names."""
     labels = collection.labels  # of all: refuses series that have none
     known = np.unique(labels).tolist()
-    for one in (*source.classes, *source.rename):
-        if one not in known:
-            raise LabelError(f"source {source.data!r}: no series has the class {one!r}{nearest(one, known)}")
+    for item in (*source.classes, *source.rename):
+        if item not in known:
+            raise LabelError(
+                f"source {source.data!r}: no series has the class {item!r}{did_you_mean(item, known)}"
+            )
     return [
         _recording(row, collection.folder, source)
         for row in collection.table.to_dict("records")
@@ -120,7 +124,7 @@ def _recording(row: Mapping[Any, Any], folder: Path, source: Source) -> Recordin
     name = str(row["name"])
     if source.centre:
         origin = {
-            level: f"{source.centre}/{one}" if level in GROUPS else one for level, one in origin.items()
+            level: f"{source.centre}/{item}" if level in GROUPS else item for level, item in origin.items()
         }
         origin["centre"] = source.centre
         name = f"{source.centre}/{name}"
@@ -142,10 +146,12 @@ def _open(file: Path, offset: int, shape: tuple[int, int], *, name: str, **known
 
 def _group_by(recordings: Sequence[RecordingPlan], collections: Sequence[PreparedCollection]) -> str | None:
     """The level that the data name; of several, the widest that all series tell."""
-    named = {one.facts["group_by"] for one in collections}
+    named = {collection.facts["group_by"] for collection in collections}
     if len(named) == 1:
         return next(iter(named))
-    return next((level for level in GROUPS if all(level in one.series[0].origin for one in recordings)), None)
+    return next(
+        (level for level in GROUPS if all(level in item.series[0].origin for item in recordings)), None
+    )
 
 
 def _refuse_strangers(
@@ -154,36 +160,38 @@ def _refuse_strangers(
     planned: Sequence[Sequence[RecordingPlan]],
 ) -> None:
     """Sources are joined only if their series can stand side by side: rates, variates, preparation, classes."""
-    centres = [one.centre for one in dataset.sources]
+    centres = [source.centre for source in dataset.sources]
 
     def differ(values: Sequence[Any]) -> str:
         """Which source has what, if that is not the same; else nothing."""
-        alike = len({str(one) for one in values}) == 1
+        alike = len({str(value) for value in values}) == 1
         return "" if alike else "; ".join(f"{a}: {b}" for a, b in zip(centres, values, strict=True))
 
-    if told := differ([str(one.preparation) or "nothing" for one in collections]):
+    if told := differ([str(collection.preparation) or "nothing" for collection in collections]):
         raise ConfigError(
             f"the sources were prepared differently ({told}). Prepare them alike, or name data that the study "
             "prepares itself."
         )
-    rates = [sorted(set(one.table["rate"])) for one in collections]
+    rates = [sorted(set(collection.table["rate"])) for collection in collections]
     if len({rate for some in rates for rate in some}) > 1:
         told = "; ".join(
-            f"{centre}: {listed((f'{rate:g}' for rate in some), 3)}"
+            f"{centre}: {join_names((f'{rate:g}' for rate in some), 3)}"
             for centre, some in zip(centres, rates, strict=True)
         )
         raise ConfigError(
             f"the sources have different rates (Hz: {told}), so a window would mean different times. Set one for "
             f"all: preparation.rate = {min(rate for some in rates for rate in some):g}."
         )
-    if told := differ([", ".join(map(str, sorted(set(one.table["n_variates"])))) for one in collections]):
+    if told := differ(
+        [", ".join(map(str, sorted(set(collection.table["n_variates"])))) for collection in collections]
+    ):
         raise VariateMismatchError(
             f"the sources have different numbers of variates ({told}); all series of a dataset need the same. "
             "Select the same channels of each."
         )
-    labels = [sorted({str(one.series[0].label) for one in some}) for some in planned]
+    labels = [sorted({str(item.series[0].label) for item in some}) for some in planned]
     if dataset.classes:
-        labels = [[one for one in some if one in dataset.classes] for some in labels]
+        labels = [[item for item in some if item in dataset.classes] for some in labels]
     if told := differ([", ".join(some) or "none" for some in labels]):
         raise LabelError(
             f"the sources have different classes ({told}), so a source's name would tell the class. Take or rename "
@@ -266,10 +274,12 @@ def shuffled_labels(series: SeriesCollection, *, by: str | None, seed: int) -> l
 def _shuffled(
     recordings: Sequence[RecordingPlan], group_by: str | None, by: str | None, seed: int
 ) -> list[RecordingPlan]:
-    plans = [one.series[0] for one in recordings]
+    plans = [entry.series[0] for entry in recordings]
     bare = SeriesCollection(  # groups and labels are all that is asked for
-        Series([0.0], label=one.label, group=one.origin.get(group_by or ""), name=one.name, origin=one.origin)
-        for one in plans
+        Series(
+            [0.0], label=item.label, group=item.origin.get(group_by or ""), name=item.name, origin=item.origin
+        )
+        for item in plans
     )
     labels = shuffled_labels(bare, by=by, seed=seed)
     return [

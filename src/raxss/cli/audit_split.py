@@ -73,15 +73,15 @@ def audit_split(
     else:
         splits = read_splits(split, series)
     audits = [
-        audit(series, one, statistics=scaling, training_names=names, training_digests=digests)
-        for one in splits
+        audit(series, entry, statistics=scaling, training_names=names, training_digests=digests)
+        for entry in splits
     ]
     if as_json:
         print(json.dumps(json_of(splits, audits), indent=2))
     else:
-        for made, one in zip(splits, audits, strict=True):
-            print(printable(f"split: {title_of(made)}\n{table_of(one)}\n"))
-    if not all(one.clean for one in audits):
+        for made, item in zip(splits, audits, strict=True):
+            print(printable(f"split: {title_of(made)}\n{table_of(item)}\n"))
+    if not all(item.clean for item in audits):
         raise typer.Exit(1)
 
 
@@ -132,5 +132,5 @@ def table_of(audit: Audit) -> str:
     """What was asked and of how much, then what was found."""
     width = max(len(what) for what, _ in audit.checked)
     lines = [f"  {what:<{width}}  {of}" for what, of in audit.checked]
-    lines += [f"{one.severity}: {one.code}: {one.message}" for one in audit.findings]
+    lines += [f"{finding.severity}: {finding.code}: {finding.message}" for finding in audit.findings]
     return "\n".join([*lines, "clean" if audit.clean else "NOT clean"])

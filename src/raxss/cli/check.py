@@ -39,11 +39,11 @@ def check(paths: Paths, as_json: AsJson = False, signals: Signals = True) -> Non
     if as_json:
         import json
 
-        print(json.dumps([one.as_json() for one in inspections], indent=2))
-    if notes := [note for one in inspections for note in one.notes]:
+        print(json.dumps([item.as_json() for item in inspections], indent=2))
+    if notes := [note for item in inspections for note in item.notes]:
         more = f" (and {len(notes) - 1} more recordings)" if len(notes) > 1 else ""
         typer.echo(f"raxss: {_in_one_line(notes[0])}{more}", err=True)
-    if any(one.verdict == "refused" for one in inspections):
+    if any(item.verdict == "refused" for item in inspections):
         raise typer.Exit(1)
 
 
@@ -58,7 +58,7 @@ def lines_of(inspection: Inspection) -> list[str]:
     """
     return [
         f"{inspection.verdict:<8} {_in_one_line(inspection.path)}",
-        *(f"    {one.code}: {_in_one_line(one.message)}" for one in inspection.problems),
+        *(f"    {problem.code}: {_in_one_line(problem.message)}" for problem in inspection.problems),
     ]
 
 

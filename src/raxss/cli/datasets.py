@@ -44,16 +44,16 @@ def list_datasets(context: typer.Context, root: Root = None, as_json: AsJson = F
         return
     from raxss.data.datasets.registry import DATASETS
 
-    facts = [_facts(one, root) for one in DATASETS.values()]
+    facts = [_facts(item, root) for item in DATASETS.values()]
     if as_json:
         return print(json.dumps(facts, indent=2, ensure_ascii=False))
-    width = max(len(one["name"]) for one in facts)
-    for one in facts:
-        doi = f" doi:{one['doi']}" if one["doi"] else ""
-        print(f"{one['name']:<{width}}  {one['on_disk']}; {one['licence']}; {_megabytes(one['size'])}")
-        print(f"{'':<{width}}  {one['about']}")
-        print(f"{'':<{width}}  {one['citation']}{doi}")
-    if any(one["state"] == "unknown" for one in facts):
+    width = max(len(fact["name"]) for fact in facts)
+    for fact in facts:
+        doi = f" doi:{fact['doi']}" if fact["doi"] else ""
+        print(f"{fact['name']:<{width}}  {fact['on_disk']}; {fact['licence']}; {_megabytes(fact['size'])}")
+        print(f"{'':<{width}}  {fact['about']}")
+        print(f"{'':<{width}}  {fact['citation']}{doi}")
+    if any(fact["state"] == "unknown" for fact in facts):
         print("\nWhat is on disk is not known: say where with --root or in the variable RAXSS_DATA.")
 
 
@@ -91,7 +91,7 @@ def download(
 
     dataset = find_dataset(name)
     if not dataset.base:
-        others = ", ".join(one.name for one in DATASETS.values() if one.base)
+        others = ", ".join(item.name for item in DATASETS.values() if item.base)
         raise DataError(
             f"dataset {name!r} cannot be fetched by raxss; its source is {dataset.source} (licence: "
             f"{dataset.licence}). Only {others} can."
@@ -103,7 +103,7 @@ def download(
         )
     folder = folder_of(dataset, root)
     files = choose(dataset.listed(), only or [])
-    n_bytes = sum(one.size for one in files)
+    n_bytes = sum(entry.size for entry in files)
     address = base or os.environ.get(BASE_VARIABLE) or dataset.base
     print(
         f"{len(files)} files, {_megabytes(n_bytes)}, {dataset.licence}. Please cite: {dataset.citation}",

@@ -60,7 +60,10 @@ def demo(
         write_json(folder / "metrics.json", metrics)
         print("Explaining three of them…", flush=True)
         facts = describe_model(model)
-        evidence = [_saved(one, folder / "evidence", facts) for one in _telling_cases(model, sample[held])]
+        evidence = [
+            _saved(telling_case, folder / "evidence", facts)
+            for telling_case in _telling_cases(model, sample[held])
+        ]
     _print_results(out, metrics, evidence)
 
 
@@ -138,7 +141,9 @@ def _print_results(out: Path, metrics: dict[str, Any], evidence: list[str]) -> N
         "uniform weights": metrics["uniform"],
     }.items():
         cells = (figures[key] for key in ("auc", "f1", "accuracy"))
-        table.add_row(name, *(f"{one['value']:.3f} ({one['low']:.3f} to {one['high']:.3f})" for one in cells))
+        table.add_row(
+            name, *(f"{cell['value']:.3f} ({cell['low']:.3f} to {cell['high']:.3f})" for cell in cells)
+        )
     console = Console(width=100)
     console.print(table)
     print(f"Done in {metrics['seconds']:.0f} s. The results are in {out}:")

@@ -188,7 +188,7 @@ def _explain(
             f"The evidence for {len(states)} series is in {out}: summary.parquet first, then windows.parquet"
         )
     else:
-        chosen = {one.value for one in formats or OutputFormat} | ({"pdf"} if pdf else set())
+        chosen = {item.value for item in formats or OutputFormat} | ({"pdf"} if pdf else set())
         write_recordings(
             evidence,
             recordings,
@@ -241,12 +241,12 @@ def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str,
 
 def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:
     """One file is about one recording."""
-    from raxss.errors import DataError, listed
+    from raxss.errors import DataError, join_names
 
     names = [name for name, _ in islice(recordings, 2)]
     if len(names) > 1:
         raise DataError(
-            f"{out.name!r} takes the report of one recording, but more were given: {listed(map(repr, names))}. "
+            f"{out.name!r} takes the report of one recording, but more were given: {join_names(map(repr, names))}. "
             "Give one, or a folder as --out."
         )
     return names[0]
@@ -278,15 +278,15 @@ def batches_of_tree(
     Of many recordings one that the model cannot take is told and left out, or no run would ever get past it.
     """
     from raxss.data.bids import plan_to_read
-    from raxss.errors import DataError, RAxSSWarning, shown
+    from raxss.errors import DataError, RAxSSWarning, display_name
     from raxss.estimator.batch import FromPlan
 
     preparation = classifier.preparation_of_model(resample=resample)
     plan = plan_to_read(root, only_labelled=False, recordings=wanted)
     n_left_out = 0
-    for one in plan.recordings:
+    for recording in plan.recordings:
         try:
-            series = FromPlan(one, plan.group_by).read(preparation)
+            series = FromPlan(recording, plan.group_by).read(preparation)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they come when it is explained
                 classifier.known_series(series)
@@ -294,9 +294,11 @@ def batches_of_tree(
             n_left_out += 1
             if n_left_out == len(plan.recordings):
                 raise
-            warnings.warn(f"recording {shown(one.name)} is left out: {error}", RAxSSWarning, stacklevel=2)
+            warnings.warn(
+                f"recording {display_name(recording.name)} is left out: {error}", RAxSSWarning, stacklevel=2
+            )
             continue
-        yield {one.name: series}
+        yield {recording.name: series}
 
 
 def named_first(batches: Iterator[Batch]) -> tuple[Iterator[tuple[str, list[Series]]], Iterator[Batch]]:
@@ -317,15 +319,15 @@ def named_first(batches: Iterator[Batch]) -> tuple[Iterator[tuple[str, list[Seri
 
 def flat(batch: Batch) -> list[Series]:
     """All series of a batch, recording by recording."""
-    return [one for some in batch.values() for one in some]
+    return [item for some in batch.values() for item in some]
 
 
 def noted(evidence: Iterable[SeriesEvidence], states: list[str]) -> Iterator[SeriesEvidence]:
     """Pass evidence on, and note of each series whether the model was fitted on it."""
-    for one in evidence:
-        states.append(one.seen_in_training)
-        yield one
-        del one  # or it would be held while the next is computed
+    for item in evidence:
+        states.append(item.seen_in_training)
+        yield item
+        del item  # or it would be held while the next is computed
 
 
 def opened_derivatives(

@@ -159,9 +159,9 @@ def probe_model(
     model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
     series = unseen(model, asked_about(model, data, split, root, rate=rate, resample=resample))
     series, truth = (series, None) if marks is None else marked(series, marks)
-    second = None if other is None else opened_model(other, device, None, None).subject()
+    second = None if other is None else opened_model(other, device, None, None).model_adapter()
     found = run_probes(
-        model.subject(),
+        model.model_adapter(),
         model.known_series(series, warn=True),
         out,
         plan=plan,
@@ -195,11 +195,11 @@ def asked_about(
     if len(data) == 1 and data[0] in DATASETS and not Path(data[0]).exists():
         prepare = model.preparation_of_model(resample=resample).apply
         return SeriesCollection(
-            prepare(one)
-            for one in load_dataset(data[0], root=root)
-            if one.label is None or one.label in set(model.classes_.tolist())
+            prepare(item)
+            for item in load_dataset(data[0], root=root)
+            if item.label is None or item.label in set(model.classes_.tolist())
         )
-    return series_for(model, [Path(one) for one in data], split, rate=rate, resample=resample)
+    return series_for(model, [Path(item) for item in data], split, rate=rate, resample=resample)
 
 
 def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dict[str, NDArray[np.bool_]]]:
@@ -226,7 +226,7 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
     states = list(map(TrainingRecord.of(model.training_data_).state, series))
     if UNKNOWN in states:
         print(summary_of(states, "series"))
-    new = SeriesCollection(one for one, state in zip(series, states, strict=True) if state not in MARKED)
+    new = SeriesCollection(item for item, state in zip(series, states, strict=True) if state not in MARKED)
     if not len(new):
         raise DataError(
             f"the model has learned from all {len(series)} series; its evidence for them may be memory. Give "
@@ -251,6 +251,6 @@ def tell(page: Path) -> None:
     from raxss._core.bounded import read_json
 
     found = read_json(page.parent / "verdict.json")["verdicts"]
-    for name, one in found.items():
-        print(f"{name}: {one['verdict']} ({one['why']})")
+    for name, item in found.items():
+        print(f"{name}: {item['verdict']} ({item['why']})")
     print(f"The page is {page}")

@@ -74,7 +74,7 @@ def predict(
     from raxss._core.atomic import reserved_output
     from raxss.errors import OutputError
 
-    if engine is None and any(one is not None for one in (workers, threads, address)):
+    if engine is None and any(item is not None for item in (workers, threads, address)):
         raise typer.BadParameter("--workers, --threads and --address need --engine")
     if out.suffix not in (".csv", ".parquet"):
         raise OutputError(22, f"{out.name!r} must end in .csv or .parquet, so that its format is known")
@@ -125,16 +125,19 @@ def tell_seen(states: list[str]) -> None:
     """Say of how many series the score is no test, or that this is not known."""
     from raxss.data.training_overlap import NO, summary_of
 
-    if any(one != NO for one in states):
+    if any(state != NO for state in states):
         print(summary_of(states, "series"))
 
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
     """Every recording that has no row, and an error at the end, so that scripts notice."""
-    from raxss.errors import DataError, shown
+    from raxss.errors import DataError, display_name
 
     for name, failure in failures.items():
-        print(f"raxss: recording {shown(name)} was not predicted: {printable(str(failure))}", file=sys.stderr)
+        print(
+            f"raxss: recording {display_name(name)} was not predicted: {printable(str(failure))}",
+            file=sys.stderr,
+        )
     missing = (
         f"{len(failures)} recording{'s' if len(failures) > 1 else ''} could not be predicted, as told above"
     )
@@ -169,13 +172,13 @@ def prediction_table(
     rows = [
         prediction_row(
             model.classes_,
-            name=one.series.name,
-            probabilities=one.probability.tolist(),
-            seconds=seconds_of(one.series),
-            label=one.series.label,
-            doubt=doubt_columns(model.classes_, one),
+            name=item.series.name,
+            probabilities=item.probability.tolist(),
+            seconds=seconds_of(item.series),
+            label=item.series.label,
+            doubt=doubt_columns(model.classes_, item),
         )
-        for one in model.answers(series_for(model, inputs, split, rate=rate, resample=resample))
+        for item in model.score_series(series_for(model, inputs, split, rate=rate, resample=resample))
     ]
     return pd.DataFrame(rows)
 
@@ -183,13 +186,13 @@ def prediction_table(
 def names_of_test(model: RAxSSClassifier, inputs: list[Path], split: Path) -> set[str]:
     """The series of the test part, without reading any that is not prepared."""
     from raxss.data.prepare.folder import is_prepared
-    from raxss.errors import ConfigError, shown
+    from raxss.errors import ConfigError, display_name
 
     for path in inputs:
         if not is_prepared(path):
             raise ConfigError(
-                f"--split with --engine needs folders that raxss prepare made, and {shown(path)} is none. Prepare "
-                "it, or leave one of the two out."
+                f"--split with --engine needs folders that raxss prepare made, and {display_name(path)} is none. "
+                "Prepare it, or leave one of the two out."
             )
     return set(series_for(model, inputs, split).names)
 
@@ -237,13 +240,13 @@ def series_for(
 def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
     """A test part that the model has learned from tests nothing."""
     from raxss.data.training_overlap import SEEN, UNKNOWN, TrainingRecord, summary_of
-    from raxss.errors import DataError, listed
+    from raxss.errors import DataError, join_names
 
     states = list(map(TrainingRecord.of(model.training_data_).state, test))
     if UNKNOWN in states:
         print(summary_of(states, "series"))
-    if seen := [one.name for one, state in zip(test, states, strict=True) if state in SEEN]:
+    if seen := [item.name for item, state in zip(test, states, strict=True) if state in SEEN]:
         raise DataError(
             f"the model has learned from {len(seen)} of {len(test)} series of the test part of {split.name!r}: "
-            f"{listed(map(repr, seen))}. Fit it with --split {split.name}, or predict without --split."
+            f"{join_names(map(repr, seen))}. Fit it with --split {split.name}, or predict without --split."
         )

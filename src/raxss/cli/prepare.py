@@ -114,10 +114,10 @@ def plan_source(
     from raxss.data.datasets.plans import plan_dataset
     from raxss.data.datasets.registry import DATASETS, find_dataset
     from raxss.data.manifests import plan_labelled, plan_manifest
-    from raxss.errors import ConfigError, RecordingError, nearest
+    from raxss.errors import ConfigError, RecordingError, did_you_mean
 
     path, seconds = Path(source), seconds_from(crop)
-    wanted = [one.strip() for one in classes.split(",") if one.strip()] if classes else None
+    wanted = [item.strip() for item in classes.split(",") if item.strip()] if classes else None
     if path.is_dir() and is_bids(path):
         plan = plan_bids(path, labels=labels, crop=seconds, only_labelled=not unlabelled)
         return only_classes(plan, wanted)
@@ -146,14 +146,14 @@ def plan_source(
             f"the recording {path.name!r} needs labels to learn from: --labels TABLE (recording,channel,label)."
         )
     if not is_dataset(source):
-        known = nearest(source, DATASETS)
+        known = did_you_mean(source, DATASETS)
         raise RecordingError(f"there is no file, folder or named dataset {source!r}{known}")
     return plan_dataset(source, root=root, classes=wanted)
 
 
 def is_bids(folder: Path) -> bool:
     """Whether a folder looks like the root of a BIDS tree."""
-    return any(one.is_dir() for one in folder.glob("sub-*"))
+    return any(item.is_dir() for item in folder.glob("sub-*"))
 
 
 def is_dataset(name: str) -> bool:
@@ -170,7 +170,7 @@ def seconds_from(crop: str | None) -> tuple[float, float] | None:
     if crop is None:
         return None
     try:
-        first, last = (float(one) for one in crop.split(","))
+        first, last = (float(item) for item in crop.split(","))
     except ValueError as error:
         raise ConfigError(f"--crop is {crop!r}; two seconds are needed, such as -10,20.") from error
     return first, last
@@ -178,19 +178,21 @@ def seconds_from(crop: str | None) -> tuple[float, float] | None:
 
 def only_classes(plan: CollectionPlan, classes: list[str] | None) -> CollectionPlan:
     """The series of some labels."""
-    from raxss.errors import LabelError, nearest
+    from raxss.errors import LabelError, did_you_mean
 
     if classes is None:
         return plan
-    known = sorted({one.label for _, one in plan if one.label is not None})
+    known = sorted({item.label for _, item in plan if item.label is not None})
     for name in classes:
         if name not in known:
-            raise LabelError(f"no series of {plan.source!r} has the label {name!r}{nearest(name, known)}")
+            raise LabelError(
+                f"no series of {plan.source!r} has the label {name!r}{did_you_mean(name, known)}"
+            )
     recordings = [
-        replace(one, series=tuple(series for series in one.series if series.label in classes))
-        for one in plan.recordings
+        replace(recording, series=tuple(series for series in recording.series if series.label in classes))
+        for recording in plan.recordings
     ]
-    return replace(plan, recordings=tuple(one for one in recordings if one.series))
+    return replace(plan, recordings=tuple(recording for recording in recordings if recording.series))
 
 
 def print_summary(folder: Path) -> None:

@@ -37,9 +37,9 @@ def rerun(
     from raxss.benchmark.rerun import rerun as repeated
 
     found = repeated(folder, system, seed, dataset=dataset, study=study, root=root, device=device)
-    for one in found:
-        tell(one)
-    if not all(one.holds for one in found):
+    for item in found:
+        tell(item)
+    if not all(item.holds for item in found):
         raise typer.Exit(1)
 
 

@@ -61,11 +61,11 @@ def split(
             splits[0].save(out, series.names, overwrite=overwrite)
         else:
             with whole_folder(out, overwrite=overwrite) as folder:
-                for number, one in enumerate(splits):
-                    one.save(folder / file_name(number, one), series.names, overwrite=None)
-    for one in splits:
-        print(line_of(one, series))
-        for told in weak_parts(series, one).values():
+                for number, item in enumerate(splits):
+                    item.save(folder / file_name(number, item), series.names, overwrite=None)
+    for item in splits:
+        print(line_of(item, series))
+        for told in weak_parts(series, item).values():
             print(f"warning: {told}.")
     print(f"Kept in {out}. Next: raxss audit-split {data} --split {out}")
 
@@ -96,7 +96,7 @@ def make_splits(
     if folds is not None:
         return make_folds(series, by=by, n_folds=folds, seed=seed, balance=balancing)
     try:
-        train, validation, test = (float(one) for one in fractions.split(","))
+        train, validation, test = (float(item) for item in fractions.split(","))
     except ValueError:
         raise ConfigError(
             f"--fractions is {fractions!r}; needed are three numbers with commas between, such as 0.7,0.1,0.2."

@@ -119,7 +119,7 @@ table = study_command(
 
 def names_from(text: str | None) -> list[str]:
     """``a,b`` as two names."""
-    return [one.strip() for one in (text or "").split(",") if one.strip()]
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
 
 
 def numbers_from(text: str | None) -> list[int]:
@@ -127,7 +127,7 @@ def numbers_from(text: str | None) -> list[int]:
     from raxss.errors import ConfigError
 
     try:
-        return [int(one) for one in names_from(text)]
+        return [int(name) for name in names_from(text)]
     except ValueError:
         raise ConfigError(f"--seeds is {text!r}; whole numbers are needed, such as 69421,69422.") from None
 

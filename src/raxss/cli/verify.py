@@ -75,8 +75,8 @@ def verify(
             )
         )
         return
-    for one in told.differences[:N_PRINTED]:
-        print(printable(one))
+    for difference in told.differences[:N_PRINTED]:
+        print(printable(difference))
     if len(told.differences) > N_PRINTED:
         print(f"and {len(told.differences) - N_PRINTED:,} more")
     print(
@@ -90,16 +90,16 @@ def verify(
 
 def refuse_other_model(report: Report, facts: Mapping[str, Any], name: str, model: str) -> None:
     """Numbers of another model would all differ; better to say why."""
-    from raxss.errors import ModelError, shown
+    from raxss.errors import ModelError, display_name
 
     stated = report.contents.get("model")
     for fact, what in (("weights_sha256", "weights"), ("config_hash", "settings")):
         said = stated.get(fact) if isinstance(stated, dict) else None
         if said != facts[fact]:
             raise ModelError(
-                f"report {shown(name)} says that it was made with {what} {shown(str(said))}, but model "
-                f"{shown(model)} has {shown(facts[fact])}. Give the model it was made with, and --bank as it was "
-                "given then; or the report was changed."
+                f"report {display_name(name)} says that it was made with {what} {display_name(str(said))}, but "
+                f"model {display_name(model)} has {display_name(facts[fact])}. Give the model it was made with, "
+                "and --bank as it was given then; or the report was changed."
             )
 
 
@@ -126,15 +126,15 @@ def recordings_in(
 
 def recording_meant(report: Report, recordings: Iterable[str], name: str) -> str:
     """The recording that the report is of, among those that were found."""
-    from raxss.errors import DataError, listed, shown
+    from raxss.errors import DataError, display_name, join_names
     from raxss.explain.export.report.contents import title_of
 
     stated, names = report.contents.get("recording"), list(recordings)
-    meant = [one for one in names if title_of(one) == stated]
+    meant = [item for item in names if title_of(item) == stated]
     if len(meant) != 1:
         raise DataError(
-            f"report {shown(name)} says that it is of recording {shown(str(stated))}; "
-            f"{len(meant) or 'none'} of what was given is called so: {listed(map(shown, names), 5)}. Give the one "
-            "it was made of; or the report was changed."
+            f"report {display_name(name)} says that it is of recording {display_name(str(stated))}; "
+            f"{len(meant) or 'none'} of what was given is called so: {join_names(map(display_name, names), 5)}. "
+            "Give the one it was made of; or the report was changed."
         )
     return meant[0]

@@ -75,8 +75,8 @@ from raxss.errors import (
     MissingExtraError,
     RAxSSWarning,
     RecordingError,
-    listed,
-    shown,
+    display_name,
+    join_names,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _participants(tree: Tree) -> tuple[Path | None, dict[str, Mapping[str, str]]
         patient = cells.get("participant_id", "").removeprefix("sub-")
         if rows.setdefault(patient, cells) != cells:
             raise RecordingError(
-                f"table {shown(path)} has a second, different row of a participant in line {line}."
+                f"table {display_name(path)} has a second, different row of a participant in line {line}."
             )
     return path, rows
 
@@ -146,9 +146,9 @@ class _Labels:
         """Shafts that a clinical sheet names without numbers of contacts."""
         contacts = self.rows[patient].contacts if self.rows is not None and patient in self.rows else ()
         return [
-            canonical(one.removesuffix(WHOLE_SHAFT))
-            for one in contacts
-            if is_contact(one) and one.endswith(WHOLE_SHAFT)
+            canonical(contact.removesuffix(WHOLE_SHAFT))
+            for contact in contacts
+            if is_contact(contact) and contact.endswith(WHOLE_SHAFT)
         ]
 
     def of(self, tree: Tree, run: Run, channels: Sequence[ChannelRow]) -> tuple[list[str | None], list[str]]:
@@ -183,7 +183,8 @@ def _find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, lab
             read = read_label_table(path, label=label)
             unknown = read.unknown_recordings(_place(tree, run) for run in runs)
             told = (
-                f"label table {shown(path)} names recordings that the tree does not have: {_listed(unknown)}.",
+                f"label table {display_name(path)} names recordings that the tree does not have: "
+                f"{_listed(unknown)}.",
             )
             return _Labels(label, path, table=read, remarks=told if unknown else ())
     sheet = read_clinical_sheet(path, patients, label=label)
@@ -191,11 +192,11 @@ def _find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, lab
     remarks = []
     if match.only_in_tree:
         remarks.append(
-            f"subjects without a row in the clinical sheet {shown(path)}: {_listed(match.only_in_tree)}."
+            f"subjects without a row in the clinical sheet {display_name(path)}: {_listed(match.only_in_tree)}."
         )
     if match.only_in_sheet:
         remarks.append(
-            f"rows of the clinical sheet {shown(path)} without a subject in the tree: "
+            f"rows of the clinical sheet {display_name(path)} without a subject in the tree: "
             f"{_listed(match.only_in_sheet)}."
         )
     rows = {patient: sheet[row] for patient, row in match.pairs.items()}
@@ -288,7 +289,7 @@ def plan_bids(
     return CollectionPlan(
         tree.root.name,
         tree.root,
-        tuple(one for one in planned if one is not None),
+        tuple(item for item in planned if item is not None),
         absent=tuple(absent),
         where_to_get=_where_to_get(identity) if absent else "",
         unmatched=(*tree.remarks, *found.remarks, *planner.sentences(runs)),
@@ -301,8 +302,8 @@ def _refuse_unknown(recordings: Collection[str], runs: Sequence[Run], tree: Tree
     for name in recordings:
         if name not in {run.name for run in runs}:
             raise RecordingError(
-                f"BIDS root {shown(tree.root)} has no recording {shown(name)}; its {len(runs)} recordings are "
-                f"{listed((run.name for run in runs), 5)}."
+                f"BIDS root {display_name(tree.root)} has no recording {display_name(name)}; its {len(runs)} "
+                f"recordings are {join_names((run.name for run in runs), 5)}."
             )
 
 
@@ -339,7 +340,7 @@ def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
     labels_matter = options.get("only_labelled", True)
     told += plan.refused
     matters = ("is left out", "left out:", "was not read", "sidecars disagree")
-    told += [one for one in plan.unmatched if labels_matter or any(text in one for text in matters)]
+    told += [item for item in plan.unmatched if labels_matter or any(text in item for text in matters)]
     if not plan.recordings:
         raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(told)}".rstrip())
     if told:
@@ -390,11 +391,11 @@ class _Planner:
         opener = partial(open_recording, signal, root=self.tree.root)
         with opener() as recording:
             self.left_out += [
-                f"recording {run.name} and its sidecars disagree: {one}"
-                for one in checked_sidecars(signal, self.tree.root)
+                f"recording {run.name} and its sidecars disagree: {checked_sidecar}"
+                for checked_sidecar in checked_sidecars(signal, self.tree.root)
             ]
             if channels_file is None:
-                kind, names = CHANNEL_TYPES[run.datatype][0], [one.name for one in recording.channels]
+                kind, names = CHANNEL_TYPES[run.datatype][0], [channel.name for channel in recording.channels]
                 kept, sentence = by_name(names)
                 channels = [ChannelRow(names[place], kind, True, {}) for place in kept]
                 places: list[int | None] = list(kept)
@@ -428,9 +429,11 @@ class _Planner:
     def _places(self, run: Run, channels: Sequence[ChannelRow], recording: Recording) -> list[int | None]:
         """Where each row of channels.tsv is in the recording; what has no partner is reported."""
         names = [channel.name for channel in channels]
-        places = match_channels(names, [one.name for one in recording.channels])
+        places = match_channels(names, [item.name for item in recording.channels])
         lost = [name or "n/a" for name, place in zip(names, places, strict=True) if place is None]
-        unlisted = [one.name or "n/a" for place, one in enumerate(recording.channels) if place not in places]
+        unlisted = [
+            item.name or "n/a" for place, item in enumerate(recording.channels) if place not in places
+        ]
         if lost:
             self.left_out.append(f"recording {run.name} lacks channels of its channels.tsv: {_listed(lost)}.")
         if unlisted:
@@ -448,13 +451,17 @@ class _Planner:
         onset: float | None,
     ) -> list[SeriesPlan]:
         labels, unmatched = self.labels.of(self.tree, run, channels)
-        self.known |= {spell(one.name) for one in channels for spell in (canonical, electrode_of)}
+        self.known |= {spell(item.name) for item in channels for spell in (canonical, electrode_of)}
         for contact in unmatched:
             self.contacts[run.patient, contact].append(run.name)
-        named = [one for one, label in zip(channels, labels, strict=True) if label == self.labels.label]
+        named = [item for item, label in zip(channels, labels, strict=True) if label == self.labels.label]
         for shaft in self.labels.whole_shafts(run.patient):
-            self.shafts[run.patient, shaft] |= {one.name for one in named if electrode_of(one.name) == shaft}
-        if not any(one.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good) for one in channels):
+            self.shafts[run.patient, shaft] |= {
+                entry.name for entry in named if electrode_of(entry.name) == shaft
+            }
+        if not any(
+            item.is_wanted(CHANNEL_TYPES[run.datatype], only_good=self.only_good) for item in channels
+        ):
             self.left_out.append(
                 f"recording {run.name} is left out: {why_none(CHANNEL_TYPES[run.datatype], channels)}."
             )
@@ -495,8 +502,11 @@ class _Planner:
     def _tell_short(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
         """Say so where a crop is not there as a whole."""
         kept = sum(
-            max(0.0, min(crop[1], one.start_seconds + one.seconds) - max(crop[0], one.start_seconds))
-            for one in recording.segments
+            max(
+                0.0,
+                min(crop[1], segment.start_seconds + segment.seconds) - max(crop[0], segment.start_seconds),
+            )
+            for segment in recording.segments
         )
         a_sample = 1 / min(channel.rate for channel in recording.channels)
         if crop[1] - crop[0] - kept > a_sample:
@@ -576,7 +586,7 @@ def _series_name(
     run: Run, channel: ChannelRow, place: int, channels: Sequence[ChannelRow], segment: int, n_segments: int
 ) -> str:
     """``run:ATT1``; ``@position`` after it where channels share a name, ``#segment`` where there are several."""
-    shared = sum(one.name == channel.name for one in channels) > 1
+    shared = sum(item.name == channel.name for item in channels) > 1
     name = f"{run.name}:{channel.name or 'n/a'}" + (f"@{place}" if shared or not channel.name else "")
     return name if n_segments == 1 else f"{name}#{segment + 1}"
 
@@ -588,8 +598,8 @@ def _centre(patient: str, participants: Mapping[str, Mapping[str, str]], labels:
     return centre
 
 
-def _number_of(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
+def _number_of(count: int, item: str, more: str) -> str:
+    return f"{count} {item if count == 1 else more}"
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -598,7 +608,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return listed((name if len(name) <= 200 else f"{name[:197]}..." for name in names), N_LISTED)
+    return join_names((name if len(name) <= 200 else f"{name[:197]}..." for name in names), N_LISTED)
 
 
 def _openneuro_id(tree: Tree) -> str:

@@ -21,7 +21,7 @@ from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.formats.registry import UNREAD, bids_suffixes, format_of
 from raxss.data.inspection.tables import read_json
 from raxss.data.tables import MAX_KEPT_ROWS, Table, read_table
-from raxss.errors import ConfigError, MissingExtraError, RecordingError, shown
+from raxss.errors import ConfigError, MissingExtraError, RecordingError, display_name
 
 DATATYPES = ("ieeg", "eeg")
 
@@ -104,10 +104,11 @@ def open_tree(root: Path | str) -> Tree:
     """The tree at a root that has subjects."""
     root = Path(os.path.abspath(root))
     if not root.is_dir():
-        raise RecordingError(f"BIDS root {shown(root)} is not a folder; check the path.")
+        raise RecordingError(f"BIDS root {display_name(root)} is not a folder; check the path.")
     if not is_bids_root(root):
         raise RecordingError(
-            f"BIDS root {shown(root)} has no folder 'sub-…'; the folder with dataset_description.json is needed."
+            f"BIDS root {display_name(root)} has no folder 'sub-…'; the folder with dataset_description.json is "
+            "needed."
         )
     return Tree(root)
 
@@ -120,14 +121,14 @@ def is_bids_root(path: Path | str) -> bool:
     >>> is_bids_root("no such folder")
     False
     """
-    return any(one.is_dir() for one in Path(path).glob("sub-*"))
+    return any(item.is_dir() for item in Path(path).glob("sub-*"))
 
 
 def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[Run]:
     """The runs of all subjects, in order; what was not read goes into the tree's remarks."""
-    for one in datatypes:
-        if one not in DATATYPES:
-            raise ConfigError(f"datatype {one!r} is unknown; {' and '.join(DATATYPES)} can be read.")
+    for item in datatypes:
+        if item not in DATATYPES:
+            raise ConfigError(f"datatype {item!r} is unknown; {' and '.join(DATATYPES)} can be read.")
     runs: list[Run] = []
     for subject in tree.names(tree.root):
         folder = tree.root / subject
@@ -135,11 +136,13 @@ def runs_of(tree: Tree, datatypes: Sequence[str]) -> list[Run]:
             continue
         if not re.fullmatch(r"sub-[A-Za-z0-9]+", subject):
             tree.remarks.append(
-                f"folder {shown(subject)} was not read: BIDS allows letters and digits after 'sub-'."
+                f"folder {display_name(subject)} was not read: BIDS allows letters and digits after 'sub-'."
             )
             continue
         if leads_outside(folder, tree.root):
-            tree.remarks.append(f"folder {shown(subject)} was not read: a link leads out of the dataset.")
+            tree.remarks.append(
+                f"folder {display_name(subject)} was not read: a link leads out of the dataset."
+            )
             continue
         sessions = [folder / name for name in tree.names(folder) if re.fullmatch(r"ses-[A-Za-z0-9]+", name)]
         for above in [folder, *sessions]:
@@ -153,7 +156,7 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
     folder = above / datatype
     if folder.is_dir() and leads_outside(folder, tree.root):
         tree.remarks.append(
-            f"folder {shown(tree.relative(folder))} was not read: a link leads out of the dataset."
+            f"folder {display_name(tree.relative(folder))} was not read: a link leads out of the dataset."
         )
         return []
     names = tree.names(folder)
@@ -172,7 +175,7 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
             if stem in files:
                 continue
             if entities is None or not any(
-                entities.items() <= (_entities(one) or {}).items() for one in files
+                entities.items() <= (_entities(file) or {}).items() for file in files
             ):
                 files.setdefault(stem, "")
     runs = []
@@ -180,8 +183,8 @@ def _runs_of_folder(tree: Tree, above: Path, subject: str, datatype: str) -> lis
         entities = _entities(stem)
         if entities is None or f"sub-{entities.get('subject')}" != subject:
             tree.remarks.append(
-                f"file {shown(f'{stem}_{datatype}{suffix}')} was not read: its name breaks the rules of BIDS or "
-                "is not its subject's."
+                f"file {display_name(f'{stem}_{datatype}{suffix}')} was not read: its name breaks the rules of "
+                "BIDS or is not its subject's."
             )
             continue
         signal, absent = _signal_of(tree, folder, f"{stem}_{datatype}", suffix)
@@ -218,7 +221,7 @@ def _scans(tree: Tree, above: Path, datatype: str) -> list[str]:
             try:
                 table = tree.table(above / name)
             except RecordingError as error:
-                tree.remarks.append(f"{shown(name)} was not used: {error}")
+                tree.remarks.append(f"{display_name(name)} was not used: {error}")
                 continue
             listed += [cells.get("filename", "") for _, cells in table.rows]
     return [

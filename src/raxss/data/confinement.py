@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from raxss.data.problems import Problem
-from raxss.errors import shown
+from raxss.errors import display_name
 
 DESCRIPTION = "dataset_description.json"  # in the root of every BIDS dataset
 
@@ -32,7 +32,7 @@ def root_of(path: Path) -> Path:
     True
     """
     folder = Path(os.path.abspath(path)).parent
-    return next((one for one in (folder, *folder.parents) if (one / DESCRIPTION).is_file()), folder)
+    return next((item for item in (folder, *folder.parents) if (item / DESCRIPTION).is_file()), folder)
 
 
 def leads_outside(path: Path, root: Path) -> bool:
@@ -66,7 +66,7 @@ def problem_of_opening(path: Path, root: Path, called: str | None = None) -> Pro
     >>> problem_of_opening(Path("data/../secret.edf"), Path("data")).code
     'outside'
     """
-    called = called or shown(path)
+    called = called or display_name(path)
     if leads_outside(path, root):
         return Problem(
             "outside",
@@ -97,7 +97,7 @@ def open_confined(path: Path, root: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{shown(path)} is not a regular file any more. Check it again.")
+        raise OSError(f"{display_name(path)} is not a regular file any more. Check it again.")
     return open(descriptor, "rb")
 
 

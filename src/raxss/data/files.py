@@ -30,7 +30,15 @@ from raxss.data.recording import Recording
 from raxss.data.selection import select_channels
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.tables import MalformedCsvError, cells_of, records
-from raxss.errors import EmptyDataError, LabelError, RAxSSWarning, RecordingError, listed, nearest, shown
+from raxss.errors import (
+    EmptyDataError,
+    LabelError,
+    RAxSSWarning,
+    RecordingError,
+    did_you_mean,
+    display_name,
+    join_names,
+)
 
 ORIGIN_COLUMNS = ("centre", "patient", "recording", "electrode", "pair")
 MAX_MANIFEST_BYTES, MAX_MANIFEST_ROWS = 2**26, 200_000
@@ -117,7 +125,7 @@ def read_recording(
         if channels is None:
             positions = _electrodes(path, recording)
         else:
-            positions = [position_of(recording, one) for one in channels]
+            positions = [position_of(recording, channel) for channel in channels]
         return SeriesCollection(
             replace(read_planned(recording, plan), label=label, group=group)
             for position in positions
@@ -127,7 +135,7 @@ def read_recording(
 
 def position_of(recording: Recording, channel: str | int) -> int:
     """Where a channel is, given by its name or its position, which may be written as text."""
-    named = any(one.name == channel for one in recording.channels)
+    named = any(item.name == channel for item in recording.channels)
     return recording.position(int(channel) if not named and str(channel).isdecimal() else channel)
 
 
@@ -141,7 +149,7 @@ def channel_name(recording: Recording, position: int) -> str:
     ('C3', 'C4#2')
     """
     name = recording.channels[position].name
-    n_equal = sum(one.name == name for one in recording.channels)
+    n_equal = sum(channel.name == name for channel in recording.channels)
     return name if name and n_equal == 1 else f"{name}#{position}"
 
 
@@ -173,8 +181,9 @@ def _one_plan(
     """The one series that is asked for, or an error that says which there are."""
     if channel is None and is_channelwise(path) and len(recording.channels) > 1:
         raise RecordingError(
-            f"recording {shown(path)} has {len(recording.channels)} channels, each of which is a series; say which "
-            "one (channel=..., or a column 'channel' in a manifest), or read all of them with read_recording."
+            f"recording {display_name(path)} has {len(recording.channels)} channels, each of which is a series; "
+            "say which one (channel=..., or a column 'channel' in a manifest), or read all of them with "
+            "read_recording."
         )
     position = None if channel is None else position_of(recording, channel)
     refuse_other_rate(path, rate, recording.channels[position or 0].rate)
@@ -182,12 +191,13 @@ def _one_plan(
     plans = plans_of(recording, position, name, called=called)
     if segment is None and len(plans) > 1:
         raise RecordingError(
-            f"recording {shown(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no series; "
-            f"say which of {len(plans)} segments (segment=0 to {len(plans) - 1}), or use read_recording for all."
+            f"recording {display_name(path)} has {len(plans) - 1} gaps, and signal from both sides of a gap is no "
+            f"series; say which of {len(plans)} segments (segment=0 to {len(plans) - 1}), or use read_recording "
+            "for all."
         )
     if not 0 <= (segment or 0) < len(plans):
         raise RecordingError(
-            f"recording {shown(path)} has no segment {segment}; it has {len(plans)}, counted from 0."
+            f"recording {display_name(path)} has no segment {segment}; it has {len(plans)}, counted from 0."
         )
     return plans[segment or 0]
 
@@ -196,7 +206,7 @@ def refuse_other_rate(path: Path, asked: float | None, told: float | None) -> No
     """A rate that is given beside a recording must be the one that it tells itself, if it does."""
     if asked is not None and told is not None and not math.isclose(asked, told):
         raise RecordingError(
-            f"recording {shown(path)} says {told:g} Hz itself, and {asked:g} Hz was asked for. Leave "
+            f"recording {display_name(path)} says {told:g} Hz itself, and {asked:g} Hz was asked for. Leave "
             "the rate out; to change it, resample the recording."
         )
 
@@ -252,7 +262,7 @@ def lines_of_inputs(
             for line in lines_of(path, labels_required=labels_required)
         ]
         if _is_manifest(path)
-        else [Line(path, written=str(path), where=shown(path), rate=rate, channel=channel)]
+        else [Line(path, written=str(path), where=display_name(path), rate=rate, channel=channel)]
         for path in map(Path, paths)
     ]
     if not asked:
@@ -293,13 +303,14 @@ def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> Ser
     try:
         for line in lines:
             try:
-                for one in _series_of(line, names[os.path.abspath(line.path)], opened):
+                for item in _series_of(line, names[os.path.abspath(line.path)], opened):
                     # a channel by name and by position, or one of a file that is given whole
-                    if one.name in series:
+                    if item.name in series:
                         raise RecordingError(
-                            f"the series {shown(one.name)} is given twice; once is needed. Remove one of them."
+                            f"the series {display_name(item.name)} is given twice; once is needed. Remove one of "
+                            "them."
                         )
-                    series[one.name] = one
+                    series[item.name] = item
             except RecordingError as error:
                 if not line.number:
                     raise
@@ -314,8 +325,8 @@ def _series_of(line: Line, name: str, opened: _LastOpened) -> list[Series]:
     recording = opened.recording(line.path, line.rate)
     found = [read_planned(recording, plan) for plan in asked_for(line, name, recording)]
     return [
-        replace(one, label=line.label, group=line.group, origin={**one.origin, **line.origin})
-        for one in found
+        replace(item, label=line.label, group=line.group, origin={**item.origin, **line.origin})
+        for item in found
     ]
 
 
@@ -326,14 +337,14 @@ def asked_for(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
         refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
         # a channel of EDF, BDF and BrainVision has one name, however it was asked for
         return plans_of(recording, position, name, called=None if is_channelwise(line.path) else line.channel)
-    for one in recording.channels:
-        refuse_other_rate(line.path, line.rate, one.rate)
+    for item in recording.channels:
+        refuse_other_rate(line.path, line.rate, item.rate)
     if not is_channelwise(line.path):
         return plans_of(recording, None, name)
     if line.number and len(recording.channels) > 1:
         raise RecordingError(
-            f"recording {shown(line.path)} has {len(recording.channels)} channels, each of which is a series; say "
-            "which one in a column 'channel', one line for each."
+            f"recording {display_name(line.path)} has {len(recording.channels)} channels, each of which is a "
+            "series; say which one in a column 'channel', one line for each."
         )
     positions = _electrodes(line.path, recording)
     return [plan for position in positions for plan in plans_of(recording, position, name)]
@@ -387,17 +398,17 @@ def lines_of(path: Path, *, labels_required: bool) -> list[Line]:
     _refuse_missing(path, lines)
     if repeat := _first_repeat(lines):
         first, again = (lines[place] for place in repeat)
-        spelled = "" if first.written == again.written else f" (there as {shown(again.written)})"
+        spelled = "" if first.written == again.written else f" (there as {display_name(again.written)})"
         raise RecordingError(
-            f"manifest {shown(path)} lists {shown(_series_name(first.written, first.channel))} in lines "
-            f"{first.number} and {again.number}{spelled}; each series once is needed. Remove one of them."
+            f"manifest {display_name(path)} lists {display_name(_series_name(first.written, first.channel))} in "
+            f"lines {first.number} and {again.number}{spelled}; each series once is needed. Remove one of them."
         )
     return lines
 
 
 def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
     """Everything a manifest says, checked before any recording is opened."""
-    what = f"manifest {shown(path)}"
+    what = f"manifest {display_name(path)}"
     rows = _rows(path, what)
     header = [cell.strip() for cell in next(rows, (0, []))[1]]
     _check_header(header, what, labels_required=labels_required)
@@ -412,7 +423,7 @@ def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
         line = _line(number, cells, path.parent, what)
         if labels_required and line.label is None:
             raise LabelError(
-                f"{what} has no label in line {number} ({shown(line.written)}); every line needs one here."
+                f"{what} has no label in line {number} ({display_name(line.written)}); every line needs one here."
             )
         lines.append(line)
     if not lines:
@@ -452,7 +463,8 @@ def _check_header(header: list[str], what: str, *, labels_required: bool) -> Non
     for name in header:
         if name not in COLUMNS:
             raise RecordingError(
-                f"{what} has an unknown column {name!r}{nearest(name.lower(), COLUMNS)} Rename it or remove it."
+                f"{what} has an unknown column {name!r}{did_you_mean(name.lower(), COLUMNS)} Rename it or remove "
+                "it."
             )
         if header.count(name) > 1:
             raise RecordingError(
@@ -498,9 +510,9 @@ def _refuse_missing(manifest: Path, lines: list[Line]) -> None:
     missing = [line for line in lines if not _is_there(line.path)]
     if not missing:
         return
-    named = listed(f"{shown(line.written)} (line {line.number})" for line in missing)
+    named = join_names(f"{display_name(line.written)} (line {line.number})" for line in missing)
     raise RecordingError(
-        f"manifest {shown(manifest)} names {len(missing)} of {len(lines)} recordings that were not found: "
+        f"manifest {display_name(manifest)} names {len(missing)} of {len(lines)} recordings that were not found: "
         f"{named}. Paths are relative to the manifest's folder; correct them or put the files there."
     )
 
@@ -561,7 +573,7 @@ def distinct_names(lines: Iterable[Line]) -> dict[str, str]:
         if not equal:
             return names
         if all(n_parts[path] > len(named[path]) for path in equal):  # a name in bytes that spells another
-            files = " and ".join(shown(Path(path)) for path in equal)
+            files = " and ".join(display_name(Path(path)) for path in equal)
             raise RecordingError(f"recordings {files} would have the same name; rename one of them.")
         whole = Counter(named[path] for path in equal)
         for path in equal:

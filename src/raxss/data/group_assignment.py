@@ -111,7 +111,7 @@ def _improved(
         now = float(_cost(filled, target, penalty))
         if now <= NEAR * counts[:, -1].sum():
             break
-        moved, to = (one.ravel() for one in np.meshgrid(everyone, np.arange(n_parts), indexing="ij"))
+        moved, to = (item.ravel() for item in np.meshgrid(everyone, np.arange(n_parts), indexing="ij"))
         first, second = moved, np.full(len(moved), -1)
         pairs = generator.integers(n_groups, size=(2, min(N_SWAPS, n_groups**2)))
         first = np.concatenate([first, pairs[0]])

@@ -31,7 +31,7 @@ from raxss.data.names import (
 )
 from raxss.data.tables import Table, read_table
 from raxss.data.workbooks import read_workbook
-from raxss.errors import LabelError, RecordingError, listed, shown
+from raxss.errors import LabelError, RecordingError, display_name, join_names
 
 OTHER = "other"  # the label of a channel that was looked at and not named
 WHOLE_SHAFT = "*"  # "PD*": every contact of PD
@@ -170,7 +170,7 @@ def _contacts_of(piece: str, shaft: str, *, is_alone: bool) -> tuple[list[str], 
     low, high = sorted((int(first), int(last or first)))
     if high - low >= MAX_CONTACTS:
         return [], ""
-    width = max(len(one) if one.startswith("0") else 0 for one in (first, last or ""))
+    width = max(len(item) if item.startswith("0") else 0 for item in (first, last or ""))
     return [f"{name}{number:0{width}d}" for number in range(low, high + 1)], name
 
 
@@ -210,8 +210,8 @@ def label_channels(
     pieces = list(dict.fromkeys(contacts))
     named, unmatched, has_free_text = set(), [], False
     poles = [poles_of(channel) for channel in channels]
-    single = [one for one in pieces if is_contact(one) and not one.endswith(WHOLE_SHAFT)]
-    keys = {loosest(one) for one in single}
+    single = [item for item in pieces if is_contact(item) and not item.endswith(WHOLE_SHAFT)]
+    keys = {loosest(entry) for entry in single}
     doubted = {place for place, some in enumerate(poles) if keys & {loosest(pole) for pole in some}}
     possible = dict(zip(single, possible_channels(single, channels), strict=True))
     for piece in pieces:
@@ -302,8 +302,8 @@ def read_clinical_sheet(
     path = Path(path)
     is_text = path.suffix.lower() in (".csv", ".tsv")
     tables = [read_table(path)] if is_text else read_workbook(path, marks=ALL_CONTACTS, needed=NEEDED_COLUMNS)
-    what = f"clinical sheet {shown(path)}"
-    tables = [one for one in tables if one.column(CONTACT_COLUMNS[label])]
+    what = f"clinical sheet {display_name(path)}"
+    tables = [table for table in tables if table.column(CONTACT_COLUMNS[label])]
     if not tables:
         raise LabelError(
             f"{what} has no column {CONTACT_COLUMNS[label][0]!r}; it lists the contacts of each patient. Name the "
@@ -319,8 +319,9 @@ def read_clinical_sheet(
             before = by_key.get(_id_key(patient), row)
             if set(map(loosest, before.contacts)) != set(map(loosest, row.contacts)):
                 raise LabelError(
-                    f"{what} has other {label} contacts of patient {shown(patient)} in its worksheets "
-                    f"{shown(first.title)} and {shown(other.title)}; remove the one that is not meant."
+                    f"{what} has other {label} contacts of patient {display_name(patient)} in its worksheets "
+                    f"{display_name(first.title)} and {display_name(other.title)}; remove the one that is not "
+                    "meant."
                 )
     return rows
 
@@ -361,8 +362,8 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
         )
         if rows.setdefault(patient, row) != row:
             raise LabelError(
-                f"{what} has several rows of patient {shown(patient)}, and line {line} contradicts the one before; "
-                "one row a patient is needed."
+                f"{what} has several rows of patient {display_name(patient)}, and line {line} contradicts the one "
+                "before; one row a patient is needed."
             )
     return rows
 
@@ -418,8 +419,8 @@ def match_subjects(sheet_ids: Iterable[str], tree_ids: Iterable[str]) -> Subject
     sheet, tree = list(dict.fromkeys(sheet_ids)), list(dict.fromkeys(tree_ids))
     by_key: dict[tuple[Any, ...], tuple[list[str], list[str]]] = {}
     for side, ids in enumerate((sheet, tree)):
-        for one in ids:
-            by_key.setdefault(_id_key(one), ([], []))[side].append(one)
+        for item in ids:
+            by_key.setdefault(_id_key(item), ([], []))[side].append(item)
     pairs: dict[str, str] = {}
     for rows, subjects in by_key.values():
         if not rows or not subjects:
@@ -431,9 +432,10 @@ def match_subjects(sheet_ids: Iterable[str], tree_ids: Iterable[str]) -> Subject
             pairs[subjects[0]] = rows[0]
         else:
             raise LabelError(
-                f"rows {', '.join(map(shown, rows))} of the sheet and subjects {', '.join(map(shown, subjects))} "
-                "of the tree differ by zeros or signs alone, so it is not certain which is which. Spell the ids in "
-                "the sheet as in the tree, and remove the subjects that are not meant."
+                f"rows {', '.join(map(display_name, rows))} of the sheet and subjects "
+                f"{', '.join(map(display_name, subjects))} of the tree differ by zeros or signs alone, so it is "
+                "not certain which is which. Spell the ids in the sheet as in the tree, and remove the subjects "
+                "that are not meant."
             )
     taken = set(pairs.values())
     return SubjectMatch(
@@ -494,10 +496,10 @@ def labels_of_run(rows: Sequence[Mapping[str, str]], *, label: LabelName = "soz"
     if label not in said:
         return [None] * len(said)
     return [
-        one
-        if one or label in cells or _MENTIONS[label].search(cells.get("status_description", "").lower())
+        item
+        if item or label in cells or _MENTIONS[label].search(cells.get("status_description", "").lower())
         else OTHER
-        for one, cells in zip(said, rows, strict=True)
+        for item, cells in zip(said, rows, strict=True)
     ]
 
 
@@ -536,14 +538,14 @@ class LabelTable:
         """
         held: dict[str, tuple[str, str]] = {}
         for name in ("", _subject_of(recording)):
-            held |= {canonical(one): (one, label) for one, label in self.labels.get(name, {}).items()}
+            held |= {canonical(entry): (entry, label) for entry, label in self.labels.get(name, {}).items()}
         own: dict[str, tuple[str, str]] = {}
         for name in self.labels:
-            for one, label in self.labels[name].items() if name and _fits(name, recording) else ():
-                if own.setdefault(canonical(one), (one, label))[1] != label:
+            for item, label in self.labels[name].items() if name and _fits(name, recording) else ():
+                if own.setdefault(canonical(item), (item, label))[1] != label:
                     raise LabelError(
-                        f"label table {shown(self.path)} labels channel {shown(one)} of recording "
-                        f"{shown(recording)} twice and differently; once is needed."
+                        f"label table {display_name(self.path)} labels channel {display_name(item)} of recording "
+                        f"{display_name(recording)} twice and differently; once is needed."
                     )
         held |= own
         labels: list[str | None] = [None] * len(channels)
@@ -561,13 +563,13 @@ class LabelTable:
         known = list(recordings)
         unknown = []
         for name in filter(None, self.labels):
-            fitting = [one for one in known if _fits(name, one)]
-            if any(_subject_of(one) == name for one in known):
+            fitting = [item for item in known if _fits(name, item)]
+            if any(_subject_of(item) == name for item in known):
                 continue
             if len(fitting) > 1:
                 raise LabelError(
-                    f"label table {shown(self.path)} names recording {shown(name)}, which could be "
-                    f"{listed(map(shown, fitting))}. Write its folder, or its whole name."
+                    f"label table {display_name(self.path)} names recording {display_name(name)}, which could be "
+                    f"{join_names(map(display_name, fitting))}. Write its folder, or its whole name."
                 )
             if not fitting:
                 unknown.append(name)
@@ -583,7 +585,7 @@ def _subject_of(recording: str) -> str:
 def _fits(name: str, recording: str) -> bool:
     """Whether a table's name of a recording is the end of its path, with or without its type (``_ieeg``)."""
     *folders, last = recording.split("/")
-    return any(f"/{'/'.join([*folders, one])}".endswith(f"/{name}") for one in (last, _TYPE.sub("", last)))
+    return any(f"/{'/'.join([*folders, item])}".endswith(f"/{name}") for item in (last, _TYPE.sub("", last)))
 
 
 def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTable:
@@ -602,7 +604,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
     (['soz', 'other', None], [])
     """
     path = Path(path)
-    what, table = f"label table {shown(path)}", read_table(path, most_rows=MAX_LABELS)
+    what, table = f"label table {display_name(path)}", read_table(path, most_rows=MAX_LABELS)
     channel_column = table.column(("channel", "name", "channel_name"))
     label_column = table.column(("label", label))
     if channel_column is None or label_column is None:
@@ -631,8 +633,8 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
         before = said.setdefault((recording, canonical(channel)), (channel, value, line))
         if before[1] != value:
             raise LabelError(
-                f"{what} labels channel {shown(channel)} twice and differently, in lines {before[2]} and {line}; "
-                "once is needed."
+                f"{what} labels channel {display_name(channel)} twice and differently, in lines {before[2]} and "
+                f"{line}; once is needed."
             )
     origins = _origins_of(table, what)
     labels: dict[str, dict[str, str]] = {}
@@ -642,7 +644,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
         if spelt.setdefault(value.lower(), value) != value:
             raise LabelError(
                 f"{what} has a label in line {line} that differs from another by capital letters alone: "
-                f"{shown(spelt[value.lower()])} and {shown(value)}. Spell it in one way."
+                f"{display_name(spelt[value.lower()])} and {display_name(value)}. Spell it in one way."
             )
     return LabelTable(path, labels, origins)
 
@@ -724,7 +726,7 @@ def read_events(path: Path) -> list[tuple[float, str]]:
     column = table.column(("trial_type", "event_type", "eventtype", "description", "value"))
     if "onset" not in table.columns or column is None:
         raise RecordingError(
-            f"table {shown(path)} lacks the columns 'onset' and 'trial_type' of an events.tsv."
+            f"table {display_name(path)} lacks the columns 'onset' and 'trial_type' of an events.tsv."
         )
     events = []
     for line, cells in table.rows:
@@ -736,7 +738,7 @@ def read_events(path: Path) -> list[tuple[float, str]]:
             second = math.nan
         if not math.isfinite(second):
             raise RecordingError(
-                f"table {shown(path)} has no number in line {line}, column 'onset'."
+                f"table {display_name(path)} has no number in line {line}, column 'onset'."
             ) from None
         events.append((second, cells[column]))
     return events

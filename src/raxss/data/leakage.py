@@ -25,7 +25,7 @@ from raxss.data.near_duplicates import Copy, find_copies
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of, weak_parts
-from raxss.errors import DataError, ModelError, VariateMismatchError, listed, one_of
+from raxss.errors import DataError, ModelError, VariateMismatchError, join_names, one_of
 
 MOST_NAMED = 10  # in one message; then a count
 EQUAL_STATISTICS = 1e-6  # in deviations: what rounding to float32 leaves
@@ -101,14 +101,14 @@ class Audit:
     @property
     def clean(self) -> bool:
         """No leak was found."""
-        return not any(one.severity == "leak" for one in self.findings)
+        return not any(finding.severity == "leak" for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         """As ``raxss audit-split --json`` prints it."""
         return {
             "split": self.split,
             "clean": self.clean,
-            "findings": [one.as_json() for one in self.findings],
+            "findings": [finding.as_json() for finding in self.findings],
             "checked": [{"what": what, "of": of} for what, of in self.checked],
         }
 
@@ -176,7 +176,7 @@ def audit_split(
     return Audit(
         split.description,
         tuple(_checked(collection, parts, statistics, training_names, training_digests)),
-        tuple(sorted(findings, key=lambda one: one.severity)),  # leaks first
+        tuple(sorted(findings, key=lambda item: item.severity)),  # leaks first
     )
 
 
@@ -201,8 +201,8 @@ def _named(things: Iterable[Any], most: int = MOST_NAMED) -> str:
     >>> _named(["a", ("pt01", "G")])
     "'a', 'pt01/G'"
     """
-    names = ("/".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in things)
-    return listed(map(repr, names), most)
+    names = ("/".join(map(str, thing)) if isinstance(thing, tuple) else str(thing) for thing in things)
+    return join_names(map(repr, names), most)
 
 
 def _pairs_of_parts(parts: Parts) -> Iterator[tuple[str, str]]:
@@ -214,21 +214,21 @@ def _pairs_of_parts(parts: Parts) -> Iterator[tuple[str, str]]:
 
 def _overlaps(collection: SeriesCollection, parts: Parts) -> Iterator[Finding]:
     names = collection.names
-    for one, other in _pairs_of_parts(parts):
-        both = sorted(set(parts[one]) & set(parts[other]))
+    for pair, other in _pairs_of_parts(parts):
+        both = sorted(set(parts[pair]) & set(parts[other]))
         if both:
             yield Finding(
                 "series-in-two-parts",
-                f"{len(both)} series are in {one} and in {other}: {_named(names[index] for index in both)}.",
+                f"{len(both)} series are in {pair} and in {other}: {_named(names[index] for index in both)}.",
             )
-        alike = {names[index] for index in parts[one] if index not in both} & {
+        alike = {names[index] for index in parts[pair] if index not in both} & {
             names[index] for index in parts[other] if index not in both
         }
         alike -= {"series"}  # what a series without a name is called
         if alike:
             yield Finding(
                 "name-in-two-parts",
-                f"{len(alike)} names are those of series in {one} and of others in {other}: "
+                f"{len(alike)} names are those of series in {pair} and of others in {other}: "
                 f"{_named(sorted(alike))}.",
             )
     placed = {index for members in parts.values() for index in members}
@@ -248,8 +248,10 @@ def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> 
         known |= {level} if any(groups.values()) else set()
         yield from _shared(level, groups, split)
         if level == "patient":
-            for one, other in _pairs_of_parts(parts):
-                yield from _spelt_twice(groups[one] - groups[other], groups[other] - groups[one], one, other)
+            for pair, other in _pairs_of_parts(parts):
+                yield from _spelt_twice(
+                    groups[pair] - groups[other], groups[other] - groups[pair], pair, other
+                )
     if not known & set(GROUPS):
         yield Finding(
             "groups-unknown",
@@ -276,10 +278,12 @@ def _groups_in(collection: SeriesCollection, members: Sequence[int], level: str)
 def _shared(level: str, groups: Mapping[str, set[Hashable]], split: Split) -> Iterator[Finding]:
     """One finding a level, with each pair of parts that shares something of it."""
     told, with_test = [], False
-    for one, other in combinations(groups, 2):
-        both = sorted(groups[one] & groups[other], key=str)
+    for combination, other in combinations(groups, 2):
+        both = sorted(groups[combination] & groups[other], key=str)
         if both:
-            told.append(f"{len(both)} {level}{'s' * (len(both) > 1)} in {one} and in {other}: {_named(both)}")
+            told.append(
+                f"{len(both)} {level}{'s' * (len(both) > 1)} in {combination} and in {other}: {_named(both)}"
+            )
             with_test |= other == "test"
     if told:
         left_out = level == "centre" and split.by == "centre" and with_test
@@ -287,7 +291,7 @@ def _shared(level: str, groups: Mapping[str, set[Hashable]], split: Split) -> It
 
 
 def _spelt_twice(
-    these: Iterable[Hashable], those: Iterable[Hashable], one: str, other: str
+    these: Iterable[Hashable], those: Iterable[Hashable], item: str, other: str
 ) -> Iterator[Finding]:
     """Sheets and folders spell ids differently: pt1 and pt01, ummc_001 and ummc001."""
     plain = {_plain_id(str(patient)): patient for patient in these}
@@ -295,7 +299,7 @@ def _spelt_twice(
     if alike:
         yield Finding(
             "patient-spelt-twice",
-            f"{len(alike)} patients in {one} and in {other} have ids that differ in spelling only: "
+            f"{len(alike)} patients in {item} and in {other} have ids that differ in spelling only: "
             f"{_named(sorted(alike, key=str))}.",
         )
 
@@ -328,13 +332,13 @@ def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Find
         (first, part), (second, other) = placed[copy.first], placed[copy.second]
         if first == second:  # a series that is in two parts, which was said
             continue
-        one, two = collection[first], collection[second]
+        item, two = collection[first], collection[second]
         if part == other:
-            within.append(f"{one.name} = {two.name}")
+            within.append(f"{item.name} = {two.name}")
             continue
-        told = f"{one.name} ({PARTS[part]}) = {two.name} ({PARTS[other]})"
+        told = f"{item.name} ({PARTS[part]}) = {two.name} ({PARTS[other]})"
         across.setdefault(_COPY_CODES[copy.kind], []).append(told + _how_alike(copy))
-        ids = group_of(one, "patient"), group_of(two, "patient")
+        ids = group_of(item, "patient"), group_of(two, "patient")
         if None not in ids and ids[0] != ids[1]:
             patients.add((str(ids[0]), str(ids[1])))
     for code, these in across.items():
@@ -374,7 +378,7 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
             "test part too, whose class shares are therefore not those of the data. Use balance='train_val'.",
         )
         return
-    if not left_out or any(one.label is None for one in collection):
+    if not left_out or any(item.label is None for item in collection):
         return
     told = _lost_by_test(collection, parts, split, left_out)
     if told:
@@ -389,7 +393,7 @@ def _lost_by_test(
     collection: SeriesCollection, parts: Parts, split: Split, left_out: Sequence[int]
 ) -> str | None:
     """What shows that series were taken from the test part; balancing after the split leaves its groups whole."""
-    groups: list[Hashable] = [group_of(one, split.by) for one in collection]
+    groups: list[Hashable] = [group_of(item, split.by) for item in collection]
     if split.by == "channel" or len(set(groups)) == len(
         groups
     ):  # nothing is left of a group that lost a series
@@ -526,8 +530,8 @@ def _moments_of_chunk(samples: NDArray[np.float64]) -> Moments:
 
 def _pooled(moments: Iterable[Moments]) -> Moments:
     """Of several sets of samples as one: Chan's update, which large offsets do not harm."""
-    one, *others = moments
-    count, mean, squares = one
+    item, *others = moments
+    count, mean, squares = item
     for n, m, s in others:
         total = np.maximum(count + n, 1)
         squares = squares + s + (m - mean) ** 2 * count * n / total
@@ -552,7 +556,7 @@ def read_fitted(folder: Path | str) -> tuple[Scaling, list[str]]:
         with open_model(folder) as files:
             mode = next(table["scaling"] for table in files.facts["settings"].values() if "scaling" in table)
             one_of("preparation.scaling", mode, ("train", "series", "none"))
-            digests = [str(one) for one in files.facts["training_data"]["series"]]
+            digests = [str(fact) for fact in files.facts["training_data"]["series"]]
             content = files.weights()
             mean, deviation = (
                 files.header.array(content, f"scaling/{name}") for name in ("mean", "deviation")

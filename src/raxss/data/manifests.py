@@ -27,7 +27,7 @@ from raxss.data.formats.registry import all_suffixes, format_of, header_of
 from raxss.data.labels import LabelTable, electrode_of, read_label_table
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.series import ORIGINS
-from raxss.errors import EmptyDataError, RecordingError, shown
+from raxss.errors import EmptyDataError, RecordingError, display_name
 
 
 def plan_manifest(path: Path | str, *, labels_required: bool = True) -> CollectionPlan:
@@ -70,8 +70,8 @@ def _group_level(lines: Sequence[Line], path: Path) -> str:
     same = [level for level in ORIGINS if all(line.origin.get(level) == line.group for line in lines)]
     if not same and any("patient" in line.origin for line in lines):
         raise RecordingError(
-            f"manifest {shown(path)} has the columns 'group' and 'patient', which differ; what must not sit on "
-            "both sides of a split is one of centre, patient, recording, electrode and pair. Remove 'group'."
+            f"manifest {display_name(path)} has the columns 'group' and 'patient', which differ; what must not sit "
+            "on both sides of a split is one of centre, patient, recording, electrode and pair. Remove 'group'."
         )
     return same[0] if same else "patient"
 
@@ -81,20 +81,21 @@ def _planned(lines: Sequence[Line], name: str, manifest: Path, group_by: str) ->
     first, rates = lines[0], {line.rate for line in lines}
     if len(rates) > 1:
         raise RecordingError(
-            f"recording {shown(first.path)} is listed with different rates; it has one. Correct the column 'rate'."
+            f"recording {display_name(first.path)} is listed with different rates; it has one. Correct the column "
+            "'rate'."
         )
     opener = partial(open_recording, first.path, rate=first.rate)
     with opener() as recording:
         plans = [
             SeriesPlan(
-                one.name,
-                one.channels,
-                one.segment,
+                item.name,
+                item.channels,
+                item.segment,
                 line.label,
-                {**one.origin, **({group_by: line.group} if line.group else {}), **line.origin},
+                {**item.origin, **({group_by: line.group} if line.group else {}), **line.origin},
             )
             for line in lines
-            for one in asked_for(line, printable(name), recording)
+            for item in asked_for(line, printable(name), recording)
         ]
     return RecordingPlan(printable(name), (*files_of(first.path), manifest), opener, tuple(plans))
 
@@ -116,32 +117,35 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
     source, labels = Path(source), Path(labels)
     table = read_label_table(labels)
     if not source.exists() and not header_of(source).exists():
-        raise RecordingError(f"{shown(source)} was not found; a recording or a folder of them is needed.")
+        raise RecordingError(
+            f"{display_name(source)} was not found; a recording or a folder of them is needed."
+        )
     root = source if source.is_dir() else source.parent
     found = _recordings_below(source, labels) if source.is_dir() else [header_of(source)]
     if not found:
         raise EmptyDataError(
-            f"the folder {shown(source)} has no recordings in it or below; raxss reads {', '.join(all_suffixes())}."
+            f"the folder {display_name(source)} has no recordings in it or below; raxss reads "
+            f"{', '.join(all_suffixes())}."
         )
     recordings = []
     unmatched = [
-        f"recording {shown(name)} of the label table was not found."
+        f"recording {display_name(name)} of the label table was not found."
         for name in table.unknown_recordings(_place(path, root) for path in found)
     ]
     refused = []
     for path in found:
         if not table.names(_place(path, root)):
-            unmatched.append(f"recording {shown(_name(path, root))} is not in the label table.")
+            unmatched.append(f"recording {display_name(_name(path, root))} is not in the label table.")
             continue
         try:
             plan, sentences = _plan_of_labelled(path, root, labels, table)
         except RecordingError as error:
-            refused.append(f"recording {shown(_name(path, root))} is left out: {error}")
+            refused.append(f"recording {display_name(_name(path, root))} is left out: {error}")
             continue
         unmatched += sentences
         if plan.series:
             recordings.append(plan)
-    patients_known = all("patient" in one.origin for plan in recordings for one in plan.series)
+    patients_known = all("patient" in item.origin for plan in recordings for item in plan.series)
     return CollectionPlan(
         source.name,
         root,
@@ -153,10 +157,12 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
 
 
 def _recordings_below(folder: Path, labels: Path) -> list[Path]:
-    files = (one for one in sorted(folder.rglob("*")) if one.is_file() and one != labels)
-    found = dict.fromkeys(header_of(one) for one in files if _states_its_rate(one))
-    parts = {one for header in found for one in _segments_of(header)}  # of records of several segments
-    return [one for one in found if one.is_file() and one not in parts]
+    files = (item for item in sorted(folder.rglob("*")) if item.is_file() and item != labels)
+    found = dict.fromkeys(header_of(file) for file in files if _states_its_rate(file))
+    parts = {
+        segment for header in found for segment in _segments_of(header)
+    }  # of records of several segments
+    return [item for item in found if item.is_file() and item not in parts]
 
 
 def _states_its_rate(path: Path) -> bool:
@@ -171,7 +177,7 @@ def _segments_of(header: Path) -> list[Path]:
     if known is None:
         return []
     try:
-        return [one for one in files_of(header) if one.suffix.lower() in known.suffixes and one != header]
+        return [file for file in files_of(header) if file.suffix.lower() in known.suffixes and file != header]
     except (RecordingError, OSError):
         return []
 
@@ -192,27 +198,28 @@ def _plan_of_labelled(
     name, told = _name(path, root), table.origin_of(_place(path, root))
     opener = partial(open_recording, path)
     with opener() as recording:
-        channels = [one.name for one in recording.channels]
+        channels = [channel.name for channel in recording.channels]
         labelled, unknown = table.of(_place(path, root), channels)
         series = [
             SeriesPlan(
-                one.name,
-                one.channels,
-                one.segment,
+                entry.name,
+                entry.channels,
+                entry.segment,
                 label,
                 {
-                    **one.origin,
+                    **entry.origin,
                     "electrode": f"{told.get('patient', name)}/{electrode_of(channels[position])}",
                     **told,
                 },
             )
             for position, label in enumerate(labelled)
-            for one in plans_of(recording, position, name)
+            for entry in plans_of(recording, position, name)
         ]
     sentences = [
-        f"channel {shown(one)} of the label table is not in recording {shown(name)}." for one in unknown
+        f"channel {display_name(item)} of the label table is not in recording {display_name(name)}."
+        for item in unknown
     ]
     silent = [channels[place] or f"#{place}" for place, label in enumerate(labelled) if label is None]
     if silent:
-        sentences.append(f"recording {shown(name)} has channels without a label: {', '.join(silent)}.")
+        sentences.append(f"recording {display_name(name)} has channels without a label: {', '.join(silent)}.")
     return RecordingPlan(name, (*files_of(path), labels), opener, tuple(series)), sentences

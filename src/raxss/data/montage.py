@@ -17,7 +17,7 @@ import numpy as np
 from raxss.data.labels import electrode_of, poles_of
 from raxss.data.names import match_channels
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import DataError, RecordingError, listed
+from raxss.errors import DataError, RecordingError, join_names
 
 Z_SCORED = "z-score"  # as prepare/preprocessing.py words it
 
@@ -46,19 +46,19 @@ def bipolar(contacts: Sequence[Series], pairs: Iterable[str]) -> SeriesCollectio
                 f"{name!r} is no pair of contacts; needed are names such as 'AHR3-4' or 'AHR3-AHR4'."
             )
     recordings: dict[tuple[str, float], list[Series]] = {}
-    for one in contacts:
-        recordings.setdefault((_recording(one), one.start_seconds), []).append(one)
+    for contact in contacts:
+        recordings.setdefault((_recording(contact), contact.start_seconds), []).append(contact)
     made = [
         difference
         for some in recordings.values()
         for name in wanted
         if (difference := _difference(some, name)) is not None
     ]
-    found = {one.origin["channel"] for one in made}
+    found = {item.origin["channel"] for item in made}
     if lacking := [name for name in wanted if name not in found]:
         raise RecordingError(
-            f"no recording has both contacts of {listed(lacking)}; there are "
-            f"{listed(map(channel_of, contacts))}. Give the recordings that these pairs belong to."
+            f"no recording has both contacts of {join_names(lacking)}; there are "
+            f"{join_names(map(channel_of, contacts))}. Give the recordings that these pairs belong to."
         )
     return SeriesCollection(made)
 
@@ -78,14 +78,14 @@ def _recording(series: Series) -> str:
 
 def _difference(contacts: Sequence[Series], pair: str) -> Series | None:
     """None where one of the two contacts is not among these."""
-    places = match_channels(poles_of(pair), [channel_of(one) for one in contacts])
+    places = match_channels(poles_of(pair), [channel_of(contact) for contact in contacts])
     if None in places:
         return None
     first, second = (contacts[place] for place in places if place is not None)
-    for one in (first, second):
-        if Z_SCORED in one.preparation:
+    for item in (first, second):
+        if Z_SCORED in item.preparation:
             raise DataError(
-                f"series {one.name!r} was scaled on its own ({one.preparation!r}), so the difference {pair!r} "
+                f"series {item.name!r} was scaled on its own ({item.preparation!r}), so the difference {pair!r} "
                 "would be no voltage. Start from the recording, or prepare it without z-score."
             )
     if (first.rate, first.samples.shape) != (second.rate, second.samples.shape):

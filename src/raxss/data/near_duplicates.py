@@ -108,10 +108,10 @@ def find_copies(series: Sequence[Series], parts: ArrayLike) -> list[Copy]:
     chosen = [
         index for index in np.flatnonzero(parts >= 0).tolist() if first_varying(series[index]) is not None
     ]
-    copies = {(one.first, one.second): one for one in _identical(series, chosen)}
+    copies = {(item.first, item.second): item for item in _identical(series, chosen)}
     for search in (_stretches, _resampled):
-        for one in search(series, chosen, parts):
-            copies.setdefault((one.first, one.second), one)
+        for item in search(series, chosen, parts):
+            copies.setdefault((item.first, item.second), item)
     return [copies[pair] for pair in sorted(copies)]
 
 
@@ -135,11 +135,11 @@ def _chunks(row: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
 def _identical(series: Sequence[Series], chosen: Sequence[int]) -> Iterator[Copy]:
     seen: dict[bytes, int] = {}
     for index in chosen:
-        one = series[index]
-        if one.n_samples < SHORTEST_COPY:
+        item = series[index]
+        if item.n_samples < SHORTEST_COPY:
             continue
-        digest = hashlib.blake2b(str(one.samples.shape).encode(), digest_size=16)
-        for row in one.samples:
+        digest = hashlib.blake2b(str(item.samples.shape).encode(), digest_size=16)
+        for row in item.samples:
             for _, part in _chunks(row):
                 digest.update((np.asarray(part, dtype=np.float64) + 0.0).tobytes())  # + 0.0: no -0.0
         first = seen.setdefault(digest.digest(), index)
@@ -234,16 +234,18 @@ def _stretch(samples: NDArray[Any], begin: int, length: int) -> NDArray[np.float
 def _copy_similarity(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
     """The smallest correlation over variates, or None if any of them is no copy or none tells."""
     smallest, telling = 1.0, False
-    for one, other in zip(first, second, strict=False):
-        one, other = one - one.mean(), other - other.mean()
-        if not one.any() and not other.any():
+    for item, other in zip(first, second, strict=False):
+        item, other = item - item.mean(), other - other.mean()
+        if not item.any() and not other.any():
             continue
-        similarity = abs(_correlation(one, other))
-        exact = min(similarity, abs(_correlation(np.diff(one), np.diff(other)))) >= EXACT
-        if not exact and not (similarity >= NOISY and _is_white(other - one * (one @ other) / (one @ one))):
+        similarity = abs(_correlation(item, other))
+        exact = min(similarity, abs(_correlation(np.diff(item), np.diff(other)))) >= EXACT
+        if not exact and not (
+            similarity >= NOISY and _is_white(other - item * (item @ other) / (item @ item))
+        ):
             return None
         smallest = min(smallest, similarity)
-        telling = telling or _is_telling(one, other)
+        telling = telling or _is_telling(item, other)
     return round(float(smallest), 6) if telling else None
 
 
@@ -252,7 +254,7 @@ def _is_white(residual: NDArray[np.float64]) -> bool:
 
 
 def _is_telling(
-    one: NDArray[np.float64], other: NDArray[np.float64], finer: NDArray[np.float64] | None = None
+    n_d_array: NDArray[np.float64], other: NDArray[np.float64], finer: NDArray[np.float64] | None = None
 ) -> bool:
     """Whether two signals that are alike must be copies: chance would not make one like the other.
 
@@ -260,19 +262,19 @@ def _is_telling(
     a lone spike or step; share more frequencies than a sine or slow course has; and be more alike than either
     is to itself some time later, which rules out whatever repeats (looked for in ``finer`` samples, if given).
     """
-    one, other = detrend(one), detrend(other)
-    beside, beside_other = _beside_event(one, one), _beside_event(other, one)
-    flat = beside.std() < 1e-6 * one.std()  # what rounding leaves of a level
+    n_d_array, other = detrend(n_d_array), detrend(other)
+    beside, beside_other = _beside_event(n_d_array, n_d_array), _beside_event(other, n_d_array)
+    flat = beside.std() < 1e-6 * n_d_array.std()  # what rounding leaves of a level
     if flat or abs(_correlation(beside, beside_other)) < BESIDE_EVENT:
         return False
-    window = blackmanharris(len(one))
-    power = np.abs(np.fft.rfft(window * one)) ** 2
-    noise = np.abs(np.fft.rfft(window * (one - other * (one @ other) / (other @ other)))) ** 2
+    window = blackmanharris(len(n_d_array))
+    power = np.abs(np.fft.rfft(window * n_d_array)) ** 2
+    noise = np.abs(np.fft.rfft(window * (n_d_array - other * (n_d_array @ other) / (other @ other)))) ** 2
     floor = max(ABOVE_NOISE * noise.mean(), LEAST_POWER * power.mean())
     if np.count_nonzero(power > floor) < FEWEST_FREQUENCIES:
         return False
-    apart = 1 - abs(_correlation(one, other)) + 1e-6
-    return apart < BETTER_THAN_SELF * (1 - _self_similarity(one if finer is None else detrend(finer)))
+    apart = 1 - abs(_correlation(n_d_array, other)) + 1e-6
+    return apart < BETTER_THAN_SELF * (1 - _self_similarity(n_d_array if finer is None else detrend(finer)))
 
 
 def _beside_event(samples: NDArray[np.float64], where: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -288,7 +290,7 @@ def _self_similarity(samples: NDArray[np.float64]) -> float:
     n = len(samples)
     lags = np.arange(n // 2 + 1)
     products = correlate(samples, samples, mode="full", method="fft")[n - 1 + lags]
-    sums, squares = (np.concatenate([[0.0], np.cumsum(one)]) for one in (samples, samples**2))
+    sums, squares = (np.concatenate([[0.0], np.cumsum(item)]) for item in (samples, samples**2))
     head, tail = sums[n - lags], sums[n] - sums[lags]
     energy = (squares[n - lags] - head**2 / (n - lags)) * (squares[n] - squares[lags] - tail**2 / (n - lags))
     similarity = (products - head * tail / (n - lags)) / np.sqrt(np.maximum(energy, np.finfo(float).tiny))
@@ -365,9 +367,9 @@ def resampled_similarity(first: Series, second: Series) -> float:
         # Whole samples of the lower rate, so that nothing is interpolated there.
         edges: NDArray[np.float64] = np.arange(1, n_bins * width + 2, width).astype(np.float64)
         alike, telling = 1.0, False
-        for one, other in zip(first.samples, second.samples, strict=False):
+        for sample, other in zip(first.samples, second.samples, strict=False):
             bins = _bin_means(other, edges)
-            shifted = _bin_means(one, (edges + np.array(SHIFTS)[:, None]) * ratio).T
+            shifted = _bin_means(sample, (edges + np.array(SHIFTS)[:, None]) * ratio).T
             if np.ptp(bins) > 0 or np.ptp(shifted) > 0:
                 fit = _fitted(shifted, bins)
                 here = min(_correlation(fit, bins), _correlation(np.diff(fit), np.diff(bins)))
@@ -419,5 +421,5 @@ def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(centred / np.where(norms > 0, norms, 1.0))
 
 
-def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(_unit(one[None])[0] @ _unit(other[None])[0])
+def _correlation(n_d_array: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(_unit(n_d_array[None])[0] @ _unit(other[None])[0])

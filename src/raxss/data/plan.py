@@ -98,7 +98,7 @@ class CollectionPlan:
 
     def __iter__(self) -> Iterator[tuple[RecordingPlan, SeriesPlan]]:
         """Every series with its recording, in order."""
-        return ((recording, one) for recording in self.recordings for one in recording.series)
+        return ((recording, item) for recording in self.recordings for item in recording.series)
 
     def __len__(self) -> int:
         return sum(len(recording.series) for recording in self.recordings)
@@ -139,14 +139,18 @@ def read_planned(recording: Recording, plan: SeriesPlan, *, group_by: str | None
         name=plan.name,
         start_seconds=recording.segments[plan.segment].start_seconds + start / rate,
         origin=plan.origin,
-        notes=[f"series {plan.name!r}: {one.message}" for one in recording.problems if one.code in NOTED],
+        notes=[
+            f"series {plan.name!r}: {problem.message}"
+            for problem in recording.problems
+            if problem.code in NOTED
+        ],
     )
 
 
 def read_plan(plan: CollectionPlan) -> SeriesCollection:
     """Every series of a plan, in memory; for more than fits, prepare it first."""
     series = []
-    for one in plan.recordings:
-        with one.open_recording() as recording:
-            series += [read_planned(recording, wanted, group_by=plan.group_by) for wanted in one.series]
+    for item in plan.recordings:
+        with item.open_recording() as recording:
+            series += [read_planned(recording, wanted, group_by=plan.group_by) for wanted in item.series]
     return SeriesCollection(series)

@@ -112,7 +112,7 @@ class Inspection:
 
     def as_json(self) -> dict[str, Any]:
         """As ``raxss check --json`` prints it."""
-        problems = [{"code": one.code, "message": one.message} for one in self.problems]
+        problems = [{"code": problem.code, "message": problem.message} for problem in self.problems]
         return {"path": self.path, "verdict": self.verdict, "problems": problems}
 
 

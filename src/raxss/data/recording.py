@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from raxss._core.memory import refuse_too_large
 from raxss.data.names import match_channels
 from raxss.data.problems import Problem
-from raxss.errors import DataError, RecordingError, nearest
+from raxss.errors import DataError, RecordingError, did_you_mean
 
 SMALL_BYTES = 2**26  # of samples, for which the system is not asked how much memory is free
 
@@ -106,8 +106,10 @@ class Recording(ABC):
         self, channels: Sequence[int], segment: int = 0, start: int = 0, stop: int | None = None
     ) -> tuple[int, int]:
         """Where a stretch begins and ends, as slicing counts; channels of several rates have no common one."""
-        if len({self.channels[one].rate for one in channels}) > 1:
-            rates = ", ".join(f"{rate:g}" for rate in sorted({self.channels[one].rate for one in channels}))
+        if len({self.channels[channel].rate for channel in channels}) > 1:
+            rates = ", ".join(
+                f"{rate:g}" for rate in sorted({self.channels[channel].rate for channel in channels})
+            )
             raise RecordingError(
                 f"recording {self.name!r} has the channels asked for at {rates} Hz; samples side by side need one "
                 "rate. Read channels of each rate by themselves."
@@ -131,7 +133,7 @@ class Recording(ABC):
                 f"recording {self.name!r} has {len(self.channels)} channels, so there is none at position "
                 f"{channel}; positions go from 0 to {len(self.channels) - 1}."
             )
-        names = [one.name for one in self.channels]
+        names = [item.name for item in self.channels]
         if names.count(channel) > 1:
             raise RecordingError(
                 f"recording {self.name!r} has {names.count(channel)} channels named {channel!r}; give the "
@@ -140,7 +142,7 @@ class Recording(ABC):
         (place,) = match_channels([channel], names)
         if place is None:
             raise RecordingError(
-                f"recording {self.name!r} has no channel {channel!r}{nearest(channel, filter(None, names))} A "
+                f"recording {self.name!r} has no channel {channel!r}{did_you_mean(channel, filter(None, names))} A "
                 f"position from 0 to {len(names) - 1} will do as well."
             )
         return place
@@ -182,7 +184,7 @@ class ArrayRecording(Recording):
         self.name = name
         self.samples = samples
         names = names or [str(place) for place in range(len(samples))]
-        self.channels = tuple(Channel(one, rate, unit) for one in names)
+        self.channels = tuple(Channel(item, rate, unit) for item in names)
         self.segments = (Segment(start_seconds, samples.shape[1] / rate),)
 
     def n_samples(self, channel: int, segment: int = 0) -> int:

@@ -29,7 +29,7 @@ from raxss.data.names import is_no_electrode, match_channels
 from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
 from raxss.data.tables import Table
-from raxss.errors import RecordingError, listed, shown
+from raxss.errors import RecordingError, display_name, join_names
 
 CHANNEL_TYPES = {"ieeg": ("ECOG", "SEEG"), "eeg": ("EEG",)}
 ANY_TYPE = ("ECOG", "SEEG", "EEG")  # where nothing says which of the two a recording is
@@ -65,7 +65,7 @@ def rows_of_channels(table: Table) -> list[ChannelRow]:
     """The channels that a ``channels.tsv`` lists."""
     if "name" not in table.columns:
         raise RecordingError(
-            f"table {shown(table.path)} has no column 'name'; it is needed to know the channels."
+            f"table {display_name(table.path)} has no column 'name'; it is needed to know the channels."
         )
     return [
         ChannelRow(
@@ -81,15 +81,15 @@ def select_channels(path: Path, recording: Recording) -> Selection:
     An error where the sidecars make the signals uncertain, or say that no channel is one of an electrode.
     """
     file = Path(os.path.abspath(header_of(path)))
-    root, names = tree_of(file), [one.name for one in recording.channels]
+    root, names = tree_of(file), [channel.name for channel in recording.channels]
     told = checked_sidecars(file, root)
     try:
         found = sidecars_of(file, root, "channels.tsv")
         rows = rows_of_channels(read_table(found[0], root)) if found else None
     except Refused as refused:
         raise _refusal(path, [refused.problem]) from None
-    what = f"recording {shown(path)}"
-    disagreeing = [f"{what} and its sidecars disagree: {one}" for one in told]
+    what = f"recording {display_name(path)}"
+    disagreeing = [f"{what} and its sidecars disagree: {item}" for item in told]
     if rows is None:
         kept, sentence = by_name(names)
         todo = "To have them read, name them (a manifest with a column 'channel'), or add a channels.tsv."
@@ -118,9 +118,9 @@ def select_channels(path: Path, recording: Recording) -> Selection:
 def checked_sidecars(file: Path, root: Path, facts: RecordingFacts | None = None) -> list[str]:
     """What channels.tsv and the JSON sidecar state otherwise than the recording; an error where it matters."""
     problems = inspect_sidecars(file, root, facts or facts_of(file, root), events=False)
-    if refused := [one for one in refusals(problems) if one.code != MATCHED_BY_NAME]:
+    if refused := [refusal for refusal in refusals(problems) if refusal.code != MATCHED_BY_NAME]:
         raise _refusal(file, refused)
-    return [one.message for one in problems if one.code in TOLD]
+    return [problem.message for problem in problems if problem.code in TOLD]
 
 
 def by_name(names: Sequence[str]) -> tuple[list[int], str]:
@@ -146,7 +146,7 @@ def sidecar_files(path: Path) -> tuple[Path, ...]:
     try:
         root = tree_of(file)
         return tuple(
-            one for end in ("channels.tsv", f"{suffix}.json") for one in sidecars_of(file, root, end)
+            sidecar for end in ("channels.tsv", f"{suffix}.json") for sidecar in sidecars_of(file, root, end)
         )
     except Refused:  # reading the file will say why
         return ()
@@ -164,14 +164,14 @@ def types_of(file: Path) -> tuple[str, ...]:
 def why_none(types: Sequence[str], rows: Iterable[ChannelRow]) -> str:
     """Why a recording has no channel to read."""
     rows, wanted = list(rows), " or ".join(types)
-    if rows and all("type" not in one.cells for one in rows):
+    if rows and all("type" not in row.cells for row in rows):
         return f"its channels.tsv has no column 'type', and {wanted} is needed"
-    if any(one.kind in types for one in rows):
+    if any(row.kind in types for row in rows):
         return f"all of its {wanted} channels are bad"
-    found = sorted({one.kind or "n/a" for one in rows})
-    return f"none of its channels is {wanted}; channels.tsv has {listed(found) or 'no rows'}"
+    found = sorted({row.kind or "n/a" for row in rows})
+    return f"none of its channels is {wanted}; channels.tsv has {join_names(found) or 'no rows'}"
 
 
 def _refusal(path: Path, problems: Sequence[Problem]) -> RecordingError:
-    codes = " ".join(f"[{one.code}] {one.message}" for one in problems)
-    return RecordingError(f"recording {shown(path)} was not opened: {codes}")
+    codes = " ".join(f"[{problem.code}] {problem.message}" for problem in problems)
+    return RecordingError(f"recording {display_name(path)} was not opened: {codes}")

@@ -17,7 +17,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raxss.errors import DataError, EmptyDataError, LabelError, nearest
+from raxss.errors import DataError, EmptyDataError, LabelError, did_you_mean
 
 AT_ONCE = 2**20  # samples that are turned to float32 at a time for a digest
 ORIGINS = ("centre", "patient", "recording", "electrode", "pair", "channel")  # widest first
@@ -171,7 +171,7 @@ class Series:
 def _checked_origin(origin: Mapping[str, str], name: str) -> Mapping[str, str]:
     for level in origin:
         if level not in ORIGINS:
-            raise DataError(f"series {name!r} has an unknown origin {level!r}{nearest(level, ORIGINS)}")
+            raise DataError(f"series {name!r} has an unknown origin {level!r}{did_you_mean(level, ORIGINS)}")
     return {level: str(origin[level]) for level in ORIGINS if level in origin}
 
 
@@ -230,19 +230,19 @@ class SeriesCollection(Sequence[Series]):
     @property
     def labels(self) -> NDArray[Any]:
         """One label a series; an error names the first series that has none."""
-        for one in self:
-            if one.label is None:
+        for item in self:
+            if item.label is None:
                 raise LabelError(
-                    f"series {one.name!r} has no label; every series needs one here. "
+                    f"series {item.name!r} has no label; every series needs one here. "
                     "Set Series(label=...) or pass labels beside the series."
                 )
-        return np.asarray([one.label for one in self])
+        return np.asarray([item.label for item in self])
 
     @property
     def groups(self) -> NDArray[Any] | None:
         """One group a series, or None where no series has one; all or none of them must."""
-        groups = [one.group for one in self]
-        missing = [one.name for one in self if one.group is None]
+        groups = [item.group for item in self]
+        missing = [item.name for item in self if item.group is None]
         if len(missing) == len(groups):
             return None
         if missing:
@@ -259,14 +259,14 @@ class SeriesCollection(Sequence[Series]):
     @property
     def names(self) -> list[str]:
         """How each series is called."""
-        return [one.name for one in self]
+        return [item.name for item in self]
 
     def __repr__(self) -> str:
         if not self:
             return "SeriesCollection(empty)"
-        lengths = [one.n_samples for one in self]
+        lengths = [item.n_samples for item in self]
         span = f"{min(lengths)}" if min(lengths) == max(lengths) else f"{min(lengths)} to {max(lengths)}"
-        counts = Counter(one.label for one in self if one.label is not None)
+        counts = Counter(item.label for item in self if item.label is not None)
         labels = ", ".join(f"{label} {count}" for label, count in sorted(counts.items(), key=str))
         return f"SeriesCollection({len(self)} series of {span} samples" + (
             f", labels: {labels})" if labels else ")"

@@ -27,7 +27,7 @@ from raxss._core.atomic import write_json
 from raxss._core.bounded import read_json
 from raxss.data.group_assignment import assign_groups, balanced
 from raxss.data.series import Series, SeriesCollection
-from raxss.errors import ConfigError, DataError, RecordingError, listed, one_of
+from raxss.errors import ConfigError, DataError, RecordingError, join_names, one_of
 
 _Kind = TypeVar("_Kind")
 
@@ -245,7 +245,7 @@ def _refuse_repeated(names: Sequence[str]) -> None:
 def _refuse_names(what: str, names: Sequence[str]) -> None:
     if names:
         raise DataError(
-            f"the split {what.format(f'{len(names)} series')}: {listed(map(repr, names))}. It belongs to other "
+            f"the split {what.format(f'{len(names)} series')}: {join_names(map(repr, names))}. It belongs to other "
             "data, or series came or went since; make it again."
         )
 
@@ -294,7 +294,7 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
     by = "channel" if by == "paper" else by
     alone: list[Hashable] = list(range(len(collection)))
     if by is None:
-        known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
+        known = {level: [group_of(item, level) for item in collection] for level in GROUPS}
         told = [level for level in GROUPS if None not in known[level]]
         by = min(told, key=lambda level: len(set(known[level])), default="channel")  # the widest has fewest
         narrow = known.get(by, alone)
@@ -303,8 +303,8 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
     one_of("by", by, LEVELS)
     if by == "channel":
         return by, alone
-    groups = [group_of(one, by) for one in collection]
-    missing = [one.name for one, group in zip(collection, groups, strict=True) if group is None]
+    groups = [group_of(item, by) for item in collection]
+    missing = [item.name for item, group in zip(collection, groups, strict=True) if group is None]
     if missing:
         raise DataError(
             f"{len(missing)} of {len(groups)} series do not tell their {by}, the first is {missing[0]!r}; a split "
@@ -457,10 +457,10 @@ def leave_one_out(
 
 
 def _checked_fractions(fractions: Sequence[float]) -> tuple[float, float, float]:
-    values = tuple(float(one) for one in fractions)
-    if len(values) != 3 or not all(0 <= one <= 1 for one in values) or not math.isclose(sum(values), 1):
+    values = tuple(float(fraction) for fraction in fractions)
+    if len(values) != 3 or not all(0 <= value <= 1 for value in values) or not math.isclose(sum(values), 1):
         raise ConfigError(
-            f"fractions are {', '.join(f'{one:g}' for one in values)}; needed are three shares, for training, "
+            f"fractions are {', '.join(f'{value:g}' for value in values)}; needed are three shares, for training, "
             "validation and test, that add up to 1."
         )
     if values[0] == 0:
@@ -501,7 +501,7 @@ def _finish(
         generator = np.random.default_rng([seed, 2])
         parts = [*(balanced(collection, part, generator) for part in parts[:2]), parts[2]]
     dropped = np.setdiff1d(np.arange(len(collection)), np.concatenate(parts))
-    known = {level: [group_of(one, level) for one in collection] for level in GROUPS}
+    known = {level: [group_of(item, level) for item in collection] for level in GROUPS}
     shared = [level for level in GROUPS if _is_shared(known[level], parts)]
     unknown = by == "channel" and all(
         set(groups) == {None} for groups in known.values()
@@ -539,7 +539,7 @@ def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
     >>> weak_parts(collection, split_series(collection, seed=0))
     {'validation': "the validation part has one class only, 'b'"}
     """
-    classes = {one.label for one in collection}
+    classes = {item.label for item in collection}
     found = {}
     for part, fraction in zip(PARTS, split.fractions, strict=True):
         members = getattr(split, part).tolist()

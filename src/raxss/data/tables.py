@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from raxss._core import bounded
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 MAX_TABLE_BYTES = 2**25
 MAX_TABLE_COLUMNS = 5_000
@@ -139,7 +139,7 @@ def read_table(path: Path, *, most_rows: int = MAX_TABLE_ROWS) -> Table:
     >>> read_table(path).rows
     ((2, {'name': 'G1', 'status': ''}),)
     """
-    what = f"table {shown(path)}"
+    what = f"table {display_name(path)}"
     content = _content(path, what)
     tabs = path.suffix.lower() != ".csv"
     lines = _Lines(content, b"\t" if tabs else b",", most_rows, what)

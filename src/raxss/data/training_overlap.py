@@ -154,11 +154,11 @@ def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[
     >>> [record.state(Series(one)) for one in (*noise, 1e6 * noise[0], noise[1, 100:900])]
     ['training', 'validation', 'no', 'in part', 'in part']
     """
-    digests = [one.digest for one in series]
+    digests = [entry.digest for entry in series]
     for_validation = {digests[index] for index in held.tolist()}
-    learned_from = {one for index, one in enumerate(digests) if index not in set(held.tolist())}
+    learned_from = {item for index, item in enumerate(digests) if index not in set(held.tolist())}
     n_keys = max(min(KEYS_A_SERIES, MOST_KEYS // max(len(series), 1)), 1)
-    keys = [stretch_keys(one)[:n_keys] for one in series]  # the smallest: those of a crop are as small
+    keys = [stretch_keys(entry)[:n_keys] for entry in series]  # the smallest: those of a crop are as small
     return {
         "series": sorted(digests),
         "validation_series": sorted(
@@ -195,7 +195,7 @@ def summary_of(states: Sequence[str], thing: str = "channel") -> str:
         first, *others = marked
         was = "was" if counts[first] == 1 else "were"
         parts = [f"{counts[first]} of {n} {several} {was} {IN_WORDS[first]}"]
-        parts += [f"{counts[one]} {IN_WORDS[one]}".replace("the model's", "its") for one in others]
+        parts += [f"{counts[other]} {IN_WORDS[other]}".replace("the model's", "its") for other in others]
         text = f"{', '.join(parts)}. Such scores show {REMEMBERED}"
     return text + (f" Of {counts[UNKNOWN]} it is unknown: {unknown}." if counts[UNKNOWN] else "")
 
@@ -210,7 +210,7 @@ REMEMBERED = "what the model remembers, not how it does on new recordings."
 
 
 def _digests(value: Any, name: str) -> frozenset[str]:
-    if not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+    if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
         raise ValueError(f"training_data.{name} is no list of digests")
     return frozenset(value)
 
@@ -352,13 +352,13 @@ def describe_data(
         Which of the series were for validation.
     """
     names, counts = np.unique(labels, return_counts=True)
-    lengths = [one.n_samples for one in series]
+    lengths = [item.n_samples for item in series]
     return {
         "n_series": len(series),
         "n_validation": len(held),
         "n_groups": None if groups is None else len(np.unique(groups)),
         "classes": {str(name): int(count) for name, count in zip(names, counts, strict=True)},
-        "rates": sorted({one.rate for one in series}),
+        "rates": sorted({item.rate for item in series}),
         "n_samples": [min(lengths), max(lengths)],
         **kept_of_training(series, held),  # by which predictions know what the model has seen
         "split": None,  # what kept the test part away, where somebody says so

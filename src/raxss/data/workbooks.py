@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from raxss.data.tables import Record, Table, columns_of, plain_cell, plain_name, refuse_other_width
-from raxss.errors import MissingExtraError, RecordingError, shown
+from raxss.errors import MissingExtraError, RecordingError, display_name
 
 MAX_SHEET_BYTES = 2**24  # unpacked
 MAX_SHEET_ROWS, MAX_SHEET_COLUMNS, MAX_SHEET_MEMBERS = 20_000, 500, 2_000
@@ -52,7 +52,7 @@ def read_workbook(path: Path, *, marks: Collection[str], needed: Collection[str]
 
     Of the columns ``needed`` there must be one each, and no formula that nobody computed.
     """
-    what = f"sheet {shown(path)}"
+    what = f"sheet {display_name(path)}"
     try:
         import openpyxl
     except ImportError as error:

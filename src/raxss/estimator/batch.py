@@ -42,7 +42,7 @@ from raxss.data.prepare.preprocessing import is_rate_known
 from raxss.data.prepare.rates import ModelPreparation
 from raxss.data.selection import sidecar_files
 from raxss.data.series import Series
-from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, shown
+from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError, display_name
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.estimator.persistence import versions
 from raxss.method.window_scorer import pick_device
@@ -178,8 +178,8 @@ def predict_archive(
     names = Counter(sources[position].name for position in failures)
     return table, {
         sources[position].name
-        + (f" (input {position + 1})" if names[sources[position].name] > 1 else ""): one
-        for position, one in sorted(failures.items())
+        + (f" (input {position + 1})" if names[sources[position].name] > 1 else ""): failure
+        for position, failure in sorted(failures.items())
     }
 
 
@@ -220,7 +220,7 @@ def prediction_row(
     {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
     """
     row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
-    row |= {f"probability_{one}": value for one, value in zip(classes, probabilities, strict=True)}
+    row |= {f"probability_{item}": value for item, value in zip(classes, probabilities, strict=True)}
     row["seconds"] = (
         math.nan if seconds is None else seconds
     )  # a number in every row, or columns have no type
@@ -238,14 +238,17 @@ def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: ScoredSeries) -
     columns: dict[str, Any] = {"seen_in_training": answer.seen_in_training}
     if answer.probability is not answer.series_probability:
         columns |= {
-            f"uncalibrated_{one}": float(p) for one, p in zip(classes, answer.series_probability, strict=True)
+            f"uncalibrated_{label}": float(p)
+            for label, p in zip(classes, answer.series_probability, strict=True)
         }
-    for place, one in enumerate(classes):
-        columns[f"low_{one}"] = None if answer.interval is None else float(answer.interval.low[place])
-        columns[f"high_{one}"] = None if answer.interval is None else float(answer.interval.high[place])
+    for place, label in enumerate(classes):
+        columns[f"low_{label}"] = None if answer.interval is None else float(answer.interval.low[place])
+        columns[f"high_{label}"] = None if answer.interval is None else float(answer.interval.high[place])
     columns["interval"] = None if answer.interval is None else answer.interval.method
     if answer.prediction_set is not None:
-        columns |= {f"in_set_{one}": bool(p) for one, p in zip(classes, answer.prediction_set, strict=True)}
+        columns |= {
+            f"in_set_{label}": bool(p) for label, p in zip(classes, answer.prediction_set, strict=True)
+        }
         columns["abstains"] = answer.abstains
     return columns | {"warnings": " ".join([*answer.notes, *_unknown_rate(answer)])}
 
@@ -285,17 +288,17 @@ def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:
         series = job.source.read(model.preparation_of_model(resample=job.model.resample))
         rows = [
             {
-                "name": one.series.name,
-                "probabilities": one.probability.tolist(),
-                "seconds": seconds_of(one.series),
-                "label": one.series.label,
-                "doubt": doubt_columns(model.classes_, one),
+                "name": item.series.name,
+                "probabilities": item.probability.tolist(),
+                "seconds": seconds_of(item.series),
+                "label": item.series.label,
+                "doubt": doubt_columns(model.classes_, item),
             }
-            for one in model.answers(series)
+            for item in model.score_series(series)
         ]
     return {
         "rows": rows,
-        "warnings": [str(one.message) for one in told if issubclass(one.category, RAxSSWarning)],
+        "warnings": [str(item.message) for item in told if issubclass(item.category, RAxSSWarning)],
     }
 
 
@@ -304,8 +307,8 @@ def _loaded(settings: ModelSettings) -> RAxSSClassifier:
     """Read once a process."""
     if model_digest(settings.folder) != settings.digest:
         raise DataError(
-            f"the model {shown(settings.folder)} that this worker sees is another one than where the command was "
-            "given; it was changed since, or the folder is not shared. Give the same model to all."
+            f"the model {display_name(settings.folder)} that this worker sees is another one than where the "
+            "command was given; it was changed since, or the folder is not shared. Give the same model to all."
         )
     return open_model(settings.folder, settings.device, settings.bank, settings.bank_size)
 
@@ -367,7 +370,7 @@ class FromLines:
     def read(self, preparation: ModelPreparation) -> list[Series]:
         """See `RecordingSource`."""
         names = {os.path.abspath(line.path): self.name for line in self.lines}
-        return [preparation.apply(one) for one in read_lines(list(self.lines), names)]
+        return [preparation.apply(item) for item in read_lines(list(self.lines), names)]
 
 
 @dataclass(frozen=True)
@@ -388,13 +391,13 @@ class FromPlan:
 
     def wanted(self) -> Any:
         """See `RecordingSource`."""
-        return [[one.name, one.channels, one.segment, one.label, one.crop] for one in self.plan.series]
+        return [[item.name, item.channels, item.segment, item.label, item.crop] for item in self.plan.series]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
         """See `RecordingSource`."""
         with self.plan.open_recording() as recording:
-            series = [read_planned(recording, one, group_by=self.group_by) for one in self.plan.series]
-        return [preparation.apply(one) for one in series]
+            series = [read_planned(recording, item, group_by=self.group_by) for item in self.plan.series]
+        return [preparation.apply(item) for item in series]
 
 
 @dataclass(frozen=True)
@@ -419,15 +422,15 @@ class FromPrepared:
         """See `RecordingSource`."""
         columns = ("name", "label", "rate", "offset", "n_variates", "n_samples", "start_seconds")
         table = _prepared(self.folder).table.iloc[list(self.positions)]
-        return [[str(one) for one in row] for row in table[list(columns)].itertuples(index=False)]
+        return [[str(item) for item in row] for row in table[list(columns)].itertuples(index=False)]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
         """See `RecordingSource`; what it holds is prepared already, and must be as the model asks."""
         collection = _prepared(self.folder)
         if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
             raise RecordingError(
-                f"the prepared folder {shown(self.folder)} is damaged: {shown(self.file)} was changed after it was "
-                "written. Remove it, and prepare it again."
+                f"the prepared folder {display_name(self.folder)} is damaged: {display_name(self.file)} was "
+                "changed after it was written. Remove it, and prepare it again."
             )
         return [collection[position] for position in self.positions]
 
@@ -451,7 +454,7 @@ def sources_of(
             yield from _of_prepared(Path(os.path.abspath(path)), only)
         elif is_bids_root(path):
             plan = plan_to_read(Path(os.path.abspath(path)), only_labelled=False)
-            yield from (FromPlan(one, plan.group_by) for one in plan.recordings)
+            yield from (FromPlan(recording, plan.group_by) for recording in plan.recordings)
         else:
             named.append(path)
     refuse_unused_rate(rate, named)
@@ -492,5 +495,5 @@ def _refuse_repeated(sources: Sequence[RecordingSource], done: Mapping[int, dict
     )
     if repeated := [name for name, count in counts.items() if count > 1]:
         raise RecordingError(
-            f"the series {shown(repeated[0])} is given twice; once is needed. Remove one of them."
+            f"the series {display_name(repeated[0])} is given twice; once is needed. Remove one of them."
         )

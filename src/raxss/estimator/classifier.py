@@ -27,6 +27,7 @@ from torch import nn
 
 from raxss._core.atomic import output_lock
 from raxss._core.progress import ProgressBar, share_bar
+from raxss._core.renames import RenamedAttribute
 from raxss.data.prepare.preprocessing import Preparation, PreparationConfig, Scaling, check_series
 from raxss.data.prepare.rates import ModelPreparation, check_rates_of_model, other_rate
 from raxss.data.series import Series, SeriesCollection
@@ -48,8 +49,8 @@ from raxss.estimator.fit import (
     run_fingerprint,
     show_windows,
     support_in_batch,
-    trial_of,
-    tried_series,
+    validation_predictions,
+    validation_report_of,
     validation_split,
     warn_if_not_learned,
     window_pool,
@@ -85,12 +86,12 @@ from raxss.method.window_scorer import pick_device
 from raxss.method.windows import WindowConfig, window_starts
 from raxss.uncertainty.calibration import CalibrationConfig, Level, Method, calibration_in_use
 from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.ood import Familiar
-from raxss.uncertainty.summary import Doubt, ScoredSeries
-from raxss.uncertainty.validation import Trial
+from raxss.uncertainty.ood import OODDetector
+from raxss.uncertainty.summary import ScoredSeries, UncertaintySummary
+from raxss.uncertainty.validation import ValidationReport
 
 if TYPE_CHECKING:
-    from raxss.explain.faithfulness.model_adapter import WindowSubject
+    from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
     from raxss.explain.faithfulness.one_series import SeriesFaithfulness
 
 logger = logging.getLogger("raxss")
@@ -194,11 +195,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     interrupted_
     calibration_, calibration_level_
         The fitted `raxss.uncertainty.calibration.Calibration`, or None, and what it is a map of.
-    trial_
-        What was said of the validation part, `raxss.uncertainty.validation.Trial`: reliability, and scores that
-        prediction sets are made with. None without a validation part.
-    familiar_
-        What is usual among the training series, `raxss.uncertainty.ood.Familiar`: evidence warns of others.
+    validation_report_
+        `raxss.uncertainty.validation.ValidationReport`: reliability on the validation set, and the scores that
+        prediction sets are made with. None without a validation set.
+    ood_detector_
+        What is usual among the training series, `raxss.uncertainty.ood.OODDetector`: evidence warns of others.
     heads_
         Gate and projection, `raxss.method.feature_heads.FeatureHeads`, or None.
 
@@ -234,8 +235,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     temperature_: float
     calibration_: Calibration | None
     calibration_level_: str
-    trial_: Trial | None
-    familiar_: Familiar | None
+    validation_report_: ValidationReport | None
+    ood_detector_: OODDetector | None
     training_data_: dict[str, Any]
     seed_: int
     _checked: tuple[dict[str, Any], Config] | None = None  # settings, and what came of checking them
@@ -429,7 +430,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed_ = drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
         config.augmentation.check_variates(self.n_variates_)
-        self.window_length_ = min(config.windows.window_length, max(one.n_samples for one in series))
+        self.window_length_ = min(config.windows.window_length, max(entry.n_samples for entry in series))
         if (
             self.augmentation == "auto" and self.window_length_ <= ROW_LENGTH
         ):  # rows of features are not in time
@@ -515,17 +516,17 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.calibration_ = fitted_calibration(method, self._predictor(None), *answered)
         if config.fits_temperature_on_validation and len(unseen):
             self.temperature_ = fitted_temperature(self._predictor(self.calibration_), *answered)
-        self.trial_ = None
+        self.validation_report_ = None
         tried: list[Prediction] = []
         if len(unseen):
-            tried = tried_series(self._predictor(None), answered[0])
+            tried = validation_predictions(self._predictor(None), answered[0])
             if method != "none" and level == "series":
                 self.calibration_ = fitted_series_calibration(method, tried, targets[unseen])
             tried_groups = None if tried_groups is None else tried_groups[usable]
-            self.trial_ = trial_of(
+            self.validation_report_ = validation_report_of(
                 tried, targets[unseen], tried_groups, config, n_classes=len(self.classes_), seed=self.seed_
             )
-        self.familiar_ = Familiar.of(series, mean_supports(pools, tried, config))
+        self.ood_detector_ = OODDetector.of(series, mean_supports(pools, tried, config))
         self.training_data_ = describe_data(series, labels, groups, held)
         self.config_ = config  # last: it marks the model as fitted
         reached = balanced_training_accuracy(self.backbone_, pool)
@@ -539,7 +540,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         series = self.known_series(X, warn=True)
         with self._bar("predicting", series) as on_progress:
             found = self.predictor().predictions(series, with_lists=False, on_progress=on_progress)
-            return np.stack([one.probability for one in found])
+            return np.stack([item.probability for item in found])
 
     def predict_set(self, X: Any, *, alpha: float | None = None) -> NDArray[np.bool_]:
         """Which classes cannot be ruled out: ``(n_series, C)``, columns as in ``classes_``.
@@ -563,13 +564,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (3, 2)
         """
         probability = self.predict_proba(X)
-        doubt = self.doubt()
+        doubt = self.uncertainty_summary()
         level = doubt.alpha if alpha is None else alpha
         if why := doubt.why_no_sets(level):
             warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
         return doubt.sets(probability, level)
 
-    def answers(self, X: Any) -> Iterator[ScoredSeries]:
+    def score_series(self, X: Any) -> Iterator[ScoredSeries]:
         """Probability, interval, prediction set and notes of each series, one after the other.
 
         Examples
@@ -577,12 +578,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
         >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> for answer in model.answers(series[:2]):
+        >>> for answer in model.score_series(series[:2]):
         ...     print(answer.series.name, answer.interval.method, answer.notes)
         motif-000 block bootstrap over windows ()
         noise-001 block bootstrap over windows ()
         """
-        return self._answers(self.known_series(X, warn=True))
+        return self._scored(self.known_series(X, warn=True))
 
     def seen_in_training(self, X: Any) -> list[str]:
         """Whether the model was fitted on each series, known by content, whatever the series are called.
@@ -717,13 +718,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
         (series,) = self.known_series([X if isinstance(X, Series) else Series(X)])
-        return faithfulness_of(self.subject(), series, seed=seed)
+        return faithfulness_of(self.model_adapter(), series, seed=seed)
 
-    def subject(self) -> WindowSubject:
+    def model_adapter(self) -> WindowModelAdapter:
         """The fitted model as the probes of `raxss.explain.faithfulness` see it."""
-        from raxss.explain.faithfulness.model_adapter import WindowSubject
+        from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
 
-        return WindowSubject(self.predictor(), tuple(self.classes_.tolist()))
+        return WindowModelAdapter(self.predictor(), tuple(self.classes_.tolist()))
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
         """Series like those that were learned from, whatever form they were given in; others are refused."""
@@ -732,8 +733,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_series(series, n_variates=self.n_variates_)
         check_preparation(series, self.preparation_)
         check_rates_of_model(series, self.training_data_["rates"])
-        for one in series if warn else ():
-            for note in other_rate(one, self.training_data_["rates"]):
+        for item in series if warn else ():
+            for note in other_rate(item, self.training_data_["rates"]):
                 warnings.warn(note, SignalWarning, stacklevel=3)
         return series
 
@@ -754,12 +755,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._bar("predicting", series) as on_progress:
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
-    def _answers(self, series: list[Series]) -> Iterator[ScoredSeries]:
-        predictor, doubt = self.predictor(), self.doubt()
+    def _scored(self, series: list[Series]) -> Iterator[ScoredSeries]:
+        predictor, doubt = self.predictor(), self.uncertainty_summary()
         with self._bar("predicting", series) as on_progress, doubt.seen.states(series) as states:
             found = predictor.predictions(series, with_lists=False, on_progress=on_progress)
-            for one, seen in zip(found, states, strict=True):
-                yield doubt.answer(one, seen_in_training=seen)
+            for item, seen in zip(found, states, strict=True):
+                yield doubt.answer(item, seen_in_training=seen)
 
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
@@ -772,7 +773,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 settings["calibration_level"] = "series"
         if self.projection and self.space == "features":
             settings["projection"] = self.projection
-        predictor, doubt = self._predictor(calibration), self.doubt()
+        predictor, doubt = self._predictor(calibration), self.uncertainty_summary()
         if doubt.has_sets:
             settings |= {
                 "conformal_alpha": doubt.alpha,
@@ -781,10 +782,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         quiet = on_progress is not None
         with self._bar("predicting", series, quiet=quiet) as bar, doubt.seen.states(series) as states:
             found = predictor.predictions(series, on_progress=on_progress or bar)
-            for one, seen in zip(found, states, strict=True):
-                said = doubt.answer(one, seen_in_training=seen)
+            for item, seen in zip(found, states, strict=True):
+                said = doubt.answer(item, seen_in_training=seen)
                 yield trace_prediction(
-                    one,
+                    item,
                     self.classes_,
                     settings=settings,
                     notes=said.notes,
@@ -792,15 +793,17 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     prediction_set=said.prediction_set,
                     seen_in_training=said.seen_in_training,
                 )
-                del one  # or its lists would be held while the next is computed
+                del item  # or its lists would be held while the next is computed
 
-    def doubt(self) -> Doubt:
+    def uncertainty_summary(self) -> UncertaintySummary:
         """What was fitted of it, with the settings as they stand."""
         calibration = self._calibration_in_use
-        tried = self.config_.score_hash if self.trial_ is None else self.trial_.settings
-        return Doubt(
-            trial=self.trial_,
-            familiar=self.familiar_,
+        tried = (
+            self.config_.score_hash if self.validation_report_ is None else self.validation_report_.settings
+        )
+        return UncertaintySummary(
+            trial=self.validation_report_,
+            familiar=self.ood_detector_,
             alpha=float(self.config.calibration.conformal_alpha),
             calibrated=calibration is not None,
             series_calibration=calibration if self.calibration_level_ == "series" else None,
@@ -866,9 +869,15 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return nullcontext()
         length, stride = self.window_length_, self.stride
         n_windows = sum(
-            len(window_starts(one.n_samples, window_length=length, stride=stride)) for one in series
+            len(window_starts(item.n_samples, window_length=length, stride=stride)) for item in series
         )
         return share_bar(doing, n_windows, unit="windows")
+
+    # Names of old -----------------------------------------------------------------------------------------
+
+    trial_ = RenamedAttribute("validation_report_")
+    familiar_ = RenamedAttribute("ood_detector_")
+    answers = RenamedAttribute("score_series")
 
     # Keeping ----------------------------------------------------------------------------------------------
 

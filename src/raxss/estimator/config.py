@@ -27,7 +27,7 @@ from raxss._core.bounded import read_toml_text, toml_of
 from raxss._core.renames import SETTING, current_names, current_tables, former_tables
 from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
-from raxss.errors import ConfigError, nearest, one_of
+from raxss.errors import ConfigError, did_you_mean, one_of
 from raxss.method.aggregation import AggregationConfig
 from raxss.method.augmentation import AugmentationConfig
 from raxss.method.backbones.protocol import BackboneConfig
@@ -206,7 +206,7 @@ class Config:
         {'views': ['ppv']}
         """
         if name not in PRESETS:
-            raise ConfigError(f"unknown preset {name!r}{nearest(name, PRESETS)}")
+            raise ConfigError(f"unknown preset {name!r}{did_you_mean(name, PRESETS)}")
         found = cls.from_toml(_preset_text(name))
         if signal is None:
             return found
@@ -264,16 +264,16 @@ class Config:
 
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
-        stages = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        stages = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         for stage, settings in current_tables(tables).items():
             if stage not in stages:
-                raise ConfigError(f"unknown section {stage!r}{nearest(stage, stages)}")
+                raise ConfigError(f"unknown section {stage!r}{did_you_mean(stage, stages)}")
             if not isinstance(settings, Mapping):
                 raise ConfigError(f"{stage!r} must be a section with settings, [{stage}], got {settings!r}.")
-            known = [one.name for one in dataclasses.fields(stages[stage])]
+            known = [item.name for item in dataclasses.fields(stages[stage])]
             for name in settings:
                 if name not in known:
-                    raise ConfigError(f"unknown setting '{stage}.{name}'{nearest(name, known)}")
+                    raise ConfigError(f"unknown setting '{stage}.{name}'{did_you_mean(name, known)}")
             stages[stage] = dataclasses.replace(stages[stage], **settings)
         return Config(**stages)
 
@@ -288,7 +288,7 @@ class Config:
         homes = setting_homes()
         for name, value in current_names(parameters, SETTING).items():
             if name not in homes:
-                raise ConfigError(f"unknown setting {name!r}{nearest(name, homes)}")
+                raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, homes)}")
             if name == "augmentation":
                 stages[name] = _augmentation_table(value)
             else:
@@ -306,8 +306,8 @@ class Config:
         """Every setting by stage, in plain types."""
         tables = {}
         for stage in dataclasses.fields(self):
-            one = getattr(self, stage.name)
-            tables[stage.name] = {item.name: getattr(one, item.name) for item in dataclasses.fields(one)}
+            entry = getattr(self, stage.name)
+            tables[stage.name] = {item.name: getattr(entry, item.name) for item in dataclasses.fields(entry)}
         network = tables["backbone"]
         if not isinstance(network["backbone"], str):
             factory = getattr(network["backbone"], "func", network["backbone"])  # what a partial calls
@@ -391,6 +391,6 @@ def _augmentation_table(given: object) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"augmentation must be a mapping of kinds to numbers, such as {{'flip': 0.5}}, got {given!r}. Known: "
-            f"{', '.join(one.name for one in dataclasses.fields(AugmentationConfig))}."
+            f"{', '.join(item.name for item in dataclasses.fields(AugmentationConfig))}."
         )
     return {name: _plain(value) for name, value in given.items()}

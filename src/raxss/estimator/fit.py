@@ -45,7 +45,7 @@ from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import window_starts
 from raxss.uncertainty.calibration import calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.validation import CALIBRATED, UNCALIBRATED, Trial, cross_fitted
+from raxss.uncertainty.validation import CALIBRATED, UNCALIBRATED, ValidationReport, cross_fitted
 
 logger = logging.getLogger("raxss")
 
@@ -256,16 +256,16 @@ def window_pool(
     cutting = shape | {"device": device}
     retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     if retrieval.refresh != "never":  # all alike until the network has features to compare
-        without = [windows_without_shape(one.samples, **shape) for one in scaled]
+        without = [windows_without_shape(item.samples, **shape) for item in scaled]
         equal = [np.where(nonfinite, np.nan, 0.0) for _, nonfinite in without]
         return WindowPool(scaled, targets, equal, [flat for flat, _ in without], **cutting)
     if not weighting.needs_retrieval or retrieval.space == "features":
         return WindowPool.of_equals(scaled, targets, **cutting)
     with bar(scaled) as on_progress:
         settings = retrieval_settings(config.retrieval, **cutting)
-        found = cached_retrieve_many([one.samples for one in scaled], **settings, on_progress=on_progress)
-    influences = [weighting.pool_influence(one.support, seed=seed + i) for i, one in enumerate(found)]
-    return WindowPool(scaled, targets, influences, [one.flat for one in found], **cutting)
+        found = cached_retrieve_many([item.samples for item in scaled], **settings, on_progress=on_progress)
+    influences = [weighting.pool_influence(item.support, seed=seed + i) for i, item in enumerate(found)]
+    return WindowPool(scaled, targets, influences, [item.flat for item in found], **cutting)
 
 
 def support_in_batch(config: Config, window_length: int, *, n_series: int) -> BatchSupport | None:
@@ -319,9 +319,9 @@ def run_fingerprint(
 ) -> str:
     """The same for the same settings, data and seed; names and paths do not enter."""
     digest = hashlib.sha256(f"{config.hash} {seed}".encode())
-    for one in series:
-        digest.update(f"{one.samples.shape} {one.samples.dtype}".encode())
-        digest.update(np.ascontiguousarray(one.samples).data)
+    for item in series:
+        digest.update(f"{item.samples.shape} {item.samples.dtype}".encode())
+        digest.update(np.ascontiguousarray(item.samples).data)
     digest.update(np.ascontiguousarray(targets).data)
     digest.update(repr(None if groups is None else groups.tolist()).encode())
     digest.update(held.astype(np.int64).data)
@@ -348,13 +348,15 @@ def fitted_on_windows(
     kind: type[Calibration], posteriors: Sequence[NDArray[np.float64]], targets: NDArray[np.int64]
 ) -> Calibration:
     """A map from the windows of each series ``(n_windows, C)``, each window with the target of its series."""
-    return kind.fit(np.concatenate(posteriors), np.repeat(targets, [len(one) for one in posteriors]))
+    return kind.fit(
+        np.concatenate(posteriors), np.repeat(targets, [len(posterior) for posterior in posteriors])
+    )
 
 
-def tried_series(predictor: Predictor, series: list[Series]) -> list[Prediction]:
+def validation_predictions(predictor: Predictor, series: list[Series]) -> list[Prediction]:
     """What a chain without calibration says of series that were not learned from."""
     found = predictor.predictions(series, with_lists=False)
-    return [one if predictor.smoothing else replace(one, retrieval=None) for one in found]
+    return [item if predictor.smoothing else replace(item, retrieval=None) for item in found]
 
 
 def fitted_series_calibration(
@@ -365,7 +367,7 @@ def fitted_series_calibration(
     return calibration_named(method).fit(_sums(tried), targets)
 
 
-def trial_of(
+def validation_report_of(
     tried: Sequence[Prediction],
     targets: NDArray[np.int64],
     groups: NDArray[Any] | None,
@@ -373,7 +375,7 @@ def trial_of(
     *,
     n_classes: int,
     seed: int,
-) -> Trial:
+) -> ValidationReport:
     """Probabilities of the validation part, as honest as that part allows: see `raxss.uncertainty.validation`."""
     method, level = config.calibration.calibration, config.calibration.calibration_level
     said = {UNCALIBRATED: _sums(tried)}
@@ -386,7 +388,7 @@ def trial_of(
         found = cross_fitted(targets, groups, fit_and_apply, n_classes=n_classes, seed=seed)
         said |= {} if found is None else {CALIBRATED: found}
     n_groups = len(targets) if groups is None else len(np.unique(groups))
-    trial = Trial.of(targets, said, n_groups=n_groups, settings=config.score_hash)
+    trial = ValidationReport.of(targets, said, n_groups=n_groups, settings=config.score_hash)
     alpha = config.calibration.conformal_alpha
     if alpha > 0 and (why := trial.why_no_sets(alpha, calibrated=method != "none")):
         logger.info("there will be no prediction sets: %s", why)
@@ -401,11 +403,11 @@ def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], conf
     """
     weighting = weighting_named(config.aggregation.weighting)
     if config.retrieval.space == "signal":
-        found = [weighting.mean_support(one) for pool in pools for one in _means_by_series(pool)]
-        return [one for one in found if one is not None]
+        found = [weighting.mean_support(mean) for pool in pools for mean in _means_by_series(pool)]
+        return [item for item in found if item is not None]
     if not weighting.needs_retrieval and config.aggregation.smoothing == 0:
         return []
-    return [float(np.nanmean(one.aggregation.support)) for one in tried]
+    return [float(np.nanmean(item.aggregation.support)) for item in tried]
 
 
 def _means_by_series(pool: WindowPool) -> list[float]:
@@ -415,7 +417,7 @@ def _means_by_series(pool: WindowPool) -> list[float]:
 
 
 def _sums(tried: Sequence[Prediction]) -> NDArray[np.float64]:
-    return np.stack([one.aggregation.series_probability for one in tried])
+    return np.stack([item.aggregation.series_probability for item in tried])
 
 
 def _by_series(
@@ -441,17 +443,19 @@ def _by_windows(
     fitted = fitted_on_windows(kind, [tried[place].usable_posteriors for place in others], targets[others])
     told = []
     for place in held:
-        one = tried[place]
-        posteriors = fitted(one.aggregation.posteriors)
-        if smoothing > 0 and one.retrieval is not None:
-            mute = np.isnan(one.aggregation.influence) | one.retrieval.flat
-            posteriors = smooth_posteriors(posteriors, one.retrieval.neighbors, smoothing, mute=mute)
-        told.append(one.aggregation.weights @ posteriors)  # twin of `series_probability`, as a product
+        item = tried[place]
+        posteriors = fitted(item.aggregation.posteriors)
+        if smoothing > 0 and item.retrieval is not None:
+            mute = np.isnan(item.aggregation.influence) | item.retrieval.flat
+            posteriors = smooth_posteriors(posteriors, item.retrieval.neighbors, smoothing, mute=mute)
+        told.append(item.aggregation.weights @ posteriors)  # twin of `series_probability`, as a product
     return np.stack(told)
 
 
 def fitted_temperature(predictor: Predictor, series: list[Series], targets: NDArray[np.int64]) -> float:
     """The temperature that suits series that were not learned from, by what the predictor adds up."""
-    parts = [one.aggregation for one in predictor.predictions(series, with_lists=False)]
-    posteriors = [torch.from_numpy(one.posteriors if one.smoothed is None else one.smoothed) for one in parts]
-    return fit_temperature(posteriors, [one.influence for one in parts], targets)
+    parts = [prediction.aggregation for prediction in predictor.predictions(series, with_lists=False)]
+    posteriors = [
+        torch.from_numpy(part.posteriors if part.smoothed is None else part.smoothed) for part in parts
+    ]
+    return fit_temperature(posteriors, [part.influence for part in parts], targets)

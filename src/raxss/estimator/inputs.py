@@ -38,7 +38,7 @@ def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
         X = list(X)
     if isinstance(X, list | tuple) and _is_ragged(X):
         return [
-            one if isinstance(one, Series) else Series(one, name=f"series {i}") for i, one in enumerate(X)
+            item if isinstance(item, Series) else Series(item, name=f"series {i}") for i, item in enumerate(X)
         ]
     rows = validate_data(estimator, X, reset=reset, ensure_all_finite=False)
     return [Series(row, name=f"row {index}") for index, row in enumerate(rows)]
@@ -47,7 +47,7 @@ def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
 def as_labels(y: ArrayLike | None, series: list[Series]) -> NDArray[Any]:
     """One label a series, from ``y`` or from the series."""
     if y is None:
-        if not series or any(one.label is None for one in series):
+        if not series or any(item.label is None for item in series):
             raise LabelError(
                 "this RAxSSClassifier estimator requires y to be passed, but the target y is None. Pass one "
                 "label a series, or series that carry labels: Series(..., label=...)."
@@ -100,13 +100,15 @@ def groups_or_own(series: Sequence[Series]) -> NDArray[Any]:
     array([0, 1, 0])
     """
     places: dict[Any, int] = {}
-    keys = [("own", place) if one.group is None else ("group", one.group) for place, one in enumerate(series)]
+    keys = [
+        ("own", place) if item.group is None else ("group", item.group) for place, item in enumerate(series)
+    ]
     return np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
 
 
 def check_rates(series: list[Series]) -> None:
     """Warn where windows of equal length last different times."""
-    rates = [one.rate for one in series if is_rate_known(one.rate, one.preparation)]
+    rates = [item.rate for item in series if is_rate_known(item.rate, item.preparation)]
     if rates and max(rates) > (1 + SAME_RATE) * min(rates):
         warnings.warn(
             f"the series have rates from {min(rates):g} to {max(rates):g} Hz, so windows of one length last "
@@ -119,10 +121,10 @@ def check_rates(series: list[Series]) -> None:
 def common_preparation(series: list[Series]) -> str:
     """What was done to all of these series before; they must agree."""
     first = series[0]
-    for one in series:
-        if one.preparation != first.preparation:
+    for item in series:
+        if item.preparation != first.preparation:
             raise DataError(
-                f"series {one.name!r} was prepared by {_told(one.preparation)} and series {first.name!r} by "
+                f"series {item.name!r} was prepared by {_told(item.preparation)} and series {first.name!r} by "
                 f"{_told(first.preparation)}; all need the same. Prepare them together, with `raxss prepare`."
             )
     return first.preparation
@@ -130,22 +132,22 @@ def common_preparation(series: list[Series]) -> str:
 
 def check_preparation(series: list[Series], fitted: str) -> None:
     """Refuse series that were prepared otherwise than those the model learned from."""
-    for one in series:
-        if one.preparation != fitted:
+    for item in series:
+        if item.preparation != fitted:
             raise DataError(
-                f"series {one.name!r} was prepared by {_told(one.preparation)}, but the model was fitted on series "
-                f"prepared by {_told(fitted)}. Start from the recording: `raxss predict` prepares it likewise, as "
-                "does Preparation.parse(model.preparation_).apply(series)."
+                f"series {item.name!r} was prepared by {_told(item.preparation)}, but the model was fitted on "
+                f"series prepared by {_told(fitted)}. Start from the recording: `raxss predict` prepares it "
+                "likewise, as does Preparation.parse(model.preparation_).apply(series)."
             )
 
 
 def check_validation(series: list[Series], labels: NDArray[Any], n_training: int) -> None:
     """Refuse a validation part, the series behind the first ``n_training``, that shows what was learned."""
-    seen = {one.digest: one.name for one in series[:n_training]}
-    for one in series[n_training:]:
-        if one.digest in seen:
+    seen = {item.digest: item.name for item in series[:n_training]}
+    for item in series[n_training:]:
+        if item.digest in seen:
             raise DataError(
-                f"validation series {one.name!r} has the samples of training series {seen[one.digest]!r}; "
+                f"validation series {item.name!r} has the samples of training series {seen[item.digest]!r}; "
                 "early stopping would look at what was learned. Leave it out of one of them."
             )
     missing = set(labels[n_training:].tolist()) - set(labels[:n_training].tolist())
@@ -165,7 +167,7 @@ def forget_fit(estimator: BaseEstimator) -> None:
 def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]) -> None:
     """Say where groups sit in training and validation at once, as they do on purpose in a leaky split."""
     known = set() if groups is None else set(groups.tolist())
-    shared = known & {one.group for one in validation if one.group is not None}
+    shared = known & {item.group for item in validation if item.group is not None}
     if shared:
         logger.warning(
             "%d of %d groups of the training series are in the validation part too: what is chosen or calibrated "
@@ -181,9 +183,9 @@ def _told(preparation: str) -> str:
 
 def _is_ragged(X: Sequence[Any]) -> bool:
     """A list of series, as opposed to a table given as a list of rows."""
-    if not X or any(isinstance(one, Series) or getattr(one, "ndim", 0) for one in X):
+    if not X or any(isinstance(item, Series) or getattr(item, "ndim", 0) for item in X):
         return True
-    if not all(isinstance(one, list | tuple) for one in X):
+    if not all(isinstance(item, list | tuple) for item in X):
         return False
-    nested = any(isinstance(value, list | tuple | np.ndarray) for one in X for value in one[:1])
-    return nested or len({len(one) for one in X}) > 1
+    nested = any(isinstance(value, list | tuple | np.ndarray) for item in X for value in item[:1])
+    return nested or len({len(item) for item in X}) > 1

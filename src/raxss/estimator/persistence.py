@@ -55,8 +55,8 @@ from raxss.method.feature_heads import FeatureHeads, heads_in_use
 from raxss.method.training.checkpoints import DTYPES, refuse_not_finite, refuse_other_tensors, state_of
 from raxss.uncertainty.calibration import LEVELS, calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.ood import Familiar
-from raxss.uncertainty.validation import Trial
+from raxss.uncertainty.ood import OODDetector
+from raxss.uncertainty.validation import ValidationReport
 
 if TYPE_CHECKING:
     from raxss.estimator.classifier import RAxSSClassifier
@@ -94,7 +94,9 @@ def save_model(model: RAxSSClassifier, folder: Path, *, overwrite: bool) -> Path
             CARD: _card(facts).encode(),
         }
         names = {dtype: name for name, dtype in DTYPES.items()}
-        described = {name: [names.get(one.dtype), list(one.shape)] for name, one in sorted(tensors.items())}
+        described = {
+            name: [names.get(tensor.dtype), list(tensor.shape)] for name, tensor in sorted(tensors.items())
+        }
         contents[FACTS] = sealed_text(facts, contents, described).encode()
         for name, content in contents.items():
             if len(content) > MOST_BYTES[name]:
@@ -128,7 +130,7 @@ def describe_model(model: RAxSSClassifier, weights: bytes | None = None) -> dict
         "temperature": model.temperature_,
         "calibration": None if calibration is None else calibration.method,
         "calibration_level": model.calibration_level_,
-        "trial": None if model.trial_ is None else model.trial_.to_json(),
+        "trial": None if model.validation_report_ is None else model.validation_report_.to_json(),
         "seed": model.seed_,
         "best_epoch": model.best_epoch_,
         "interrupted": model.interrupted_,
@@ -148,11 +150,14 @@ def _tensors(model: RAxSSClassifier) -> dict[str, torch.Tensor]:
     calibration = model.calibration_
     if calibration is not None:
         knots = calibration.arrays()
-        tensors |= {f"calibration/{name}": torch.from_numpy(one.copy()) for name, one in knots.items()}
-    if model.trial_ is not None:
-        tensors |= {f"trial/{name}": torch.from_numpy(one) for name, one in model.trial_.scores.items()}
-    if model.familiar_ is not None:
-        arrays = model.familiar_.arrays()
+        tensors |= {f"calibration/{name}": torch.from_numpy(knot.copy()) for name, knot in knots.items()}
+    if model.validation_report_ is not None:
+        tensors |= {
+            f"trial/{name}": torch.from_numpy(score)
+            for name, score in model.validation_report_.scores.items()
+        }
+    if model.ood_detector_ is not None:
+        arrays = model.ood_detector_.arrays()
         tensors |= {
             f"familiar/{name}": torch.from_numpy(np.ascontiguousarray(arrays[name])) for name in arrays
         }
@@ -247,8 +252,8 @@ def _read_model(kind: type[Model], files: ModelFiles, *, backbone: Any, device: 
     if facts.get("calibration") is None and model.calibration != "none":
         raise ValueError(f"its settings ask for calibration {model.calibration!r}, but it has none")
     model.calibration_ = _read_calibration(facts, tensors, len(model.classes_))
-    model.trial_ = _read_trial(facts, tensors)
-    model.familiar_ = _read_familiar(tensors)
+    model.validation_report_ = _read_trial(facts, tensors)
+    model.ood_detector_ = _read_familiar(tensors)
     model.heads_ = _read_heads(model, tensors)
     return model
 
@@ -365,7 +370,11 @@ def _refuse_other_window(model: RAxSSClassifier, stated: Config) -> None:
     """Refuse windows of another length than `fit` takes: what is set, or the longest series if that is shorter."""
     needed, lengths = stated.windows.window_length, model.training_data_.get("n_samples")
     if lengths is not None:
-        if not isinstance(lengths, list) or len(lengths) != 2 or not all(type(one) is int for one in lengths):
+        if (
+            not isinstance(lengths, list)
+            or len(lengths) != 2
+            or not all(type(length) is int for length in lengths)
+        ):
             raise ValueError("the lengths of its training series are not two whole numbers")
         needed = min(needed, lengths[1])
         n_features_in = getattr(model, "n_features_in_", lengths[0])
@@ -447,26 +456,26 @@ def _read_calibration(
         return None
     if not isinstance(method, str):
         raise ValueError(f"its calibration is {method!r}; needed is the name of a method")
-    arrays = {name: one.numpy() for name, one in _taken(tensors, "calibration/").items()}
+    arrays = {name: item.numpy() for name, item in _taken(tensors, "calibration/").items()}
     calibration = calibration_named(method).from_arrays(arrays)
     if calibration.n_classes != n_classes:
         raise ValueError(f"its calibration is of {calibration.n_classes} classes, but it has {n_classes}")
     return calibration
 
 
-def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trial | None:
+def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> ValidationReport | None:
     """What was said of the validation part; None in folders that have none, or are older than it."""
-    scores = {name: one.numpy() for name, one in _taken(tensors, "trial/").items()}
+    scores = {name: item.numpy() for name, item in _taken(tensors, "trial/").items()}
     told = facts.get("trial")
     if told is None and scores:
         raise ValueError("it has the scores of a trial, but no trial")
-    return None if told is None else Trial.from_json(told, scores)
+    return None if told is None else ValidationReport.from_json(told, scores)
 
 
-def _read_familiar(tensors: dict[str, torch.Tensor]) -> Familiar | None:
+def _read_familiar(tensors: dict[str, torch.Tensor]) -> OODDetector | None:
     """What is usual among the training series; None in folders that are older than it."""
-    arrays = {name: one.numpy() for name, one in _taken(tensors, "familiar/").items()}
-    return Familiar.from_arrays(arrays) if arrays else None
+    arrays = {name: item.numpy() for name, item in _taken(tensors, "familiar/").items()}
+    return OODDetector.from_arrays(arrays) if arrays else None
 
 
 def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> FeatureHeads | None:
@@ -476,7 +485,7 @@ def _read_heads(model: RAxSSClassifier, tensors: dict[str, torch.Tensor]) -> Fea
     if state:
         projection, gated = state.get("projection.weight"), any(name.startswith("gate.") for name in state)
         n_projected = 0 if projection is None else len(projection)
-        if any(one.dtype != torch.float64 for one in state.values()):
+        if any(item.dtype != torch.float64 for item in state.values()):
             raise ValueError("the weights of its gate or projection are not float64")
         width = len(model.feature_mean_)
         with torch.device("meta"):  # initial weights of a large projection would take minutes

@@ -27,7 +27,9 @@ def plain(value: Any, longest: int = 60) -> str:
     """
     said = str(value)[:10_000]
     words = " ".join(said.split()) or said  # spaces alone are shown too
-    text = "".join(one if one.isprintable() and ord(one) in _drawable() else _escaped(one) for one in words)
+    text = "".join(
+        word if word.isprintable() and ord(word) in _drawable() else _escaped(word) for word in words
+    )
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"
 

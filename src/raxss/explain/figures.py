@@ -114,8 +114,8 @@ def plot_overlay(
         axes[name].tick_params(labelbottom=False)
     axes["weights"].set_xlabel(time_label(series), fontsize=NORMAL)
     axes["match"].set_xlabel(time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
-    for one in figure.axes:
-        one.tick_params(labelsize=SMALL)
+    for axis in figure.axes:
+        axis.tick_params(labelsize=SMALL)
     _write_headings(figure, evidence, class_, width, height)
     return figure
 
@@ -338,8 +338,8 @@ def draw_match(
     order = [len(handles) - 1, *range(len(handles) - 1)]
     compared = "features" if evidence.settings.get("space") == "features" else "signal"
     legend = ax.legend(
-        [handles[one] for one in order],
-        [texts[one] for one in order],
+        [handles[item] for item in order],
+        [texts[item] for item in order],
         loc="upper left",
         bbox_to_anchor=(1.02, 1.03),
         borderaxespad=0,

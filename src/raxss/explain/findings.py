@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from raxss.data.series import Series
 from raxss.data.training_overlap import summary_of
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, did_you_mean
 from raxss.explain.evidence import Evidence
 from raxss.method.aggregation import aggregate
 from raxss.method.weighting.protocol import weighting_named
@@ -230,18 +230,18 @@ class RecordingFindings:
             )
         )
         if self.n_best:
-            self.best = sorted([*self.best, evidence], key=lambda one: -one.probability_of(self.class_))
+            self.best = sorted([*self.best, evidence], key=lambda item: -item.probability_of(self.class_))
             del self.best[self.n_best :]
 
     @property
     def seen_in_training(self) -> str:
         """How many of the channels the model was fitted on, in a sentence."""
-        return summary_of([one.seen_in_training for one in self.channels])
+        return summary_of([channel.seen_in_training for channel in self.channels])
 
     def ranked(self) -> list[ChannelFindings]:
         """The channels by probability of ``class_``, highest first; of equals the earlier first."""
         place = self.classes.index(self.class_)
-        return sorted(self.channels, key=lambda one: -float(one.probability[place]))
+        return sorted(self.channels, key=lambda item: -float(item.probability[place]))
 
 
 def watched(
@@ -277,17 +277,17 @@ def watched(
     [('motif-000', 'noise', 1), ('noise-001', 'noise', 1)]
     """
     findings: RecordingFindings | None = None
-    for one in evidence:
-        name = one.name if one.series is None else recording_of(one.series)
+    for item in evidence:
+        name = item.name if item.series is None else recording_of(item.series)
         if findings is not None and findings.name != name:
             when_done(findings)
             findings = None
         if findings is None:
-            ranked_by = class_of(one.classes, class_, model)
-            findings = RecordingFindings(name, one.classes, ranked_by, one.settings, n_best, n_windows)
-        findings.add(one)
-        yield one
-        del one  # or it would be held while the next is computed
+            ranked_by = class_of(item.classes, class_, model)
+            findings = RecordingFindings(name, item.classes, ranked_by, item.settings, n_best, n_windows)
+        findings.add(item)
+        yield item
+        del item  # or it would be held while the next is computed
     if findings is not None:
         when_done(findings)
 
@@ -319,8 +319,8 @@ def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
     [('a', 2), ('b', 1)]
     """
     found: dict[str, list[Series]] = {}
-    for one in series:
-        found.setdefault(recording_of(one), []).append(one)
+    for item in series:
+        found.setdefault(recording_of(item), []).append(item)
     return found
 
 
@@ -346,11 +346,13 @@ def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | Non
     """
     if wanted is None:
         counts = ((model or {}).get("training_data") or {}).get("classes", {})
-        return min(reversed(classes), key=lambda one: counts.get(str(one), 0))
-    for one in classes:
-        if str(one) == str(wanted):
-            return one
-    raise ConfigError(f"{wanted!r} is not a class of this model{nearest(str(wanted), map(str, classes))}")
+        return min(reversed(classes), key=lambda item: counts.get(str(item), 0))
+    for label in classes:
+        if str(label) == str(wanted):
+            return label
+    raise ConfigError(
+        f"{wanted!r} is not a class of this model{did_you_mean(str(wanted), map(str, classes))}"
+    )
 
 
 def told_of_model(facts: Mapping[str, Any]) -> dict[str, Any]:

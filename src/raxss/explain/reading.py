@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raxss._core.bounded import MAX_JSON_MEMORY, json_memory, json_of, read_bytes
-from raxss.errors import DataError, shown
+from raxss.errors import DataError, display_name
 from raxss.explain.neighbour_lists import Columns, columns_of
 from raxss.uncertainty.bootstrap import Interval
 
@@ -36,7 +36,7 @@ def read_head(path: Path) -> dict[str, Any]:
     Of a long recording the tables have hundreds of megabytes, and `SeriesEvidence.load` has them from the Parquet
     files. So of a large file only what stands before them is read, which is how raxss writes it.
     """
-    size, what = path.stat().st_size, shown(path)
+    size, what = path.stat().st_size, display_name(path)
     if size <= MAX_WHOLE_BYTES:
         content = read_bytes(path, what, MAX_WHOLE_BYTES, why="a longer one is read up to its tables")
         if json_memory(content) <= MAX_JSON_MEMORY:
@@ -93,7 +93,9 @@ def summary_of(head: Mapping[str, Any], names: list[str], later: tuple[str, ...]
         found["interval"] = _interval(head["interval"], len(classes))
     if head.get("prediction_set") is not None:
         found["prediction_set"] = tuple(_listed("prediction_set", head["prediction_set"]))
-        _need(all(one in classes for one in found["prediction_set"]), "the prediction set has classes alone")
+        _need(
+            all(item in classes for item in found["prediction_set"]), "the prediction set has classes alone"
+        )
         alpha = number("conformal_alpha", head["settings"].get("conformal_alpha"))
         _need(0 <= alpha <= 1, "conformal_alpha is from 0 to 1")
     if head.get("notes") is not None:
@@ -149,7 +151,7 @@ def _listed(name: str, value: Any) -> list[Any]:
 
 
 def _texts(name: str, value: Any) -> list[str]:
-    _need(all(isinstance(one, str) for one in _listed(name, value)), f"{name} are texts")
+    _need(all(isinstance(item, str) for item in _listed(name, value)), f"{name} are texts")
     return list(value)
 
 

@@ -30,7 +30,7 @@ def plot_reliability(
     Parameters
     ----------
     tables
-        Rows of `raxss.uncertainty.reliability.reliability_table` by name, as ``model.trial_.reliability`` has them.
+        Rows of `raxss.uncertainty.reliability.reliability_table` by name: ``model.validation_report_.reliability``.
     class_
         The class that the probabilities are of, for the labels: the second of two. Without it they are those of
         the class that was most likely.

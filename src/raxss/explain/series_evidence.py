@@ -119,8 +119,8 @@ class SeriesEvidence(Evidence):
             Some of ``"json"``, ``"parquet"`` and ``"figures"``. Without ``"json"``, evidence.json has the summary
             alone, which `load` needs beside the Parquet tables.
         """
-        for one in formats:
-            one_of("formats", one, FORMATS)
+        for item in formats:
+            one_of("formats", item, FORMATS)
         place = Path(folder) / safe_name(self.name)
         with whole_folder(place, overwrite=overwrite) as temporary:
             with whole_file(temporary / "evidence.json") as file, open(file, "w", encoding="utf-8") as out:
@@ -243,7 +243,9 @@ class SeriesEvidence(Evidence):
 
 def _summary_fields() -> list[str]:
     """What `SeriesEvidence` has besides its tables and its samples."""
-    return [one.name for one in fields(SeriesEvidence) if one.name not in ("columns", "lists", "series")]
+    return [
+        field.name for field in fields(SeriesEvidence) if field.name not in ("columns", "lists", "series")
+    ]
 
 
 def _json_rows(parts: Iterable[Columns]) -> Iterator[str]:

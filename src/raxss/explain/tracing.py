@@ -148,7 +148,7 @@ def trace(
         interval=interval,
         prediction_set=None
         if prediction_set is None
-        else tuple(one for one, inside in zip(classes, prediction_set, strict=True) if inside),
+        else tuple(item for item, inside in zip(classes, prediction_set, strict=True) if inside),
         notes=tuple(notes),
         seen_in_training=seen_in_training,
     )

@@ -99,7 +99,7 @@ class AugmentationConfig:
 def _is_list_of_variates(value: object) -> bool:
     if not isinstance(value, list | tuple):
         return False
-    whole = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value)
+    whole = all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value)
     return whole and len(set(value)) == len(value)
 
 

@@ -199,17 +199,17 @@ class Predictor:
     ) -> Iterator[NDArray[np.float64]]:
         """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
         alone = replace(self, weighting=UNIFORM, smoothing=0.0)
-        for one in alone.predictions(series, with_lists=False, on_progress=on_progress):
-            yield one.usable_posteriors
+        for prediction in alone.predictions(series, with_lists=False, on_progress=on_progress):
+            yield prediction.usable_posteriors
 
     def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
         """One pass of the network over each series: everything that weights can be made of afterwards."""
         scorer = Scorer(self.backbone, self.device)
         launched: deque[tuple[Series, Series, Windows, Scores]] = deque()
-        for one in series:
-            scaled = self.scaling.apply(one)
+        for item in series:
+            scaled = self.scaling.apply(item)
             windows = windows_of(scaled, window_length=self.window_length, stride=self.stride)
-            launched.append((one, scaled, windows, scorer.launch(windows, with_features=with_features)))
+            launched.append((item, scaled, windows, scorer.launch(windows, with_features=with_features)))
             while len(launched) > SERIES_AHEAD[self.device.type]:
                 yield self._scored(*launched.popleft())
         while launched:
@@ -256,19 +256,19 @@ class Predictor:
         settings = self._retrieval_settings
         if self.retrieval.space == "features":
             settings |= {"measure": "cosine", "features": compared}
-        return retrieve_many([one.samples for one in scaled], **settings)
+        return retrieve_many([item.samples for item in scaled], **settings)
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
         """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
         alone = SERIES_AHEAD[self.device.type] == 0 or self.retrieval.space == "features"
         group: list[Series] = []
         n_listed = 0
-        for one in series:
-            more = self.n_windows(one) * self.retrieval.n_neighbors
+        for item in series:
+            more = self.n_windows(item) * self.retrieval.n_neighbors
             if group and (alone or n_listed + more > LISTED_AT_ONCE):
                 yield group
                 group, n_listed = [], 0
-            group.append(one)
+            group.append(item)
             n_listed += more
         yield group
 
@@ -278,21 +278,21 @@ class Predictor:
         """Retrieval for all of them, then the network for one after the other."""
         in_features, gated = retrieves and self.retrieval.space == "features", self.gated
         settings = self._retrieval_settings
-        scaled = [self.scaling.apply(one) for one in group]
+        scaled = [self.scaling.apply(item) for item in group]
         found: list[Retrieval | None] = [None] * len(group)
         if retrieves and not in_features:
-            samples, told = [one.samples for one in scaled], progress.part(sum(map(self._effort, group)))
+            samples, told = [item.samples for item in scaled], progress.part(sum(map(self._effort, group)))
             found = [*cached_retrieve_many(samples, **settings, on_progress=told)]
-        for place, one in enumerate(group):
+        for place, item in enumerate(group):
             windows = windows_of(scaled[place], window_length=self.window_length, stride=self.stride)
             told = progress.part(len(windows))
             scores = scorer.launch(windows, with_features=in_features or gated, on_progress=told)
             gate = self.standardise(scores.features)
             if in_features and scores.features is not None:
                 settings |= {"measure": "cosine", "features": self.compared(scores.features)}
-                told = progress.part(self._effort(one))
+                told = progress.part(self._effort(item))
                 found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
-            yield _Work(one, windows, scores, found[place], gate)
+            yield _Work(item, windows, scores, found[place], gate)
             found[place] = None
 
     def _finished(self, work: _Work) -> Prediction:

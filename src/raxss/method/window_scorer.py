@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from raxss._core.memory import refuse_too_large
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, did_you_mean
 from raxss.method.backbones.protocol import logits_and_features
 from raxss.method.windows import Windows
 
@@ -42,7 +42,9 @@ def pick_device(device: str) -> torch.device:
     try:
         resolved = torch.device(device)
     except RuntimeError as error:
-        raise ConfigError(f"unknown device {device!r}{nearest(device, ('auto', 'cpu', 'cuda'))}") from error
+        raise ConfigError(
+            f"unknown device {device!r}{did_you_mean(device, ('auto', 'cpu', 'cuda'))}"
+        ) from error
     if resolved.type not in ("cpu", "cuda"):
         raise ConfigError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'.")
     if resolved.type == "cuda" and not torch.cuda.is_available():

@@ -1,6 +1,6 @@
 """Is this recording like those that a model has learned from?
 
-    training series, their mean supports -> Familiar: lengths, and what spectra and supports look like together
+    training series, their mean supports -> OODDetector: lengths, and what spectra and supports look like together
     a series, its mean support           -> notes: what is unlike, and how
 
 Of the training data a summary is kept, no samples: the shortest and the longest, and of spectra and supports the
@@ -56,7 +56,7 @@ def spectrum_shares(series: Series) -> Floats:
     length = min(SEGMENT, series.n_samples)
     n_segments = int(np.clip(2 * series.n_samples // SEGMENT - 1, 1, MOST_SEGMENTS))
     starts = np.linspace(0, series.n_samples - length, n_segments).astype(np.int64)
-    cut = np.stack([series.samples[:, one : one + length] for one in starts], axis=1).astype(np.float64)
+    cut = np.stack([series.samples[:, start : start + length] for start in starts], axis=1).astype(np.float64)
     finite = np.isfinite(cut)
     n_finite = np.maximum(finite.sum(axis=-1, keepdims=True), 1)
     cut = np.where(finite, cut, np.where(finite, cut, 0.0).sum(axis=-1, keepdims=True) / n_finite)
@@ -64,7 +64,7 @@ def spectrum_shares(series: Series) -> Floats:
     straight[np.abs(straight).max(axis=-1) <= FLAT * np.abs(cut).max(axis=-1)] = 0.0
     power = np.square(np.abs(np.fft.rfft(straight * hann(length, sym=False), n=SEGMENT))).mean(axis=1)
     band = np.searchsorted(EDGES, np.fft.rfftfreq(SEGMENT), side="left") - 1  # a band takes its upper edge
-    sums = np.stack([power[:, band == one].sum(axis=1) for one in range(N_BANDS)], axis=1)
+    sums = np.stack([power[:, band == index].sum(axis=1) for index in range(N_BANDS)], axis=1)
     total = sums.sum(axis=1, keepdims=True)
     shares: Floats = np.divide(sums, total, out=np.zeros_like(sums), where=total > 0).mean(axis=0)
     return shares
@@ -104,8 +104,8 @@ class Likeness:
             return None
         fold = np.arange(len(values)) % N_FOLDS
         distances = np.empty(len(values))
-        for one in range(N_FOLDS):
-            distances[fold == one] = _distance(values[fold == one], *_fitted(values[fold != one]))
+        for index in range(N_FOLDS):
+            distances[fold == index] = _distance(values[fold == index], *_fitted(values[fold != index]))
         limit = float(np.quantile(distances, farthest, method="higher"))
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
         return cls(*_fitted(values), limit, low, high)
@@ -124,16 +124,16 @@ class Likeness:
         """Read back what `arrays` gave, of so many dimensions; whatever else is refused with a ValueError."""
         shapes: dict[str, tuple[int, ...]] = {"inverse": (d, d), "limit": (1,)}
         shapes |= dict.fromkeys(("middle", "spread", "low", "high"), (d,))
-        found = {name: one.shape for name, one in arrays.items()}
-        sound = all(one.dtype == np.float64 and np.isfinite(one).all() for one in arrays.values())
+        found = {name: item.shape for name, item in arrays.items()}
+        sound = all(item.dtype == np.float64 and np.isfinite(item).all() for item in arrays.values())
         if found != shapes or not sound or (arrays["spread"] <= 0).any() or arrays["limit"][0] < 0:
             raise ValueError(f"what it knows of its training data has arrays {found}, needed are {shapes}")
-        parts = {name: one for name, one in arrays.items() if name != "limit"}
+        parts = {name: item for name, item in arrays.items() if name != "limit"}
         return cls(**parts, limit=float(arrays["limit"][0]))
 
 
 @dataclass(frozen=True, eq=False)
-class Familiar:
+class OODDetector:
     """What a model folder keeps of its training data besides counts: summaries, no samples.
 
     Attributes
@@ -157,7 +157,7 @@ class Familiar:
         --------
         >>> rng = np.random.default_rng(0)
         >>> noise = [Series(rng.normal(size=1000), rate=100.0) for _ in range(40)]
-        >>> familiar = Familiar.of(noise)
+        >>> familiar = OODDetector.of(noise)
         >>> familiar.notes(Series(rng.normal(size=1200), rate=100.0))
         []
         >>> for note in familiar.notes(Series(rng.normal(size=2400).cumsum(), rate=100.0)):
@@ -165,11 +165,11 @@ class Familiar:
         the recording is longer than any that the model has learned from: 2,400 samples, up to 1,000 there.
         its spectrum is unlike those that the model has learned from: most of all, ...
         """
-        lengths = [one.n_samples for one in series]
+        lengths = [item.n_samples for item in series]
         found = np.array([value for value in supports if np.isfinite(value)], dtype=np.float64)
         spectra = None
         if len(series) >= FEWEST_SERIES:
-            spectra = Likeness.of(np.stack([_logs(one) for one in series]), farthest=FARTHEST["spectrum"])
+            spectra = Likeness.of(np.stack([_logs(item) for item in series]), farthest=FARTHEST["spectrum"])
         return cls(
             min(lengths), max(lengths), spectra, Likeness.of(found[:, None], farthest=FARTHEST["support"])
         )
@@ -199,7 +199,7 @@ class Familiar:
         for name in ("spectrum", "support"):
             likeness = getattr(self, name)
             if likeness is not None:
-                arrays |= {f"{name}/{part}": one for part, one in likeness.arrays().items()}
+                arrays |= {f"{name}/{part}": item for part, item in likeness.arrays().items()}
         return arrays
 
     @classmethod
@@ -246,7 +246,7 @@ def _about_spectrum(usual: Likeness, series: Series) -> list[str]:
     # Shares sum to 1: one band that is too strong makes all others too weak, and is the one to name.
     most = int(np.argmax(np.abs(off - np.median(off)) / usual.spread))
     low, high = EDGES[most] * series.rate, EDGES[most + 1] * series.rate
-    share, usual_low, usual_high = (_percent(np.exp(one[most])) for one in (logs, usual.low, usual.high))
+    share, usual_low, usual_high = (_percent(np.exp(item[most])) for item in (logs, usual.low, usual.high))
     unit = "Hz" if series.rate != 1.0 else "cycles a sample"
     return [
         f"its spectrum is unlike those that the model has learned from: most of all, {share} of its power lies "

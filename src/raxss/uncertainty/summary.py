@@ -23,8 +23,8 @@ from raxss.uncertainty.bootstrap import VENN_ABERS, Interval, bootstrap_interval
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.calibration.venn_abers import VennAbersCalibration
 from raxss.uncertainty.conformal import prediction_sets
-from raxss.uncertainty.ood import Familiar
-from raxss.uncertainty.validation import Trial
+from raxss.uncertainty.ood import OODDetector
+from raxss.uncertainty.validation import ValidationReport
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class ScoredSeries:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Doubt:
+class UncertaintySummary:
     """What a fitted model knows of its own limits, with the settings as they stand.
 
     Attributes
@@ -81,8 +81,8 @@ class Doubt:
         What the model keeps of the content of its training data.
     """
 
-    trial: Trial | None
-    familiar: Familiar | None
+    trial: ValidationReport | None
+    familiar: OODDetector | None
     alpha: float
     calibrated: bool
     series_calibration: Calibration | None
@@ -114,7 +114,7 @@ class Doubt:
         """Prediction sets ``(..., C)``; every class where none can be left out."""
         return prediction_sets(probabilities, self.threshold(alpha))
 
-    def answer(self, one: Prediction, *, seen_in_training: str | None = None) -> ScoredSeries:
+    def answer(self, prediction: Prediction, *, seen_in_training: str | None = None) -> ScoredSeries:
         """All of it for one series.
 
         Parameters
@@ -123,22 +123,22 @@ class Doubt:
             Where it is known already; see `TrainingRecord.states`.
         """
         return ScoredSeries(
-            one.series,
-            one.probability,
-            one.aggregation.series_probability,
-            interval_of(one, self.series_calibration),
-            self.sets(one.probability, self.alpha) if self.has_sets else None,
-            tuple(self.notes(one)),
-            self.seen.state(one.series) if seen_in_training is None else seen_in_training,
+            prediction.series,
+            prediction.probability,
+            prediction.aggregation.series_probability,
+            interval_of(prediction, self.series_calibration),
+            self.sets(prediction.probability, self.alpha) if self.has_sets else None,
+            tuple(self.notes(prediction)),
+            self.seen.state(prediction.series) if seen_in_training is None else seen_in_training,
         )
 
-    def notes(self, one: Prediction) -> list[str]:
+    def notes(self, prediction: Prediction) -> list[str]:
         """What a reader should know of this series, or of the model, before trusting the score."""
-        notes = notes_about_rate(one.series, self.rates)
+        notes = notes_about_rate(prediction.series, self.rates)
         if self.familiar is not None:
-            with_support = one.retrieval is not None and not self.changed
-            support = float(np.nanmean(one.aggregation.support)) if with_support else None
-            notes += self.familiar.notes(one.series, support)
+            with_support = prediction.retrieval is not None and not self.changed
+            support = float(np.nanmean(prediction.aggregation.support)) if with_support else None
+            notes += self.familiar.notes(prediction.series, support)
         if self.series_calibration is not None and self.changed:
             notes.append(
                 "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "

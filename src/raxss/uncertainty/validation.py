@@ -1,6 +1,6 @@
 """How did a model do on the series that it was tried on, but did not learn from?
 
-    class indices (n,), probabilities (n, C) -> Trial: scores for prediction sets, reliability, figures
+    class indices (n,), probabilities (n, C) -> ValidationReport: scores for prediction sets, reliability, figures
 
 They are those of the validation part. Early stopping has looked at these series, too, so what is found here is
 slightly better than what new series will show. Where probabilities are calibrated, the map is fitted on the same
@@ -27,7 +27,7 @@ ROUNDING = 1e-9  # by which a sum of probabilities may be beyond 0 or 1
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class ValidationReport:
     """What a model folder keeps of it: no series, no names.
 
     Attributes
@@ -64,18 +64,18 @@ class Trial:
 
         Examples
         --------
-        >>> trial = Trial.of(np.array([0, 1]), {"uncalibrated": np.array([[0.9, 0.1], [0.4, 0.6]])}, n_groups=2,
-        ...                  settings="")
-        >>> trial.scores["uncalibrated"].round(3), len(trial.reliability["uncalibrated"])
+        >>> posteriors = {"uncalibrated": np.array([[0.9, 0.1], [0.4, 0.6]])}
+        >>> report = ValidationReport.of(np.array([0, 1]), posteriors, n_groups=2, settings="")
+        >>> report.scores["uncalibrated"].round(3), len(report.reliability["uncalibrated"])
         (array([0.1, 0.4]), 2)
         """
         return cls(
             n_series=len(targets),
             n_groups=n_groups,
             settings=settings,
-            scores={name: nonconformity(one, targets) for name, one in said.items()},
-            reliability={name: reliability_table(targets, one) for name, one in said.items()},
-            figures={name: calibration_figures(targets, one) for name, one in said.items()},
+            scores={name: nonconformity(item, targets) for name, item in said.items()},
+            reliability={name: reliability_table(targets, item) for name, item in said.items()},
+            figures={name: calibration_figures(targets, item) for name, item in said.items()},
         )
 
     def threshold(self, alpha: float, *, calibrated: bool) -> float | None:
@@ -120,10 +120,10 @@ class Trial:
             n_groups=int(value["n_groups"]),
             settings=str(value["settings"]),
             scores=dict(scores),
-            reliability={name: [_row(one) for one in rows] for name, rows in value["reliability"].items()},
+            reliability={name: [_row(item) for item in rows] for name, rows in value["reliability"].items()},
             figures={
-                name: {figure: float(one[figure]) for figure in ("brier", "ece", "log_loss")}
-                for name, one in value["figures"].items()
+                name: {figure: float(entry[figure]) for figure in ("brier", "ece", "log_loss")}
+                for name, entry in value["figures"].items()
             },
         )
         rows = [*trial.figures.values(), *chain.from_iterable(trial.reliability.values())]
@@ -132,21 +132,21 @@ class Trial:
             raise ValueError(
                 "the counts and figures of its trial are not finite numbers, of one series at least"
             )
-        for one in scores.values():
+        for score in scores.values():
             # 1 - p, where p is a sum of products and may be above 1 by the rounding of its last digits
             within = (
-                one.dtype == np.float64
-                and one.shape == (trial.n_series,)
-                and ((one >= -ROUNDING) & (one <= 1 + ROUNDING)).all()
+                score.dtype == np.float64
+                and score.shape == (trial.n_series,)
+                and ((score >= -ROUNDING) & (score <= 1 + ROUNDING)).all()
             )
-            if not (within and (np.diff(one) >= 0).all()):
+            if not (within and (np.diff(score) >= 0).all()):
                 raise ValueError("the scores of its trial are not one number from 0 to 1 a series, ascending")
         return trial
 
 
 def _row(value: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"from": 0.0, "to": 0.0, "n": 0, "said": 0.0, "found": 0.0, "low": 0.0, "high": 0.0}
-    return {name: type(one)(value[name]) for name, one in row.items()}
+    return {name: type(item)(value[name]) for name, item in row.items()}
 
 
 def folds_of(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: int) -> NDArray[np.int64]:
@@ -159,7 +159,7 @@ def folds_of(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: i
     """
     keys = np.arange(len(targets)) if groups is None else np.unique(groups, return_inverse=True)[1]
     n_groups = int(keys.max()) + 1
-    most_frequent = np.array([np.bincount(targets[keys == one]).argmax() for one in range(n_groups)])
+    most_frequent = np.array([np.bincount(targets[keys == index]).argmax() for index in range(n_groups)])
     drawn = np.random.default_rng(seed).permutation(n_groups)
     dealt = drawn[np.argsort(most_frequent[drawn], kind="stable")]
     fold = np.empty(n_groups, dtype=np.int64)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from raxss._core.jobs.outcome import Failure, Item, Result, Surroundings, attempt
 from raxss._core.version import __version__
-from raxss.errors import ConfigError, OutputError, one_of, shown
+from raxss.errors import ConfigError, OutputError, display_name, one_of
 
 __all__ = ["ENGINES", "Failure", "check_engine", "each_result"]
 
@@ -138,7 +138,7 @@ def _mark_in(folder: Path | None) -> Iterator[Path | None]:
         mark.write_text("Workers of a running command look for this file.\n")
     except OSError as error:
         raise OutputError(
-            error.errno, f"cannot write into {shown(folder)}: {error.strerror}. Choose another folder."
+            error.errno, f"cannot write into {display_name(folder)}: {error.strerror}. Choose another folder."
         ) from error
     try:
         yield mark

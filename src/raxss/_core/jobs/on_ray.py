@@ -90,7 +90,7 @@ def check_ray(address: str | None) -> None:
 
 def _check_fits(ray: Any, n_cores: int) -> None:
     """Ray waits for ever for a machine that is large enough."""
-    largest = max((int(one["Resources"].get("CPU", 0)) for one in ray.nodes() if one["Alive"]), default=0)
+    largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
     if largest < n_cores:
         raise ConfigError(
             f"each worker is to have {n_cores} threads, and the largest machine of the Ray cluster has {largest} "

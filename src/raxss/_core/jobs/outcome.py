@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raxss._core.version import __version__
-from raxss.errors import shown, without_folders
+from raxss.errors import display_name, without_folders
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -83,8 +83,8 @@ class Surroundings:
         if self.mark is not None and not self.mark.exists():
             return Failure(
                 "FolderNotShared",
-                f"a worker does not see the folder {shown(self.mark.parent)} that results go to; on a cluster it "
-                "must be on a file system that all nodes share, under the same path. Choose another.",
+                f"a worker does not see the folder {display_name(self.mark.parent)} that results go to; on a "
+                "cluster it must be on a file system that all nodes share, under the same path. Choose another.",
                 details=f"on {_host()}",
             )
         return None
@@ -114,12 +114,12 @@ def _frames(error: BaseException) -> list[str]:
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
         chain.append(before)
     told = []
-    for one in reversed(chain):
-        for frame, line in traceback.walk_tb(one.__traceback__):
+    for item in reversed(chain):
+        for frame, line in traceback.walk_tb(item.__traceback__):
             told.append(f"{frame.f_globals.get('__name__', '?')}:{line} in {frame.f_code.co_name}")
         # of a message of many lines the last: it may be the whole traceback of another process
-        said = without_folders(str(one).strip(' \n"').rpartition("\n")[2])
-        told.append(f"{type(one).__name__}: {said}")
+        said = without_folders(str(item).strip(' \n"').rpartition("\n")[2])
+        told.append(f"{type(item).__name__}: {said}")
     return told
 
 

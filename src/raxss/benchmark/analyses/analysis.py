@@ -45,7 +45,7 @@ from raxss.benchmark.reading import refuse_unknown
 from raxss.benchmark.statistics import N_RESAMPLES
 from raxss.benchmark.study import Study
 from raxss.benchmark.table import Outcome
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, did_you_mean
 
 Frame = pd.DataFrame
 Plots = dict[str, bytes]  # file name -> PNG
@@ -103,7 +103,7 @@ class Analysis:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
         """From the section ``[analysis.NAME]`` of a study file; lists become tuples."""
-        refuse_unknown(f"[analysis.{cls.name}]", settings, [one.name for one in dataclasses.fields(cls)])
+        refuse_unknown(f"[analysis.{cls.name}]", settings, [item.name for item in dataclasses.fields(cls)])
         return cls(**{name: _frozen(value) for name, value in settings.items()})
 
     def decides(self) -> Mapping[str, Any]:
@@ -138,7 +138,7 @@ class Analysis:
                 differences = [difference_row(draws[key], draws[first], metric) for key in others]
                 at["reference"] = in_words(questions[first])
                 rows += corrected(
-                    [at | questions[key] | one for key, one in zip(others, differences, strict=True)]
+                    [at | questions[key] | item for key, item in zip(others, differences, strict=True)]
                 )
         return tidy(rows)
 
@@ -154,7 +154,7 @@ class Analysis:
 
     def page(self, rows: Frame, metric: str) -> tuple[dict[str, Any], Plots]:
         """What the template says of one dataset, and plots; from its rows alone."""
-        means, compared = (over_seeds(rows, differences=one) for one in (False, True))
+        means, compared = (over_seeds(rows, differences=item) for item in (False, True))
         settings = [name for name in settings_in(rows) if means[name].notna().any()]
         systems = []
         for system in dict.fromkeys(means["system"]):
@@ -234,12 +234,12 @@ def _by_question(own: Sequence[Probed]) -> tuple[dict[str, dict[str, Any]], dict
     """Of the fits of one system: what was asked, and the results by question."""
     questions: dict[str, dict[str, Any]] = {}
     results: dict[str, list[Any]] = {}
-    for one in own:
-        for place, answer in enumerate(one.answers):
+    for item in own:
+        for place, answer in enumerate(item.answers):
             settings = settings_of(answer.question)
             key = json.dumps(settings, default=str)
             questions[key] = settings
-            results.setdefault(key, []).append(one.answer_as_result(place, key))
+            results.setdefault(key, []).append(item.answer_as_result(place, key))
     return questions, results
 
 
@@ -317,7 +317,7 @@ def find_analysis(name: str) -> type[Analysis]:
     """
     if name not in ANALYSES:
         raise ConfigError(
-            f"there is no analysis {name!r}{nearest(name, sorted(ANALYSES))} For one of your own see "
+            f"there is no analysis {name!r}{did_you_mean(name, sorted(ANALYSES))} For one of your own see "
             "register_analysis."
         )
     return ANALYSES[name]
@@ -344,7 +344,7 @@ def travelling(probe: Probe, extensions: Iterable[Path]) -> Probe:
     """A probe that other processes can read, whoever has written it."""
     if not isinstance(probe, Analysis) or type(probe).__module__.startswith("raxss."):
         return probe
-    settings = {one.name: getattr(probe, one.name) for one in dataclasses.fields(probe)}
+    settings = {item.name: getattr(probe, item.name) for item in dataclasses.fields(probe)}
     digests = [sha256_of(file) for file in extensions]
     return ForeignProbe(
         name=probe.name, settings=settings, decided={**probe.decides(), "extensions": digests}

@@ -27,8 +27,8 @@ def analysis_for(study: Study, name: str) -> Analysis:
     Robustness(conditions=(('drift', 0.1),), training=())
     """
     load_extensions(study.extensions)  # they may register analyses
-    for one in study.analyses:
-        find_analysis(one)
+    for item in study.analyses:
+        find_analysis(item)
     return find_analysis(name).from_settings(study.analyses.get(name, {}))
 
 

@@ -29,20 +29,25 @@ from raxss.data.splits import folds
 from raxss.errors import ConfigError, one_of
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.estimator.config import Config
-from raxss.estimator.fit import fitted_on_windows, fitted_series_calibration, trial_of, tried_series
+from raxss.estimator.fit import (
+    fitted_on_windows,
+    fitted_series_calibration,
+    validation_predictions,
+    validation_report_of,
+)
 from raxss.estimator.inputs import groups_or_own
 from raxss.method.inference import Prediction
 from raxss.uncertainty.calibration import CALIBRATIONS, LEVELS, calibration_named
 from raxss.uncertainty.calibration.maps import Calibration
-from raxss.uncertainty.ood import Familiar
+from raxss.uncertainty.ood import OODDetector
 from raxss.uncertainty.reliability import calibration_figures
-from raxss.uncertainty.summary import Doubt, ScoredSeries
+from raxss.uncertainty.summary import ScoredSeries, UncertaintySummary
 
 WAYS = (("none", "window"), *((method, level) for level in LEVELS for method in CALIBRATIONS))
 ALPHAS = (0.05, 0.1, 0.2)
 
 
-def calibrated_otherwise(one: Prediction, calibration: Calibration | None, level: str) -> Prediction:
+def calibrated_otherwise(prediction: Prediction, calibration: Calibration | None, level: str) -> Prediction:
     """The prediction of a chain without calibration, as it would have been with one.
 
     Examples
@@ -56,17 +61,17 @@ def calibrated_otherwise(one: Prediction, calibration: Calibration | None, level
     >>> bool(np.allclose(calibrated_otherwise(plain, model.calibration_, "window").probability, said))
     True
     """
-    parts = one.aggregation
+    parts = prediction.aggregation
     if parts.smoothing > 0:
         raise ConfigError(f"smoothing is {parts.smoothing}; other calibrations can be tried where it is 0.")
     if calibration is None:
-        return one
+        return prediction
     if level == "series":
-        return replace(one, calibrated=calibration(parts.series_probability[None])[0])
+        return replace(prediction, calibrated=calibration(parts.series_probability[None])[0])
     posteriors = calibration(parts.posteriors)
     contributions = parts.weights[:, None] * posteriors
     sums = {"contributions": contributions, "series_probability": contributions.sum(axis=0)}
-    return replace(one, aggregation=replace(parts, posteriors=posteriors, **sums))
+    return replace(prediction, aggregation=replace(parts, posteriors=posteriors, **sums))
 
 
 def held_out_answers(
@@ -92,9 +97,9 @@ def held_out_answers(
         model.fit(train, validation=held)
         rows: list[dict[str, Any]] = []
         for (method, level), answers in recalibrated(model, held, test, ways=ways, alphas=alphas):
-            for one, answer in zip(test, answers, strict=True):
-                row = {"fold": place, "series": one.name, "n_validation": len(held)}
-                row |= {"calibration": method, "level": level, "target": _place(model, one.label)}
+            for item, answer in zip(test, answers, strict=True):
+                row = {"fold": place, "series": item.name, "n_validation": len(held)}
+                row |= {"calibration": method, "level": level, "target": _place(model, item.label)}
                 rows.append(row | answer)
         yield pd.DataFrame(rows)
 
@@ -115,11 +120,11 @@ def recalibrated(
         Labelled series that the model has not learned from; calibrations and sets are fitted on them.
     """
     predictor = model.predictor()
-    tried, tested = tried_series(predictor, list(held)), list(predictor.predictions(list(test)))
+    tried, tested = validation_predictions(predictor, list(held)), list(predictor.predictions(list(test)))
     for method, level in ways:
         map_ = _fitted(model, tried, method, level)
         doubt = _doubt_of(model, tried, method, level, map_)
-        said = (doubt.answer(calibrated_otherwise(one, map_, level)) for one in tested)
+        said = (doubt.answer(calibrated_otherwise(item, map_, level)) for item in tested)
         yield (method, level), [_columns(answer, doubt, alphas) for answer in said]
 
 
@@ -127,37 +132,39 @@ def _fitted(
     model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str
 ) -> Calibration | None:
     """What `RAxSSClassifier.fit` would have fitted on this validation part."""
-    targets = np.array([_place(model, one.series.label) for one in tried])
+    targets = np.array([_place(model, item.series.label) for item in tried])
     if method == "none":
         return None
     if level == "series":
         return fitted_series_calibration(method, tried, targets)
-    return fitted_on_windows(calibration_named(method), [one.usable_posteriors for one in tried], targets)
+    return fitted_on_windows(calibration_named(method), [item.usable_posteriors for item in tried], targets)
 
 
 def _doubt_of(
     model: RAxSSClassifier, tried: Sequence[Prediction], method: str, level: str, map_: Calibration | None
-) -> Doubt:
+) -> UncertaintySummary:
     """What the model would know of its limits with this calibration."""
-    targets = np.array([_place(model, one.series.label) for one in tried])
+    targets = np.array([_place(model, item.series.label) for item in tried])
     tables: dict[str, Any] = {"calibration": {"calibration": method, "calibration_level": level}}
-    trial = trial_of(
+    trial = validation_report_of(
         tried,
         targets,
-        groups_or_own([one.series for one in tried]),
+        groups_or_own([item.series for item in tried]),
         model.config_.updated(tables),
         n_classes=len(model.classes_),
         seed=model.seed_,
     )
     by_series = map_ if level == "series" else None
-    return replace(model.doubt(), trial=trial, calibrated=method != "none", series_calibration=by_series)
+    return replace(
+        model.uncertainty_summary(), trial=trial, calibrated=method != "none", series_calibration=by_series
+    )
 
 
 def _place(model: RAxSSClassifier, label: Any) -> int:
     return int(np.flatnonzero(model.classes_ == label)[0])
 
 
-def _columns(answer: ScoredSeries, doubt: Doubt, alphas: Sequence[float]) -> dict[str, Any]:
+def _columns(answer: ScoredSeries, doubt: UncertaintySummary, alphas: Sequence[float]) -> dict[str, Any]:
     best, found = int(answer.probability.argmax()), answer.interval
     row: dict[str, Any] = {f"probability_{c}": float(p) for c, p in enumerate(answer.probability)}
     for alpha in alphas:
@@ -192,13 +199,17 @@ def coverage_of(answers: pd.DataFrame) -> pd.DataFrame:
     in a set, ``abstains`` the share of sets without a single answer, ``right`` the share of right ones among the
     answers.
     """
-    all_columns = [str(one) for one in answers]
-    names = [one.split("_")[1] for one in all_columns if one.startswith("set_") and one.endswith("_0")]
+    all_columns = [str(answer) for answer in answers]
+    names = [
+        all_column.split("_")[1]
+        for all_column in all_columns
+        if all_column.startswith("set_") and all_column.endswith("_0")
+    ]
     rows = []
     for (method, level), some in answers.groupby(["calibration", "level"], sort=False):
         targets = some["target"].to_numpy()
         for name in names:
-            columns = [one for one in all_columns if one.startswith(f"set_{name}_")]
+            columns = [all_column for all_column in all_columns if all_column.startswith(f"set_{name}_")]
             sets = some[columns].to_numpy(dtype=bool)
             held, alone = sets[np.arange(len(sets)), targets], sets.sum(axis=1) == 1
             by_fold = pd.Series(held).groupby(some["fold"].to_numpy()).mean()
@@ -236,28 +247,31 @@ def alarms(
     [1.0, 1.0]
     """
     rows = []
-    drawn = {name: np.random.default_rng(seed).permutation(len(one)) for name, one in collections.items()}
+    drawn = {
+        name: np.random.default_rng(seed).permutation(len(collection))
+        for name, collection in collections.items()
+    }
     for learned, own in collections.items():
         n_known = int(share * len(own))
-        familiar = Familiar.of([own[int(place)] for place in drawn[learned][:n_known]])
+        familiar = OODDetector.of([own[int(place)] for place in drawn[learned][:n_known]])
         for given, series in collections.items():
             left = drawn[given][n_known:] if given == learned else drawn[given]
             notes = [familiar.notes(series[int(place)]) for place in left[:most]]
-            told = [{one.split()[1] for one in some} for some in notes]  # the recording, its spectrum
+            told = [{item.split()[1] for item in some} for some in notes]  # the recording, its spectrum
             rows.append(
                 {
                     "learned": learned,
                     "given": given,
                     "n": len(told),
-                    "length": float(np.mean(["recording" in one for one in told])),
-                    "spectrum": float(np.mean(["spectrum" in one for one in told])),
+                    "length": float(np.mean(["recording" in item for item in told])),
+                    "spectrum": float(np.mean(["spectrum" in item for item in told])),
                 }
             )
     return pd.DataFrame(rows)
 
 
 def _probabilities(answers: pd.DataFrame) -> np.ndarray[Any, np.dtype[np.float64]]:
-    columns = [one for one in map(str, answers) if one.startswith("probability_")]
+    columns = [item for item in map(str, answers) if item.startswith("probability_")]
     return answers[columns].to_numpy(dtype=np.float64)
 
 
@@ -312,11 +326,11 @@ class Coverage(Analysis):
         rows: list[Row] = []
         for dataset, of_dataset in by_dataset(probed):
             for system, own in by_system(of_dataset):
-                answers = pd.concat([_answers(one) for one in own], ignore_index=True)
+                answers = pd.concat([_answers(item) for item in own], ignore_index=True)
                 counts = {"n_seeds": answers["fold"].nunique(), "n_series": answers["series"].nunique()}
                 at = {"dataset": dataset, "system": system}
                 rows += [at | counts | row for row in _melted(answers)]
-                rows += [fit_of(one.result) | row for one in own for row in _melted(_answers(one))]
+                rows += [fit_of(item.result) | row for item in own for row in _melted(_answers(item))]
         return tidy(rows)
 
     def tables(self, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -333,7 +347,7 @@ class Coverage(Analysis):
         for system in dict.fromkeys(rows["system"]):
             tables = self.tables(part(rows, system=system))
             shown = {
-                name: data_table(one.drop(columns=["dataset", "system"])) for name, one in tables.items()
+                name: data_table(table.drop(columns=["dataset", "system"])) for name, table in tables.items()
             }
             systems.append({"name": system, **shown})
         return {"systems": systems}, {}
@@ -363,7 +377,7 @@ def _melted(answers: pd.DataFrame) -> list[Row]:
     """Figures and coverage of some answers, a row for each number."""
     rows = []
     for table in (figures_of(answers), coverage_of(answers)):
-        for one in table.drop(columns="n", errors="ignore").to_dict("records"):
-            at = {str(name): one.pop(name) for name in ("calibration", "level", "nominal") if name in one}
-            rows += [at | {"metric": str(name), "value": value} for name, value in one.items()]
+        for item in table.drop(columns="n", errors="ignore").to_dict("records"):
+            at = {str(name): item.pop(name) for name in ("calibration", "level", "nominal") if name in item}
+            rows += [at | {"metric": str(name), "value": value} for name, value in item.items()]
     return rows

@@ -26,7 +26,7 @@ from raxss._core.store import computed_once
 from raxss.benchmark.analyses.analysis import Analysis, AnalysisOutcome, register_analysis
 from raxss.benchmark.analyses.faithfulness_control import run_controls
 from raxss.benchmark.analyses.faithfulness_report import rows_of, write_faithfulness, write_index
-from raxss.benchmark.analyses.mil_adapter import MILSubject
+from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.evaluation_set import View, slug
 from raxss.benchmark.pages.tidy import tidy
@@ -38,12 +38,12 @@ from raxss.benchmark.table import OpenedStudy, Work, listed, opened
 from raxss.errors import ConfigError
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS
-from raxss.explain.faithfulness.model_adapter import Subject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter
 from raxss.explain.faithfulness.running import PROBES, REVISION, STABILITY, Parts, Plan, run_probes
 from raxss.method.window_scorer import pick_device
 
 
-def subject_of(model: Any) -> Subject:
+def subject_of(model: Any) -> ModelAdapter:
     """A fitted model as probes see it: of windows and weights, or pooled by attention.
 
     >>> subject_of(42)
@@ -52,9 +52,9 @@ def subject_of(model: Any) -> Subject:
     raxss.errors.ConfigError: a int shows no windows with weights, so there is no explanation to ask about. ...
     """
     if isinstance(model, RAxSSClassifier):
-        return model.subject()
+        return model.model_adapter()
     if isinstance(model, MILClassifier):
-        return MILSubject(model)
+        return MILModelAdapter(model)
     raise ConfigError(
         f"a {type(model).__name__} shows no windows with weights, so there is no explanation to ask about. Give a "
         "RAxSSClassifier or a MILClassifier."
@@ -110,7 +110,7 @@ class Faithfulness(Analysis):
     @property
     def plan(self) -> Plan:
         """What is asked, of how many series."""
-        settings = {one: getattr(self, one) for one in ("seed", "probes", "n_steps", "n_random")}
+        settings = {item: getattr(self, item) for item in ("seed", "probes", "n_steps", "n_random")}
         return Plan(n_series=self.n_series or None, **settings)
 
     def run_study(
@@ -140,10 +140,10 @@ class Faithfulness(Analysis):
         with opened(replace(study, systems=tuple(names)), out, work, root) as table:
             for view, systems in _by_view(table, names):
                 home = table.out / slug(view.name)
-                fits = [_Fit.of(study, view, one, seed, home, self.plan, work.device) for one in systems]
-                n_run += sum(not one.place.exists() for one in fits)
-                found = {one.cell.system.name: one.parts() for one in fits}
-                results += [one.result(found[one.cell.system.name]) for one in fits]
+                fits = [_Fit.of(study, view, item, seed, home, self.plan, work.device) for item in systems]
+                n_run += sum(not fit.place.exists() for fit in fits)
+                found = {fit.cell.system.name: fit.parts() for fit in fits}
+                results += [fit.result(found[fit.cell.system.name]) for fit in fits]
                 beside = {}
                 if self.controls:
                     beside = run_controls(table.out / "controls", plan=self.plan, device=work.device)
@@ -171,11 +171,11 @@ class Faithfulness(Analysis):
         names = _names(study, only)
         with listed(replace(study, systems=tuple(names)), out, work, root) as table:
             fits = [
-                _Fit.of(study, view, one, seed, table.out / slug(view.name), self.plan, work.device)
+                _Fit.of(study, view, system, seed, table.out / slug(view.name), self.plan, work.device)
                 for view, systems in _by_view(table, names)
-                for one in systems
+                for system in systems
             ]
-            return [(str(one.cell), "done" if one.place.exists() else "to do") for one in fits]
+            return [(str(fit.cell), "done" if fit.place.exists() else "to do") for fit in fits]
 
 
 def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
@@ -199,7 +199,7 @@ def _by_view(table: OpenedStudy, names: Sequence[str]) -> Iterator[tuple[View, l
 
 def _names(study: Study, systems: Iterable[str]) -> list[str]:
     compared = study.compared()
-    able = [name for name, one in compared.items() if one.kind in Faithfulness.kinds]
+    able = [name for name, item in compared.items() if item.kind in Faithfulness.kinds]
     chosen = list(systems) or able
     for name in chosen:
         if name not in able:
@@ -280,10 +280,10 @@ class _Fit:
             config_hash=cell.config_hash,
             classes=cell.view.classes,
             positive=cell.view.positive,
-            names=tuple(one["name"] for one in parts.series),
-            labels=tuple(one["label"] for one in parts.series),
-            groups=tuple(one["group"] for one in parts.series),
-            probabilities=np.array([one["probability"] for one in parts.series]),
+            names=tuple(item["name"] for item in parts.series),
+            labels=tuple(item["label"] for item in parts.series),
+            groups=tuple(item["group"] for item in parts.series),
+            probabilities=np.array([item["probability"] for item in parts.series]),
         )
 
     def _compute(self) -> dict[str, Any]:

@@ -73,15 +73,15 @@ def run_controls(
     held = planted.series[N_TRAINING:]
     starts = planted.motif_starts[N_TRAINING:]
     truth = {
-        one.name: truth_of([(int(start), planted.motif_length) for start in own], one.n_samples)
-        for one, own in zip(held, starts, strict=True)
+        item.name: truth_of([(int(start), planted.motif_length) for start in own], item.n_samples)
+        for item, own in zip(held, starts, strict=True)
         if len(own)
     }
     found = {}
     for name in CONTROLS:
         model = control_model(planted, trained=name == PLANTED, seed=plan.seed, device=device)
         found[name] = run_probes(
-            model.subject(),
+            model.model_adapter(),
             held,
             out,
             plan=plan,

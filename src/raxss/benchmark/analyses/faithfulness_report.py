@@ -28,7 +28,7 @@ from raxss.benchmark.pages.figures import open_axes, png
 from raxss.benchmark.pages.files import csv_of, write_all
 from raxss.benchmark.pages.markdown import Markdown, plain, render, render_html, table
 from raxss.benchmark.pages.tidy import tidy, wide
-from raxss.errors import listed
+from raxss.errors import join_names
 from raxss.explain.faithfulness import verdict
 from raxss.explain.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
 from raxss.explain.faithfulness.measures import mean_curves, measures_of, missing_orders, summarised
@@ -83,12 +83,12 @@ def write_faithfulness(
         for name, parts in everyone.items()
     }
     verdicts = {name: verdict(some) for name, some in judged.items()}
-    rows = [{"model": name, **asdict(one)} for name, some in judged.items() for one in some]
+    rows = [{"model": name, **asdict(item)} for name, some in judged.items() for item in some]
     tables["statements"] = pd.DataFrame(rows)
     files: dict[str, bytes] = {}
     models = []
     for name, parts in found.items():
-        own = {key: one[one["model"] == name] if len(one) else one for key, one in tables.items()}
+        own = {key: entry[entry["model"] == name] if len(entry) else entry for key, entry in tables.items()}
         plots = _plots(own)
         places = {key: f"plots/{slug(name)}-{key}.png" for key in plots}
         files |= {places[key]: plots[key] for key in plots}
@@ -104,7 +104,7 @@ def write_faithfulness(
         n_series={name: len(parts.series) for name, parts in found.items()},
     )
     told = {
-        name: {"verdict": word, "why": why, "said": [[one.holds, one.said] for one in judged[name]]}
+        name: {"verdict": word, "why": why, "said": [[item.holds, item.said] for item in judged[name]]}
         for name, (word, why) in verdicts.items()
     }
     about = {name: parts.about for name, parts in everyone.items()}
@@ -134,9 +134,9 @@ def write_index(folder: Path | str) -> Path:
     for place in sorted(Path(folder).glob("*/verdict.json")):
         claims = pd.read_csv(io.StringIO(csv_of(place.with_name("statements.csv"))))
         found = read_json(place)
-        for name, one in found["verdicts"].items():
+        for name, item in found["verdicts"].items():
             own = claims[claims["model"].astype(str) == str(name)]
-            told = [name, one["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]
+            told = [name, item["verdict"], *(_of_claim(own, start) for start in SHOWN.values())]
             dataset = found["about"].get(name, {}).get("dataset") or place.parent.name
             if name not in CONTROLS:
                 rows.append([Markdown(f"[{plain(dataset)}]({place.parent.name}/README.md)"), *told])
@@ -173,12 +173,12 @@ def rows_of(found: Mapping[str, Parts]) -> Frame:
         names = [*FEATURE, "r2", "width"]
         features = pd.DataFrame(parts.of_all.get("features") or [], columns=names)
         points = [
-            curves[[*CURVE, "low", "high"]].assign(metric=one, value=curves[one])
-            for one in ("share", "seconds", "score")
+            curves[[*CURVE, "low", "high"]].assign(metric=item, value=curves[item])
+            for item in ("share", "seconds", "score")
         ]
-        kept = [features[FEATURE].assign(metric=one, value=features[one]) for one in ("r2", "width")]
-        some = [one.rename(columns={"measure": "metric"}) for one in (measures, means, *points, *kept)]
-        rows += [one.assign(system=name) for one in some if len(one)]
+        kept = [features[FEATURE].assign(metric=item, value=features[item]) for item in ("r2", "width")]
+        some = [item.rename(columns={"measure": "metric"}) for item in (measures, means, *points, *kept)]
+        rows += [item.assign(system=name) for item in some if len(item)]
     return tidy(pd.concat(rows, ignore_index=True) if rows else [])
 
 
@@ -216,22 +216,22 @@ def _cells(summary: Frame) -> dict[tuple[str, str, str], dict[Any, Any]]:
 def _crossed(summary: Frame, probe: str, measures: Sequence[str], header: str) -> Markdown | None:
     """A row for each thing that a probe is about, a column for each measure."""
     cells = _cells(summary)
-    things = list(dict.fromkeys(of for one, of, _ in cells if one == probe))
-    shown = [one for one in measures if any((probe, of, one) in cells for of in things)]
-    rows = [[of, *(_number(cells.get((probe, of, one))) for one in shown)] for of in things]
-    rows = [row for row in rows if any(one != "–" for one in row[1:])]
-    return table([header, *(one.replace("_", " ") for one in shown)], rows) if rows else None
+    things = list(dict.fromkeys(of for cell, of, _ in cells if cell == probe))
+    shown = [measure for measure in measures if any((probe, of, measure) in cells for of in things)]
+    rows = [[of, *(_number(cells.get((probe, of, item))) for item in shown)] for of in things]
+    rows = [row for row in rows if any(item != "–" for item in row[1:])]
+    return table([header, *(item.replace("_", " ") for item in shown)], rows) if rows else None
 
 
 def _gains(summary: Frame) -> Markdown | None:
     cells = _cells(summary)
     rows = [
-        [order, *(_number(cells.get(("deletion", f"{one}, {order}", "gain"))) for one in STAND_INS)]
+        [order, *(_number(cells.get(("deletion", f"{item}, {order}", "gain"))) for item in STAND_INS)]
         for order in ORDERS
         if order != RANDOM
     ]
-    rows = [row for row in rows if any(one != "–" for one in row[1:])]
-    header = ["what", *(f"replaced by the {one}" for one in STAND_INS)]
+    rows = [row for row in rows if any(item != "–" for item in row[1:])]
+    header = ["what", *(f"replaced by the {item}" for item in STAND_INS)]
     return table(header, rows) if rows else None
 
 
@@ -245,28 +245,28 @@ def _verdict_table(verdicts: Mapping[str, tuple[str, str]], controls: Mapping[st
 
 def _claims(judged: Mapping[str, Sequence[Statement]]) -> Markdown:
     """A row for each claim, a column for each model."""
-    claims = list(dict.fromkeys(one.claim for some in judged.values() for one in some))
-    by_model = {name: {one.claim: one for one in some} for name, some in judged.items()}
+    claims = list(dict.fromkeys(item.claim for some in judged.values() for item in some))
+    by_model = {name: {item.claim: item for item in some} for name, some in judged.items()}
     rows = [[claim, *(_marked(own.get(claim)) for own in by_model.values())] for claim in claims]
     return table(["what", *map(plain, by_model)], rows)
 
 
-def _marked(one: Statement | None) -> str:
-    return "–" if one is None else f"{MARKS[one.holds]} {one.mean:.3f}".replace("-", "−")
+def _marked(statement: Statement | None) -> str:
+    return "–" if statement is None else f"{MARKS[statement.holds]} {statement.mean:.3f}".replace("-", "−")
 
 
 def _rules(judged: Mapping[str, Sequence[Statement]]) -> list[str]:
     """Each claim with its bound; where bounds differ, because controls have other classes, whose each is."""
     told: dict[str, dict[str, list[str]]] = {}
     for name, some in judged.items():
-        for one in some:
-            whose = told.setdefault(one.claim.split(" (")[0].rstrip("."), {}).setdefault(one.rule, [])
+        for item in some:
+            whose = told.setdefault(item.claim.split(" (")[0].rstrip("."), {}).setdefault(item.rule, [])
             if name not in whose:
                 whose.append(name)
     return [
         f"{claim}: {next(iter(rules))}."
         if len(rules) == 1
-        else f"{claim}: {'; '.join(f'{rule} ({listed(whose)})' for rule, whose in rules.items())}."
+        else f"{claim}: {'; '.join(f'{rule} ({join_names(whose)})' for rule, whose in rules.items())}."
         for claim, rules in told.items()
     ]
 
@@ -287,7 +287,7 @@ def _model(
         "why": given[1],
         "n_series": len(parts.series),
         "n_groups": len(set(parts.groups)),
-        "sentences": [f"{one.said}." for one in judged],
+        "sentences": [f"{item.said}." for item in judged],
         "missing": [f"There is no order by {order}: {why}." for order, why in missing_orders(parts).items()],
         "gradients": [
             f"Integrated gradients add up to {_number(row, 2)} of the change in score (stand-in: {row['of']})"
@@ -316,7 +316,7 @@ def _model(
             ("rank_correlation", "posterior_correlation", "weight_correlation", "moved"),
             "what",
         ),
-        "layers": [f"Step {k}: {one}" for k, one in enumerate(parts.about.get("layers", ()), start=1)],
+        "layers": [f"Step {k}: {item}" for k, item in enumerate(parts.about.get("layers", ()), start=1)],
         "windows": _crossed(
             summary,
             "counterfactual",
@@ -355,7 +355,7 @@ def _held(features: Frame) -> Markdown | None:
     for name in own["property"].unique():
         of = own[own["property"] == name].set_index("network")["r2"]
         rows.append(
-            [name, *(f"{of.get(one, np.nan):.2f}".replace("-", "−") for one in ("fitted", "scrambled"))]
+            [name, *(f"{of.get(item, np.nan):.2f}".replace("-", "−") for item in ("fitted", "scrambled"))]
         )
     return table(["what", "fitted network", "scrambled network"], rows)
 
@@ -380,7 +380,7 @@ def plot_curves(curves: Frame) -> Axes:
     for row, stand_in in zip(panels, STAND_INS, strict=True):
         for ax, direction in zip(row, DIRECTIONS, strict=True):
             here = curves[(curves["stand_in"] == stand_in) & (curves["direction"] == direction)]
-            for order in (one for one in ORDERS if one in set(here["order"])):
+            for order in (item for item in ORDERS if item in set(here["order"])):
                 own = here[here["order"] == order].sort_values("step")
                 dashed = order in (OCCLUSION, GRADIENT, RANDOM)
                 ax.plot(own["seconds"], own["score"], "--" if dashed else "-", color=COLOURS[order], lw=1.5,
@@ -438,9 +438,9 @@ def plot_held(features: Frame) -> Axes:
     ax: Axes = figure.subplots()
     image = ax.imshow(wide.to_numpy(dtype=float), vmin=0, vmax=1, cmap="viridis", aspect="auto")
     ax.set_xticks(
-        range(wide.shape[1]), [str(one) for one in wide.columns], rotation=35, ha="right", fontsize=7.5
+        range(wide.shape[1]), [str(entry) for entry in wide.columns], rotation=35, ha="right", fontsize=7.5
     )
-    ax.set_yticks(range(wide.shape[0]), [str(one) for one in wide.index], fontsize=7.5)
+    ax.set_yticks(range(wide.shape[0]), [str(item) for item in wide.index], fontsize=7.5)
     for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
         label.set_parse_math(False)  # names are not formulas
     for (row, column), value in np.ndenumerate(wide.to_numpy(dtype=float)):

@@ -1,6 +1,6 @@
 """How do the probes of faithfulness see a model that pools windows by attention?
 
-    MILClassifier -> MILSubject: weights are the attention's shares, posteriors what the classifier says of a window
+    MILClassifier -> MILModelAdapter: weights are attention shares, posteriors those of the window classifier
 
 With attention pooling, logits of a series are the classifier's of a mean of features: no sum of what windows say.
 Weight times posterior is then what MILLET shows, a proxy, and probes measure how good it is. With conjunctive
@@ -28,7 +28,7 @@ from raxss.data.series import Series
 from raxss.explain.faithfulness.distinct_windows import distinct_windows, portions
 from raxss.explain.faithfulness.model_adapter import (
     Attribution,
-    Judgement,
+    WindowAttribution,
     attributed,
     digest_of,
     heard,
@@ -44,7 +44,7 @@ logger = logging.getLogger("raxss")
 
 
 @dataclass(frozen=True, eq=False)
-class MILSubject:
+class MILModelAdapter:
     """A fitted `MILClassifier`, as probes see it.
 
     Examples
@@ -52,7 +52,7 @@ class MILSubject:
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = MILClassifier("attention", window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> judged = next(MILSubject(model).judged([series[0]]))
+    >>> judged = next(MILModelAdapter(model).judged([series[0]]))
     >>> bool(np.isclose(judged.weights.sum(), 1)), bool(
     ...     np.allclose(judged.probability, model.predict_proba([series[0]])[0], atol=1e-6))
     (True, True)
@@ -97,19 +97,19 @@ class MILSubject:
         return {
             "network": digest_of(self.network),
             "fitted": [scaling.mode, scaling.mean.tolist(), scaling.deviation.tolist()],
-            "classes": [str(one) for one in self.classes],
+            "classes": [str(label) for label in self.classes],
             "windows": [self.window_length, self.stride],
             "pooling": self.model.pooling,
         }
 
-    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[Judgement]:
+    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[WindowAttribution]:
         """One after the other; there are no neighbours."""
-        for one, pool in zip(series, self.model._pools_one_by_one(list(series)), strict=True):
+        for item, pool in zip(series, self.model._pools_one_by_one(list(series)), strict=True):
             attended, said, summed = self._parts(pool.all_windows())
             logits = self.network.logits_of(summed, torch.tensor([len(attended)], device=summed.device))
-            yield Judgement(
-                series=one,
-                starts=_starts(one, self.window_length, self.stride),
+            yield WindowAttribution(
+                series=item,
+                starts=_starts(item, self.window_length, self.stride),
                 window_length=self.window_length,
                 posteriors=said,
                 weights=attended / attended.sum(),
@@ -154,8 +154,8 @@ class MILSubject:
         """Of copies of one length: sums of what is averaged, by counts of distinct windows in each."""
         device, network = self.device, self.network
         network.to(device).eval()
-        scaled = [self.model.scaling_.apply(one) for one in copies]
-        cut = [windows_of(one, window_length=self.window_length, stride=self.stride) for one in scaled]
+        scaled = [self.model.scaling_.apply(item) for item in copies]
+        cut = [windows_of(entry, window_length=self.window_length, stride=self.stride) for entry in scaled]
         distinct = distinct_windows(cut)
         usable = np.stack([~windows.nonfinite for windows in cut])
         if not usable.any(axis=1).all():
@@ -185,7 +185,9 @@ class MILSubject:
         other.stride = stride
         return replace(self, model=other)
 
-    def attribution(self, judged: Judgement, class_: int, stand_in: str, *, seed: int) -> Attribution | None:
+    def attribution(
+        self, judged: WindowAttribution, class_: int, stand_in: str, *, seed: int
+    ) -> Attribution | None:
         """Of a sum over windows that has the slope of the probability where the signal is.
 
         The probability is a function of one mean over windows. Along the path its slope is held at the signal's own
@@ -213,10 +215,10 @@ class MILSubject:
         """Every named child of the encoder, and the features that attention reads."""
         device = self.device
         backbone = self.network.backbone.to(device).eval()
-        for one in series:
-            scaled = self.model.scaling_.apply(one)
+        for item in series:
+            scaled = self.model.scaling_.apply(item)
             found = heard(backbone, scaled, self.window_length, self.stride, device)
-            (pool,) = self.model._pools_one_by_one([one])
+            (pool,) = self.model._pools_one_by_one([item])
             with torch.inference_mode():
                 some = [features_of(backbone, windows).double().cpu() for windows in pool.all_windows()]
             found["features"] = torch.cat(some).numpy()

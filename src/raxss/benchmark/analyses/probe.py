@@ -131,9 +131,13 @@ class Probed:
     def write(self, path: Path | str) -> None:
         """As JSON without spaces, with a seal over its content: a line for each number would be a long file."""
         answers = [
-            {"question": one.question, "probabilities": one.probabilities, "validation": one.validation}
-            | ({"values": one.values} if one.values else {})
-            for one in self.answers
+            {
+                "question": answer.question,
+                "probabilities": answer.probabilities,
+                "validation": answer.validation,
+            }
+            | ({"values": answer.values} if answer.values else {})
+            for answer in self.answers
         ]
         content = {"format": FORMAT, "cell": self.result.to_json(), "answers": answers}
         write_sealed(path, content, indent=None)
@@ -150,13 +154,13 @@ class Probed:
         known = unsealed(content, FORMAT)
         answers = tuple(
             Answer(
-                question=one["question"],
-                probabilities=np.array(one["probabilities"], dtype=np.float64),
-                validation=one["validation"],
+                question=item["question"],
+                probabilities=np.array(item["probabilities"], dtype=np.float64),
+                validation=item["validation"],
                 values={
-                    name: np.array(some, dtype=np.float64) for name, some in one.get("values", {}).items()
+                    name: np.array(some, dtype=np.float64) for name, some in item.get("values", {}).items()
                 },
             )
-            for one in known["answers"]
+            for item in known["answers"]
         )
         return cls(result=CellResult.from_json(known["cell"]), answers=answers)

@@ -116,7 +116,7 @@ def of_kinds(study: Study, kinds: Sequence[str], only: Iterable[str] = ()) -> St
     """
     load_extensions(study.extensions)
     compared = study.compared()
-    names = tuple(name for name, one in compared.items() if not kinds or one.kind in kinds)
+    names = tuple(name for name, item in compared.items() if not kinds or item.kind in kinds)
     for name in only:
         if name in compared and name not in names:
             raise ConfigError(
@@ -165,7 +165,7 @@ def _outcome(analysis: Analysis, study: Study, table: OpenedStudy) -> AnalysisOu
             n_missing += 1
     place = table.out / analysis.name
     tell_sources(facts, place)
-    outcome = AnalysisOutcome([one.result for one in found], errors, table.n_run, table.n_failed, n_missing)
+    outcome = AnalysisOutcome([item.result for item in found], errors, table.n_run, table.n_failed, n_missing)
     if not found and not errors:
         return outcome
     files, rows = analysis.write(found, facts=facts, errors=errors, out=place, study_name=study.name)

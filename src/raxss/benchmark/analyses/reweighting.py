@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from raxss.errors import ConfigError, SignalError, nearest, one_of
+from raxss.errors import ConfigError, SignalError, did_you_mean, one_of
 from raxss.estimator.classifier import RAxSSClassifier
 from raxss.method.aggregation import smooth_posteriors
 from raxss.method.feature_heads import heads_in_use
@@ -41,9 +41,9 @@ def twins() -> dict[str, tuple[str, str, str]]:
     ('support', 'inverse', 'shuffled')
     """
     return {
-        name: (name, one.inverse, one.shuffled)
-        for name, one in WEIGHTINGS.items()
-        if one.inverse is not None and one.shuffled is not None
+        name: (name, item.inverse, item.shuffled)
+        for name, item in WEIGHTINGS.items()
+        if item.inverse is not None and item.shuffled is not None
     }
 
 
@@ -94,14 +94,16 @@ class Cross:
                 for name in self.weightings
                 for twin, temperature in itertools.product(twins()[name], self.temperatures)
             ]
-            ways = [(*one, pooling) for one in [*weights, (UNIFORM, np.nan)] for pooling in ("mean", "logit")]
+            ways = [
+                (*item, pooling) for item in [*weights, (UNIFORM, np.nan)] for pooling in ("mean", "logit")
+            ]
             ways.append((UNIFORM, np.nan, "top tenth"))
             for (weighting, temperature, pooling), smoothing in itertools.product(ways, self.smoothings):
                 told.append((space, exclusion, weighting, temperature, pooling, smoothing))
         columns = ["space", "exclusion", "weighting", "temperature", "pooling", "smoothing"]
         table = pd.DataFrame(told, columns=columns)
         # As numbers of one kind, 1 sample and 1.0 windows of exclusion would be the same.
-        return table.assign(exclusion=pd.Series([one[1] for one in told], dtype=object))
+        return table.assign(exclusion=pd.Series([item[1] for item in told], dtype=object))
 
 
 def cross_for(model: RAxSSClassifier, cross: Cross) -> Cross:
@@ -150,8 +152,8 @@ def reweigh(
     probabilities = reweighted(model, series, cross, positive=positive).transpose(1, 0, 2)
     probabilities = probabilities.reshape(len(series) * len(rows), -1)
     table = pd.concat([rows] * len(series), ignore_index=True)
-    table.insert(0, "series", np.repeat([one.name for one in series], len(rows)))
-    table.insert(1, "label", np.repeat(np.array([one.label for one in series], dtype=object), len(rows)))
+    table.insert(0, "series", np.repeat([item.name for item in series], len(rows)))
+    table.insert(1, "label", np.repeat(np.array([item.label for item in series], dtype=object), len(rows)))
     return table.assign(
         **{f"probability_{name}": probabilities[:, c] for c, name in enumerate(model.classes_)}
     )
@@ -176,15 +178,15 @@ def reweighted(
     classes = model.classes_.tolist()
     positive = classes[-1] if positive is None else positive
     if positive not in classes:
-        raise ConfigError(f"positive is {positive!r}{nearest(str(positive), list(map(str, classes)))}")
+        raise ConfigError(f"positive is {positive!r}{did_you_mean(str(positive), list(map(str, classes)))}")
     series = model.known_series(X)
     scores = list(predictor.window_scores(series, with_features=gated or "features" in cross.spaces))
-    found = [_retrieved(predictor, scores, *one) for one in cross.lists]
+    found = [_retrieved(predictor, scores, *item) for item in cross.lists]
     parts = [
         np.concatenate(
-            [_one_list(predictor, one, lists[place], cross, classes.index(positive)) for lists in found]
+            [_one_list(predictor, score, lists[place], cross, classes.index(positive)) for lists in found]
         )
-        for place, one in enumerate(scores)
+        for place, score in enumerate(scores)
     ]
     return np.stack(parts, axis=1)
 
@@ -206,7 +208,7 @@ def weighed(
     predictor = model.predictor()
     gated = needs_gate(model, weightings)
     space, exclusion = predictor.retrieval.space, predictor.retrieval.exclusion
-    retrieves = predictor.smoothing > 0 or any(weighting_named(one).needs_retrieval for one in weightings)
+    retrieves = predictor.smoothing > 0 or any(weighting_named(item).needs_retrieval for item in weightings)
     in_features = retrieves and space == "features"
     series = model.known_series(X)
     scores = list(predictor.window_scores(series, with_features=in_features or gated))
@@ -217,11 +219,13 @@ def weighed(
     told = [
         [
             other.calibrate(
-                other.aggregate(one.series, one.windows, one.posteriors, lists, one.gate).series_probability
+                other.aggregate(
+                    score.series, score.windows, score.posteriors, lists, score.gate
+                ).series_probability
             )
             for other in others
         ]
-        for one, lists in zip(scores, found, strict=True)
+        for score, lists in zip(scores, found, strict=True)
     ]
     return np.stack(told, axis=1)
 
@@ -238,8 +242,8 @@ def _retrieved(
 ) -> list[Retrieval]:
     """The neighbours of every window of every series, in one space with one exclusion."""
     other = replace(predictor, retrieval=replace(predictor.retrieval, space=space, exclusion=exclusion))
-    compared = [other.compared(one.features) for one in scores if one.features is not None]
-    return other.neighbors_of([one.scaled for one in scores], compared if space == "features" else None)
+    compared = [other.compared(score.features) for score in scores if score.features is not None]
+    return other.neighbors_of([score.scaled for score in scores], compared if space == "features" else None)
 
 
 def _one_list(
@@ -264,14 +268,14 @@ def _one_list(
         )
     said = np.stack(  # (S, n, C)
         [
-            smooth_posteriors(posteriors, retrieval.neighbors, one, mute=~usable | retrieval.flat)
-            for one in cross.smoothings
+            smooth_posteriors(posteriors, retrieval.neighbors, smoothing, mute=~usable | retrieval.flat)
+            for smoothing in cross.smoothings
         ]
     )[:, usable]
     weights = np.concatenate(list(_weights(predictor, scores, retrieval, cross)))[:, usable]  # (W, n)
     means, logs = (
-        np.tensordot(weights, one, axes=(1, 1))  # (W, S, C)
-        for one in (said, np.log(np.maximum(said, SUREST)))
+        np.tensordot(weights, item, axes=(1, 1))  # (W, S, C)
+        for item in (said, np.log(np.maximum(said, SUREST)))
     )
     powers = np.exp(logs - logs.max(axis=-1, keepdims=True))
     both = np.stack([means, powers / powers.sum(axis=-1, keepdims=True)], axis=1)  # (W, 2, S, C)

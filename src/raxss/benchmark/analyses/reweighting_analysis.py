@@ -96,17 +96,17 @@ class Reweighting(Analysis):
         """One answer a setting, in the order of ``cross.rows()``."""
         cross = cross_for(asked.model, self.cross)
         questions = [
-            {str(name): None if value != value else value for name, value in one.items()}  # JSON has no NaN
-            for one in cross.rows().to_dict("records")
+            {str(name): None if value != value else value for name, value in item.items()}  # JSON has no NaN
+            for item in cross.rows().to_dict("records")
         ]
         tested = reweighted(asked.model, asked.test, cross, positive=asked.positive)
         judged: list[dict[str, float]] = [{}] * len(questions)
         if len(asked.validation):
             seen = reweighted(asked.model, asked.validation, cross, positive=asked.positive)
-            judged = [asked.judged(one) for one in seen]
+            judged = [asked.judged(item) for item in seen]
         return [
-            Answer(question=question, probabilities=one, validation=figures)
-            for question, one, figures in zip(questions, tested, judged, strict=True)
+            Answer(question=question, probabilities=item, validation=figures)
+            for question, item, figures in zip(questions, tested, judged, strict=True)
         ]
 
     # Rows and tables
@@ -117,18 +117,18 @@ class Reweighting(Analysis):
         for dataset, of_dataset in by_dataset(probed):
             for system, own in by_system(of_dataset):
                 metric = headline(own[0].result)
-                picks = [pick(one, metric) for one in own]
+                picks = [pick(item, metric) for item in own]
                 draws = _draws(own, picks, metric, n_resamples)
-                questions = [one.question for one in own[0].answers]
+                questions = [entry.question for entry in own[0].answers]
                 found = [
                     *_weighted_rows(questions, draws, metric),
                     *_unweighted_rows(questions, draws, metric),
                 ]
                 rows += [{"dataset": dataset, "system": system, "metric": metric} | row for row in found]
-                for one, place in zip(own, picks, strict=True):
-                    answer = one.answers[place]
-                    at = fit_of(one.result) | {"what": CHOSEN} | settings_of(answer.question)
-                    test = draws[CHOSEN].figures[one.result.seed, one.result.fold or ""][metric][0]
+                for item, place in zip(own, picks, strict=True):
+                    answer = item.answers[place]
+                    at = fit_of(item.result) | {"what": CHOSEN} | settings_of(answer.question)
+                    test = draws[CHOSEN].figures[item.result.seed, item.result.fold or ""][metric][0]
                     rows.append(at | {"metric": metric, "value": float(test)})
                     seen = answer.validation.get(metric)
                     rows.append(at | {"metric": f"{VALIDATION}{metric}", "value": seen})
@@ -193,8 +193,8 @@ def pick(probed: Probed, metric: str) -> int:
 
     open_to = [
         place
-        for place, one in enumerate(probed.answers)
-        if one.question["temperature"] is None or one.question["weighting"] in twins()
+        for place, item in enumerate(probed.answers)
+        if item.question["temperature"] is None or item.question["weighting"] in twins()
     ]
     return max(open_to, key=rank)
 
@@ -209,41 +209,45 @@ def _draws(
 ) -> dict[str, Resampled]:
     """By setting, the figure in the same draws of groups; also of what was fitted, and of what was chosen."""
     results: dict[str, list[CellResult]] = {}
-    for one, chosen in zip(own, picks, strict=True):
-        for place, answer in enumerate(one.answers):
-            results.setdefault(name_of(answer.question), []).append(one.answer_as_result(place, ""))
-        results.setdefault(AS_FITTED, []).append(one.result)
-        results.setdefault(CHOSEN, []).append(one.answer_as_result(chosen, ""))
+    for item, chosen in zip(own, picks, strict=True):
+        for place, answer in enumerate(item.answers):
+            results.setdefault(name_of(answer.question), []).append(item.answer_as_result(place, ""))
+        results.setdefault(AS_FITTED, []).append(item.result)
+        results.setdefault(CHOSEN, []).append(item.answer_as_result(chosen, ""))
     return draws_of(results, metric, n_resamples)
 
 
 def _weighted_rows(questions: Sequence[Question], draws: Mapping[str, Resampled], metric: str) -> list[Row]:
     """Each weighting and its twins against equal weights in the same block, and against each other."""
     means, rows = [], []
-    equal = {_block(one): name_of(one) for one in questions if one["temperature"] is None}
-    for one in questions:
-        if one["weighting"] not in twins():
+    equal = {_block(question): name_of(question) for question in questions if question["temperature"] is None}
+    for question in questions:
+        if question["weighting"] not in twins():
             continue
-        names_of_twins = dict(zip((OWN, INVERTED, SHUFFLED), twins()[one["weighting"]], strict=True))
-        names = {twin: name_of({**one, "weighting": weighting}) for twin, weighting in names_of_twins.items()}
-        names[UNIFORM] = equal[_block(one)]
-        means.append(settings_of(one) | {"twin": OWN, "value": _value(draws[names[OWN]], metric)})
+        names_of_twins = dict(zip((OWN, INVERTED, SHUFFLED), twins()[question["weighting"]], strict=True))
+        names = {
+            twin: name_of({**question, "weighting": weighting}) for twin, weighting in names_of_twins.items()
+        }
+        names[UNIFORM] = equal[_block(question)]
+        means.append(settings_of(question) | {"twin": OWN, "value": _value(draws[names[OWN]], metric)})
         for twin, reference in PREFIXES:
             found = difference_row(draws[names[twin]], draws[names[reference]], metric)
-            rows.append(settings_of(one) | {"twin": twin, "reference": reference} | found)
+            rows.append(settings_of(question) | {"twin": twin, "reference": reference} | found)
     return means + corrected(rows, lambda row: (row["twin"], row["reference"]))
 
 
 def _unweighted_rows(questions: Sequence[Question], draws: Mapping[str, Resampled], metric: str) -> list[Row]:
     """What does without weights, what was fitted and what was chosen, against the plain mean."""
-    alone = [one for one in questions if one["temperature"] is None]
-    plain = next(one for one in alone if one["pooling"] == "mean" and one["smoothing"] == 0)  # SSS's mean
-    others = [one for one in alone if one["smoothing"] > 0 or one["pooling"] != "mean"]
+    alone = [question for question in questions if question["temperature"] is None]
+    plain = next(item for item in alone if item["pooling"] == "mean" and item["smoothing"] == 0)  # SSS's mean
+    others = [item for item in alone if item["smoothing"] > 0 or item["pooling"] != "mean"]
     # A window that speaks for itself has no neighbours: the same in every space and with every exclusion.
     home = plain["space"], plain["exclusion"]
-    others = [one for one in others if one["smoothing"] > 0 or (one["space"], one["exclusion"]) == home]
+    others = [
+        other for other in others if other["smoothing"] > 0 or (other["space"], other["exclusion"]) == home
+    ]
     named = [({"what": AS_FITTED}, AS_FITTED), ({"what": CHOSEN}, CHOSEN)]
-    named += [({"what": ALONE, **settings_of(one)}, name_of(one)) for one in others]
+    named += [({"what": ALONE, **settings_of(other)}, name_of(other)) for other in others]
     means = [{"what": PLAIN, **settings_of(plain), "value": _value(draws[name_of(plain)], metric)}]
     means += [at | {"value": _value(draws[name], metric)} for at, name in named]
     rows = [
@@ -263,7 +267,7 @@ def _value(draws: Resampled, metric: str) -> float:
     by_seed: dict[int, list[float]] = {}
     for (seed, _), figures in draws.figures.items():
         by_seed.setdefault(seed, []).append(float(figures[metric][0]))
-    return float(np.nanmean([np.nanmean(one) for one in by_seed.values()]))
+    return float(np.nanmean([np.nanmean(item) for item in by_seed.values()]))
 
 
 # Views --------------------------------------------------------------------------------------------------------
@@ -279,7 +283,7 @@ def _comparisons(beside: Frame, index: list[str]) -> Frame:
     found = found.merge(wide(beside, index, columns="prefix", values=tests), on=index)
     parts = [f"{prefix}{value}" for prefix in PREFIXES.values() for value in values]
     return found[
-        [*index, "value", *parts, "n_seeds", "n_groups", *(f"{one}p_holm" for one in PREFIXES.values())]
+        [*index, "value", *parts, "n_seeds", "n_groups", *(f"{item}p_holm" for item in PREFIXES.values())]
     ]
 
 
@@ -412,38 +416,38 @@ def _main_table(compared: Frame, metric: str) -> Markdown:
     header = ["weights", "from", "exclusion", "τ", TITLES[metric], "difference", "p", "inverted", "shuffled",
               "over inverted", "p "]  # fmt: skip
     rows = []
-    for one in _plain_rows(compared).to_dict("records"):
+    for item in _plain_rows(compared).to_dict("records"):
         rows.append(
-            [one["weighting"], one["space"], one["exclusion"], f"{one['temperature']:g}",
-             number(one["value"], metric), difference(one, metric), p_text(one["p_holm"]),
-             _part(one, "inverted_", metric), _part(one, "shuffled_", metric),
-             _part(one, "over_inverted_", metric), p_text(one["over_inverted_p_holm"])]
+            [item["weighting"], item["space"], item["exclusion"], f"{item['temperature']:g}",
+             number(item["value"], metric), difference(item, metric), p_text(item["p_holm"]),
+             _part(item, "inverted_", metric), _part(item, "shuffled_", metric),
+             _part(item, "over_inverted_", metric), p_text(item["over_inverted_p_holm"])]
         )  # fmt: skip
     return table(header, rows)
 
 
 def _without_table(without: Frame, metric: str) -> Markdown:
     rows = []
-    for one in without.to_dict("records"):
-        smoothed = not np.isnan(one["smoothing"]) and one["smoothing"] > 0
-        if smoothed and one["pooling"] != "mean":
+    for item in without.to_dict("records"):
+        smoothed = not np.isnan(item["smoothing"]) and item["smoothing"] > 0
+        if smoothed and item["pooling"] != "mean":
             continue  # in the file
-        by = f"{one['smoothing']:g} in {one['space']}, {_exclusion(one['exclusion'])}" if smoothed else "–"
-        figures = [number(one["value"], metric), difference(one, metric), p_text(one["p_holm"])]
-        rows.append([one["what"], "–" if pd.isna(one["pooling"]) else one["pooling"], by, *figures])
+        by = f"{item['smoothing']:g} in {item['space']}, {_exclusion(item['exclusion'])}" if smoothed else "–"
+        figures = [number(item["value"], metric), difference(item, metric), p_text(item["p_holm"])]
+        rows.append([item["what"], "–" if pd.isna(item["pooling"]) else item["pooling"], by, *figures])
     return table(["what", "pooling", "smoothing", TITLES[metric], "difference", "p"], rows)
 
 
 def _chosen_table(chosen: Frame, metric: str) -> Markdown:
     rows = []
-    for one in chosen.to_dict("records"):
-        weighted = not np.isnan(one["temperature"])
-        near = (one["space"], one["exclusion"]) if weighted or one["smoothing"] > 0 else ("–", "–")
-        sharp = f"{one['temperature']:g}" if weighted else "–"
-        how = [one["weighting"], *near, sharp, one["pooling"], f"{one['smoothing']:g}"]
-        figures = [one[name] for name in ("validation", "test", "test_uniform")]
+    for item in chosen.to_dict("records"):
+        weighted = not np.isnan(item["temperature"])
+        near = (item["space"], item["exclusion"]) if weighted or item["smoothing"] > 0 else ("–", "–")
+        sharp = f"{item['temperature']:g}" if weighted else "–"
+        how = [item["weighting"], *near, sharp, item["pooling"], f"{item['smoothing']:g}"]
+        figures = [item[name] for name in ("validation", "test", "test_uniform")]
         shown = ["–" if np.isnan(value) else number(value, metric) for value in figures]
-        rows.append([int(one["seed"]), *how, *shown])
+        rows.append([int(item["seed"]), *how, *shown])
     parts = [f"{TITLES[metric]}, validation", "test", "test, plain mean"]
     return table(["seed", "weights", "from", "exclusion", "τ", "pooling", "smoothing", *parts], rows)
 
@@ -468,7 +472,7 @@ def plot_twins(compared: Frame, metric: str) -> Axes:
         ax.plot(x, scale * rows["inverted_difference"], "s--", color=WARM, ms=4, label="inverted")
         ax.plot(x, scale * rows["shuffled_difference"], "^:", color=INK, ms=4, label="shuffled")
         ax.set_xscale("log")
-        ax.set_xticks(x, [f"{one:g}" for one in x])
+        ax.set_xticks(x, [f"{item:g}" for item in x])
         ax.minorticks_off()
         ax.set_title(f"{weighting}, {space}, {_exclusion(exclusion)}", fontsize=8.5)
         open_axes(ax, xlabel="temperature")
@@ -484,7 +488,7 @@ def _tell_small_from_large(ax: Axes, scale: float) -> None:
     bottom, top = ax.get_ylim()
     ax.set_yscale("symlog", linthresh=0.02 * scale)
     steps = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.5]) * scale
-    ticks = [float(one) for one in (*-steps[::-1], 0.0, *steps) if bottom <= one <= top]
-    ax.set_yticks(ticks, [f"{one:g}".replace("-", "−") for one in ticks])
+    ticks = [float(item) for item in (*-steps[::-1], 0.0, *steps) if bottom <= item <= top]
+    ax.set_yticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks])
     ax.minorticks_off()
     ax.set_ylim(1.1 * bottom, 1.1 * top)  # room for the marks at the ends

@@ -120,7 +120,7 @@ class Robustness(Analysis):
 
     def decides(self) -> dict[str, Any]:
         """The conditions."""
-        return {"robustness": [list(one) for one in self.conditions], "revision": REVISION}
+        return {"robustness": [list(condition) for condition in self.conditions], "revision": REVISION}
 
     def fits(self, view: View, seed: int) -> list[tuple[View, Probe]]:
         """A fit for all that is done to test series, one for each share of training."""
@@ -136,12 +136,12 @@ class Robustness(Analysis):
         answers = []
         for kind, level in self.conditions:
             series = SeriesCollection(
-                changed(one, kind, level, window_length=asked.window_length) for one in asked.test
+                changed(item, kind, level, window_length=asked.window_length) for item in asked.test
             )
             found = weighed(asked.model, series, weightings)
             answers += [
-                Answer(question={"kind": kind, "level": level, "weights": name}, probabilities=one)
-                for name, one in zip((OWN, UNIFORM), found, strict=False)
+                Answer(question={"kind": kind, "level": level, "weights": name}, probabilities=item)
+                for name, item in zip((OWN, UNIFORM), found, strict=False)
             ]
         return answers
 
@@ -151,10 +151,13 @@ class Robustness(Analysis):
         for dataset, own in by_dataset(probed):
             metric = headline(own[0].result)
             results: dict[Any, list[CellResult]] = {}
-            for one in own:
-                for place, answer in enumerate(one.answers):
-                    key = one.result.system, *(answer.question[name] for name in ("weights", "kind", "level"))
-                    results.setdefault(key, []).append(one.answer_as_result(place, ""))
+            for item in own:
+                for place, answer in enumerate(item.answers):
+                    key = (
+                        item.result.system,
+                        *(answer.question[name] for name in ("weights", "kind", "level")),
+                    )
+                    results.setdefault(key, []).append(item.answer_as_result(place, ""))
             draws = draws_of(results, metric, n_resamples)
             for system in dict.fromkeys(system for system, *_ in draws):
                 for reference, other in ((UNIFORM, (system, UNIFORM)), (REFERENCE, (REFERENCE, OWN))):
@@ -221,12 +224,12 @@ def with_fewer_groups(view: View, seed: int, share: float) -> View:
 
 
 def _family(
-    draws: Mapping[Any, Resampled], one: tuple[str, str], other: tuple[str, str], metric: str
+    draws: Mapping[Any, Resampled], item: tuple[str, str], other: tuple[str, str], metric: str
 ) -> list[Row]:
     """One (system, weights) against another under every condition that both were asked about, and by kind."""
     rows, means = [], []
     for kind, levels in LEVELS.items():
-        keys = [(level, (*one, kind, level), (*other, kind, level)) for level in levels]
+        keys = [(level, (*item, kind, level), (*other, kind, level)) for level in levels]
         both = [(level, draws[a], draws[b]) for level, a, b in keys if a in draws and b in draws]
         rows += [{"kind": kind, "level": level} | difference_row(a, b, metric) for level, a, b in both]
         if len(levels) > 1 and len(both) == len(levels):
@@ -325,9 +328,9 @@ def _means(fits: Frame, metric: str) -> dict[str, dict[tuple[str, float], float]
     by_seed = fits.groupby(["system", "weights", "kind", "level", "seed"], sort=False)["value"].mean()
     means = by_seed.groupby(level=["system", "weights", "kind", "level"], sort=False).mean()
     found: dict[str, dict[tuple[str, float], float]] = {}
-    for one in means.reset_index().to_dict("records"):
-        name = one["system"] if one["weights"] == OWN else f"{one['system']}, uniform"
-        found.setdefault(name, {})[one["kind"], one["level"]] = float(one["value"])
+    for item in means.reset_index().to_dict("records"):
+        name = item["system"] if item["weights"] == OWN else f"{item['system']}, uniform"
+        found.setdefault(name, {})[item["kind"], item["level"]] = float(item["value"])
     return found
 
 
@@ -335,10 +338,10 @@ def _difference_table(compared: Frame, metric: str) -> Markdown:
     systems = list(dict.fromkeys(compared["system"]))
     rows = []
     for kind, levels in LEVELS.items():
-        for level in [f"{one:g}" for one in levels] + ([MEAN] if len(levels) > 1 else []):
+        for level in [f"{item:g}" for item in levels] + ([MEAN] if len(levels) > 1 else []):
             here = compared[(compared["kind"] == kind) & (compared["level"] == level)]
             of_system = {row["system"]: row for row in here.to_dict("records")}
-            shown = [_marked(of_system[one], metric) if one in of_system else "–" for one in systems]
+            shown = [_marked(of_system[system], metric) if system in of_system else "–" for system in systems]
             rows.append([_kind(kind), level_text(kind, level), *shown])
     return table(["kind", "level", *systems], rows)
 
@@ -358,7 +361,7 @@ def plot_curves(fits: Frame, metric: str) -> Axes:
     """
     means = _means(fits, metric)
     systems = list(dict.fromkeys(name.removesuffix(", uniform") for name in means))
-    others = [one for one in systems if one != REFERENCE]
+    others = [entry for entry in systems if entry != REFERENCE]
     colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(others)} | {REFERENCE: INK}
     kinds = [kind for kind in LEVELS if kind != CLEAN]
     figure = Figure(figsize=(11, 5.4), layout="constrained")
@@ -373,7 +376,7 @@ def plot_curves(fits: Frame, metric: str) -> Axes:
             ax.plot(
                 range(len(scaled)), scaled, style, marker="o", ms=3, lw=1.3, color=colours[system], label=name
             )
-        ticks = ["clean" if kind != TRAINING else "all", *(level_text(kind, f"{one:g}") for one in levels)]
+        ticks = ["clean" if kind != TRAINING else "all", *(level_text(kind, f"{item:g}") for item in levels)]
         ax.set_xticks(range(len(ticks)), ticks, fontsize=7.5)
         ax.set_title(_kind(kind), fontsize=9)
         open_axes(ax, grid=True)

@@ -157,8 +157,8 @@ def first_samples(series: list[Series], length: int) -> NDArray[np.float32]:
            [4., 0.]], dtype=float32)
     """
     padded = np.zeros((len(series), series[0].n_variates, length), dtype=np.float32)
-    for row, one in zip(padded, series, strict=True):
-        row[:, : one.n_samples] = one.samples[:, :length]
+    for row, item in zip(padded, series, strict=True):
+        row[:, : item.n_samples] = item.samples[:, :length]
     return np.nan_to_num(padded, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
 

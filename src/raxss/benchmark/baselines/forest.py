@@ -77,7 +77,7 @@ def feature_table(series: Sequence[Series]) -> NDArray[np.float64]:
     >>> feature_table([Series(np.sin(np.arange(99.0))), Series(np.cos(np.arange(50.0)))]).shape
     (2, 93)
     """
-    return np.stack([np.concatenate(list(scale_free_features(one.samples).values())) for one in series])
+    return np.stack([np.concatenate(list(scale_free_features(item.samples).values())) for item in series])
 
 
 def scale_free_features(samples: NDArray[Any]) -> Features:
@@ -164,7 +164,7 @@ def _spectral(signal: NDArray[np.float64]) -> Features:
 def _roughness(signal: NDArray[np.float64]) -> Features:
     """Hjorth's mobility and complexity, line length, crossings and turns."""
     first, second, third = (np.diff(signal, n=order, axis=1) for order in (1, 2, 3))
-    deviations = [one.std(axis=1) for one in (signal, first, second, third)]
+    deviations = [item.std(axis=1) for item in (signal, first, second, third)]
     mobilities = [_ratio(after, before) for before, after in pairwise(deviations)]
     crossings = (signal[:, 1:] > 0) != (signal[:, :-1] > 0)
     turns = (first[:, 1:] > 0) != (first[:, :-1] > 0)

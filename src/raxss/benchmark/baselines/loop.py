@@ -154,7 +154,7 @@ def training_settings(estimator: Any) -> TrainingConfig:
     >>> training_settings(SimpleNamespace(lr=0.01, patience=3, pooling="attention")).patience
     3
     """
-    names = [one.name for one in dataclasses.fields(TrainingConfig)]
+    names = [field.name for field in dataclasses.fields(TrainingConfig)]
     return TrainingConfig(**{name: getattr(estimator, name) for name in names if hasattr(estimator, name)})
 
 

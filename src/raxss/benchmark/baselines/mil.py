@@ -154,7 +154,7 @@ class MILClassifier(NetworkBaseline):
         WindowConfig(window_length=self.window_length, stride=self.stride)
 
     def _learn(self, given: Given) -> None:
-        self.window_length_ = min(self.window_length, max(one.n_samples for one in given.series))
+        self.window_length_ = min(self.window_length, max(item.n_samples for item in given.series))
         super()._learn(given)
 
     def _before_training(self, pool: WindowPool) -> None:
@@ -177,11 +177,11 @@ class MILClassifier(NetworkBaseline):
         """Each series by itself, so that its score does not depend on what else is asked for."""
         device = pick_device(self.device)
         self.backbone_.to(device).eval()
-        for one in series:
-            pool = self._pool([one], np.zeros(1, dtype=np.int64), device)
+        for item in series:
+            pool = self._pool([item], np.zeros(1, dtype=np.int64), device)
             if len(pool) == 0:
                 raise SignalError(
-                    f"no window of series {one.name!r} can be used: each touches samples that are not finite. "
+                    f"no window of series {item.name!r} can be used: each touches samples that are not finite. "
                     "Leave this series out, or fill its gaps."
                 )
             yield pool
@@ -224,7 +224,7 @@ class MILClassifier(NetworkBaseline):
 
     def _pool(self, series: list[Series], targets: NDArray[np.int64], device: torch.device) -> WindowPool:
         """Scaled series, ready for Alg. 1; windows that touch a gap are left out."""
-        scaled = [self.scaling_.apply(one) for one in series]
+        scaled = [self.scaling_.apply(item) for item in series]
         return WindowPool.of_equals(
             scaled, targets, window_length=self.window_length_, stride=self.stride, device=device
         )

@@ -88,7 +88,7 @@ class RocketClassifier(Baseline):
         WindowConfig(window_length=self.window_length)
 
     def _learn(self, given: Given) -> None:
-        longest = max(one.n_samples for one in given.series)
+        longest = max(item.n_samples for item in given.series)
         self.window_length_ = max(min(self.window_length, longest), SHORTEST)
         self.scaling_ = Scaling.fit(given.series, self.scaling)
         if self.transform == "rocket":
@@ -106,10 +106,10 @@ class RocketClassifier(Baseline):
             losses = [
                 log_loss(
                     given.validation_targets,
-                    self.classifier_.fit(one).predict_proba(features),
+                    self.classifier_.fit(strength).predict_proba(features),
                     labels=classes,
                 )
-                for one in self.strengths
+                for strength in self.strengths
             ]
             self.strength_ = self.strengths[int(np.argmin(losses))]
         self.classifier_.fit(self.strength_)
@@ -118,7 +118,7 @@ class RocketClassifier(Baseline):
         return self.classifier_.predict_proba(self._features(series))
 
     def _cut(self, series: list[Series]) -> NDArray[np.float32]:
-        return first_samples([self.scaling_.apply(one) for one in series], self.window_length_)
+        return first_samples([self.scaling_.apply(item) for item in series], self.window_length_)
 
     def _features(self, series: list[Series]) -> NDArray[np.float64]:
         """``(n_series, p)``"""

@@ -73,7 +73,7 @@ def draw_kernels(length: int, *, n_kernels: int = 10_000, n_variates: int = 1, s
     channels = [rng.choice(n_variates, n, replace=False) for n in n_channels]
     shapes = zip(n_channels, lengths, strict=True)
     weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]  # (n_channels, length) each
-    centred = [(one - one.mean(axis=1, keepdims=True)).ravel() for one in weights]
+    centred = [(weight - weight.mean(axis=1, keepdims=True)).ravel() for weight in weights]
     return Kernels(
         weights=np.concatenate(centred),
         lengths=lengths.astype(np.int32),
@@ -95,8 +95,8 @@ def normalised(samples: NDArray[np.float32]) -> NDArray[np.float32]:
             [ 0.,  0.]]], dtype=float32)
     """
     found = np.empty_like(samples)
-    for one, out in zip(samples, found, strict=True):
-        exact = one.astype(np.float64)  # so that the deviation of what is flat is 0, not rounding
+    for sample, out in zip(samples, found, strict=True):
+        exact = sample.astype(np.float64)  # so that the deviation of what is flat is 0, not rounding
         deviation = exact.std(axis=-1, keepdims=True)
         out[:] = (exact - exact.mean(axis=-1, keepdims=True)) / np.where(deviation == 0, 1, deviation)
     return found
@@ -180,7 +180,7 @@ def _some_on_torch(samples: torch.Tensor, kernels: Kernels) -> NDArray[np.float3
     # As lists: to ask an array for one number after the other takes longer than to launch a pass.
     weights, channels = iter(kernels.weights.tolist()), iter(kernels.channels.tolist())
     each = zip(
-        *(one.tolist() for one in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)),
+        *(item.tolist() for item in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)),
         kernels.n_channels.tolist(),
         n_outputs.tolist(),
         strict=True,

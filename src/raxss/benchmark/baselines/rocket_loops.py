@@ -47,7 +47,7 @@ def features_of_one(
     weights, lengths, biases, dilations, paddings, n_channels, channels = kernels
     width = between_zeros.shape[1]
     samples = between_zeros.ravel()
-    one, none = every(np.float32(1.0)), every(np.float32(-np.inf))
+    item, none = every(np.float32(1.0)), every(np.float32(-np.inf))
     # Added to the last block: nothing for outputs that there are, -inf for those beyond the last.
     beyond = np.zeros(2 * BLOCK, np.float32)
     beyond[BLOCK:] = -np.inf
@@ -77,10 +77,10 @@ def features_of_one(
                 c = c + load(beyond, left + 2 * LANES)
                 d = d + load(beyond, left + 3 * LANES)
             most = larger(larger(larger(a, b), larger(c, d)), most)
-            positive = where_positive(a, positive + one, positive)
-            positive = where_positive(b, positive + one, positive)
-            positive = where_positive(c, positive + one, positive)
-            positive = where_positive(d, positive + one, positive)
+            positive = where_positive(a, positive + item, positive)
+            positive = where_positive(b, positive + item, positive)
+            positive = where_positive(c, positive + item, positive)
+            positive = where_positive(d, positive + item, positive)
         features[2 * kernel : 2 * kernel + 2] = 0.0
         if n_outputs > 0:
             store(lanes, 0, most)

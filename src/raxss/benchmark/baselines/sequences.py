@@ -101,9 +101,9 @@ class SequenceClassifier(NetworkBaseline):
         A pool of windows of one sample, with a stride that leaves one a series, is just that: its strip holds every
         sample, and its starts say where each series begins.
         """
-        n_series, longest = len(series), max(one.n_samples for one in series)
+        n_series, longest = len(series), max(item.n_samples for item in series)
         return WindowPool(
-            [self.scaling_.apply(one) for one in series],
+            [self.scaling_.apply(item) for item in series],
             targets,
             [np.zeros(1)] * n_series,
             [np.zeros(1, dtype=np.bool_)] * n_series,
@@ -200,4 +200,4 @@ def _passes(n_samples: NDArray[np.int64], order: Indices, most: int) -> list[Ind
         if passes[-1] and (len(passes[-1]) + 1) * n_samples[index] > most:
             passes.append([])
         passes[-1].append(int(index))
-    return [np.array(one, dtype=np.int64) for one in passes]
+    return [np.array(item, dtype=np.int64) for item in passes]

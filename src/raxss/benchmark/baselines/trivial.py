@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from raxss.benchmark.baselines.common import Baseline, Given
 from raxss.data.series import Series
-from raxss.errors import ConfigError, nearest
+from raxss.errors import ConfigError, did_you_mean
 
 
 @dataclass(eq=False, repr=False)
@@ -49,9 +49,9 @@ class AllPositiveClassifier(Baseline):
         elif self.positive in self.classes_.tolist():
             self.said_ = self.classes_.tolist().index(self.positive)
         else:
-            known = [str(one) for one in self.classes_]
+            known = [str(item) for item in self.classes_]
             raise ConfigError(
-                f"there is no positive class {self.positive!r}{nearest(str(self.positive), known)}"
+                f"there is no positive class {self.positive!r}{did_you_mean(str(self.positive), known)}"
             )
 
     def _probabilities(self, series: list[Series]) -> NDArray[np.float64]:

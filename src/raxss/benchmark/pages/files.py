@@ -13,7 +13,7 @@ from raxss._core.atomic import without_formula, write_bytes
 from raxss._core.bounded import decoded, read_bytes
 from raxss._core.renames import current_columns
 from raxss.data.tables import MalformedCsvError, records
-from raxss.errors import DataError, shown
+from raxss.errors import DataError, display_name
 from raxss.metrics import METRICS
 
 MAX_CSV_BYTES, MAX_CSV_ROWS, MAX_CSV_VALUES = 2**24, 200_000, 2_000_000
@@ -29,7 +29,9 @@ def write_all(
     out: Path | str, tables: Mapping[str, Frame], files: Mapping[str, bytes], page: str
 ) -> list[Path]:
     """Write tables as CSV, other files, and the page last; each appears whole."""
-    contents = {f"{name}.csv": csv_text(one).encode() for name, one in tables.items() if len(one.columns)}
+    contents = {
+        f"{name}.csv": csv_text(table).encode() for name, table in tables.items() if len(table.columns)
+    }
     contents |= {**files, "README.md": page.encode()}
     for name, content in contents.items():
         write_bytes(Path(out) / name, content)
@@ -53,7 +55,7 @@ def csv_of(path: Path) -> str:
     OSError
         As the system has it.
     """
-    what = f"table {shown(path)}"
+    what = f"table {display_name(path)}"
     content = read_bytes(path, what, MAX_CSV_BYTES, why="no table of results is longer")
     text = decoded(content, what)
     n_values = 0
@@ -82,5 +84,5 @@ def read_table(text: str) -> Frame:
         if name in FIGURES or NUMBERS.fullmatch(str(name)):
             table[name] = pd.to_numeric(table[name])
         else:
-            table[name] = [one[1:] if without_formula(one[1:]) == one else one for one in table[name]]
+            table[name] = [item[1:] if without_formula(item[1:]) == item else item for item in table[name]]
     return table

@@ -66,10 +66,10 @@ def plain(text: object) -> str:
     >>> print(plain("a|b <i>\n*c*"))
     a\|b &lt;i&gt; \*c\*
     """
-    line = " ".join("".join(one if one.isprintable() else " " for one in str(text)).split())
+    line = " ".join("".join(item if item.isprintable() else " " for item in str(text)).split())
     special = r"[\\`*\[\]|~#$]|\b_+|_+\b"  # an underscore within a word means nothing
     line = re.sub(
-        special, lambda one: "".join(f"\\{sign}" for sign in one[0]), html.escape(line, quote=False)
+        special, lambda item: "".join(f"\\{sign}" for sign in item[0]), html.escape(line, quote=False)
     )
     return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", line)  # else the item of a list
 
@@ -108,8 +108,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Markdown:
     | --- | ---: |
     | a\\|b | 0.5 |
     """
-    lines = [list(header), ["---" if one in TEXTS else "---:" for one in header]]
-    lines += [[one if isinstance(one, Markdown) else plain(one) or " " for one in row] for row in rows]
+    lines = [list(header), ["---" if item in TEXTS else "---:" for item in header]]
+    lines += [[item if isinstance(item, Markdown) else plain(item) or " " for item in row] for row in rows]
     return Markdown("\n".join(f"| {' | '.join(map(str, line))} |" for line in lines))
 
 
@@ -128,7 +128,7 @@ def data_table(frame: pd.DataFrame) -> Markdown:
         return "–" if np.isnan(value) else f"{value:.3f}"
 
     rows = [[shown(value) for value in row] for row in frame.to_numpy(dtype=object).tolist()]
-    return table([str(one).replace("_", " ") for one in frame], rows)
+    return table([str(item).replace("_", " ") for item in frame], rows)
 
 
 def number(value: float, metric: str, sign: str = "") -> str:

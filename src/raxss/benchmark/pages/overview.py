@@ -78,7 +78,7 @@ def overview(results: Path) -> dict[str, bytes]:
     """File name -> content, of everything that `write_overview` writes."""
     folders, quotes = gather(results)
     blocks = [block for folder in folders for block in folder.blocks]
-    main, doubled = _each_dataset_once([one for one in blocks if one.kind == "main"])
+    main, doubled = _each_dataset_once([value for value in blocks if value.kind == "main"])
     ranks, unranked = _ranks(main)
     plots = {"plots/systems.png": png(plot_blocks, main)} if _drawable(main) else {}
     if ranks is not None:
@@ -89,11 +89,11 @@ def overview(results: Path) -> dict[str, bytes]:
         about=Markdown(about.read_text("utf-8").strip()) if about.is_file() else None,
         folder=results.name,
         matrix=_matrix(main),
-        main=[_about_block(one) for one in main],
+        main=[_about_block(entry) for entry in main],
         doubled=doubled,
         plots=list(plots),
         missing=_missing(folders),
-        n_missing=sum(one.count for folder in folders for one in folder.missing),
+        n_missing=sum(entry.count for folder in folders for entry in folder.missing),
         n_expected=sum(folder.n_expected for folder in folders),
         against=_against_parent(main),
         standing=_standing(main),
@@ -104,10 +104,10 @@ def overview(results: Path) -> dict[str, bytes]:
         ranked="" if ranks is None else ", ".join(f"{name} {rank:.2f}" for name, rank in ranks.ranks.items()),
         unranked=", ".join(unranked),
         p_friedman="" if ranks is None else p_text(ranks.p_friedman),
-        changed=_changed([one for one in blocks if one.kind == "changed"]),
-        variants=_variants([one for one in blocks if one.kind == "variants"]),
-        shuffled=[_shuffled(one) for one in blocks if one.kind == "shuffled"],
-        quotes=[_quoted(one) for one in quotes],
+        changed=_changed([value for value in blocks if value.kind == "changed"]),
+        variants=_variants([value for value in blocks if value.kind == "variants"]),
+        shuffled=[_shuffled(value) for value in blocks if value.kind == "shuffled"],
+        quotes=[_quoted(item) for item in quotes],
         places=_places(folders),
         commands=_commands(folders, results.name),
         folders=folders,
@@ -121,21 +121,21 @@ def overview(results: Path) -> dict[str, bytes]:
 def _each_dataset_once(blocks: Sequence[Block]) -> tuple[list[Block], list[str]]:
     """Of several studies of one dataset the one with the most fits; and words about the others."""
     best: dict[str, Block] = {}
-    for one in blocks:
-        if one.dataset not in best or len(one.fits) > len(best[one.dataset].fits):
-            best[one.dataset] = one
-    others = [one for one in blocks if one is not best[one.dataset]]
+    for block in blocks:
+        if block.dataset not in best or len(block.fits) > len(best[block.dataset].fits):
+            best[block.dataset] = block
+    others = [block for block in blocks if block is not best[block.dataset]]
     told = [
-        f"{one.folder} has {one.dataset} too ({len(one.fits)} fits); here it is from {best[one.dataset].folder} "
-        f"({len(best[one.dataset].fits)} fits)."
-        for one in others
+        f"{other.folder} has {other.dataset} too ({len(other.fits)} fits); here it is from "
+        f"{best[other.dataset].folder} ({len(best[other.dataset].fits)} fits)."
+        for other in others
     ]
     return list(best.values()), told
 
 
 def _systems(blocks: Iterable[Block]) -> list[str]:
     """Of all blocks: ours in our order, then the studies' own."""
-    named = dict.fromkeys(name for one in blocks for name in (*one.expected[0], *one.systems))
+    named = dict.fromkeys(name for block in blocks for name in (*block.expected[0], *block.systems))
     return [name for name in SYSTEMS if name in named] + [name for name in named if name not in SYSTEMS]
 
 
@@ -143,11 +143,14 @@ def _matrix(blocks: Sequence[Block]) -> Markdown | None:
     """Mean ± deviation of each block's headline, the best in bold."""
     if not blocks:
         return None
-    best = {id(one): np.nanmax([one.mean(name) for name in one.systems], initial=-np.inf) for one in blocks}
-    header = ["system", *(_column(one) for one in blocks)]
+    best = {
+        id(block): np.nanmax([block.mean(name) for name in block.systems], initial=-np.inf)
+        for block in blocks
+    }
+    header = ["system", *(_column(block) for block in blocks)]
     rows = []
     for system in _systems(blocks):
-        rows.append([system, *(_cell(one, system, best[id(one)]) for one in blocks)])
+        rows.append([system, *(_cell(block, system, best[id(block)]) for block in blocks)])
     return table(header, rows)
 
 
@@ -173,7 +176,7 @@ def _cell(block: Block, system: str, best: float) -> Markdown | str:
 
 def _about_block(block: Block) -> dict[str, Any]:
     """What must be known of a column."""
-    splits = "; ".join(one for one in block.fits["split"].unique() if one)
+    splits = "; ".join(item for item in block.fits["split"].unique() if item)
     n_test = block.fits.drop_duplicates("seed")["n_test"]
     return {
         "name": block.dataset,
@@ -189,10 +192,10 @@ def _missing(folders: Sequence[Folder]) -> list[str]:
     """Every hole, grouped."""
     told = []
     for folder in folders:
-        for one in folder.missing:
-            who = ", ".join(one.systems) or "every system"
-            seeds = f"seed{'' if len(one.seeds) == 1 else 's'} {', '.join(map(str, one.seeds))}"
-            told.append(f"{folder.name}, {one.dataset}: {who}, {seeds}: {one.reason} ({one.count})")
+        for item in folder.missing:
+            who = ", ".join(item.systems) or "every system"
+            seeds = f"seed{'' if len(item.seeds) == 1 else 's'} {', '.join(map(str, item.seeds))}"
+            told.append(f"{folder.name}, {item.dataset}: {who}, {seeds}: {item.reason} ({item.count})")
     return told
 
 
@@ -204,7 +207,7 @@ def _against_parent(blocks: Sequence[Block]) -> Markdown | None:
     for block in blocks:
         found = block.difference(OURS, PARENT)
         if found is not None:
-            figures = (number(block.mean(one), block.headline) for one in (OURS, PARENT))
+            figures = (number(block.mean(item), block.headline) for item in (OURS, PARENT))
             metric = TITLES[block.headline]
             rows.append(
                 [block.dataset, metric, *figures, difference(found, block.headline), p_text(found["p_holm"])]
@@ -263,7 +266,7 @@ def _ranks(blocks: Sequence[Block]) -> tuple[CriticalDifference | None, list[str
         {block.dataset: {name: block.mean(name) for name in block.systems} for block in blocks}
     ).T
     complete = scores.dropna(axis="columns") if len(scores) else scores
-    left = [str(one) for one in scores if one not in complete]
+    left = [str(score) for score in scores if score not in complete]
     if len(complete) < 2 or complete.shape[1] < 2:
         return None, left
     return critical_difference(complete), left
@@ -278,7 +281,7 @@ def _changed(blocks: Sequence[Block]) -> dict[str, Any] | None:
         return None
     return {
         "matrix": _matrix(blocks),
-        "about": [(one.dataset, one.data) for one in blocks],
+        "about": [(block.dataset, block.data) for block in blocks],
         "against": _against_parent(blocks),
         "standing": _standing(blocks),
     }
@@ -296,8 +299,8 @@ def _variants(blocks: Sequence[Block]) -> list[dict[str, Any]]:
                 reference = base if base in block.systems else OURS
                 about.setdefault(reference, {}).setdefault(system, {})[k] = description
     found = []
-    for reference, named in sorted(about.items(), key=lambda one: one[0] != OURS):
-        own = [k for k, one in enumerate(blocks) if not np.isnan(one.mean(reference))]
+    for reference, named in sorted(about.items(), key=lambda entry: entry[0] != OURS):
+        own = [k for k, item in enumerate(blocks) if not np.isnan(item.mean(reference))]
         if not own:
             continue
         header = ["system", *(_column(blocks[k]) for k in own), "what"]
@@ -320,7 +323,7 @@ def _what(told: Mapping[int, str], blocks: Sequence[Block]) -> str:
     """In what a variant differs; where that is not the same everywhere, dataset by dataset."""
     if len(set(told.values())) == 1:
         return next(iter(told.values()))
-    return "; ".join(f"{blocks[k].dataset}: {one}" for k, one in told.items())
+    return "; ".join(f"{blocks[k].dataset}: {item}" for k, item in told.items())
 
 
 def _side(compared: Mapping[Any, Any]) -> str:
@@ -357,11 +360,11 @@ def _places(folders: Sequence[Folder]) -> Markdown | None:
     rows = []
     for folder in folders:
         by_device: dict[str, list[Mapping[str, Any]]] = {}
-        for one in folder.facts:
-            by_device.setdefault(str(one.get("device", "not told")), []).append(one)
+        for fact in folder.facts:
+            by_device.setdefault(str(fact.get("device", "not told")), []).append(fact)
         for device, own in sorted(by_device.items()):
-            hours = sum(float(one.get("seconds", 0)) for one in own) / 3600
-            sources = {str(one["source"]) for one in own if "source" in one}
+            hours = sum(float(item.get("seconds", 0)) for item in own) / 3600
+            sources = {str(item["source"]) for item in own if "source" in item}
             rows.append([folder.name, device, len(own), f"{hours:.2f}", _versions(own), len(sources)])
     header = ["folder", "device", "fits", "hours", "versions", "states of the code"]
     return table(header, rows) if rows else None
@@ -370,7 +373,7 @@ def _places(folders: Sequence[Folder]) -> Markdown | None:
 def _versions(facts: Sequence[Mapping[str, Any]]) -> str:
     told = []
     for name, title in VERSIONS.items():
-        found = sorted({str(one[name]) for one in facts if name in one})
+        found = sorted({str(fact[name]) for fact in facts if name in fact})
         told += [f"{title} {' or '.join(found)}"] if found else []
     return ", ".join(told)
 
@@ -378,19 +381,19 @@ def _versions(facts: Sequence[Mapping[str, Any]]) -> str:
 def _commands(folders: Sequence[Folder], results: str) -> list[tuple[str, str, Markdown]]:
     """What makes a folder again; its copy of the study is a study."""
     found = []
-    for one in folders:
-        place = f"{results}/{one.name}"
-        seeds = "" if one.all_seeds else f" --seeds {','.join(map(str, one.seeds))}"
-        on_gpu = any(fact.get("device", "cpu") != "cpu" for fact in one.facts)
+    for folder in folders:
+        place = f"{results}/{folder.name}"
+        seeds = "" if folder.all_seeds else f" --seeds {','.join(map(str, folder.seeds))}"
+        on_gpu = any(fact.get("device", "cpu") != "cpu" for fact in folder.facts)
         device = " --device cuda" if on_gpu else ""
         command = f"raxss table {place}/study.toml --root data --out {place}{seeds}{device}"
         found.append(
             (
-                one.name,
-                one.title,
+                folder.name,
+                folder.title,
                 Markdown(
                     f"`{command}`"
-                    if one.has_study
+                    if folder.has_study
                     else "its study, or a file that it names, is not beside it"
                 ),
             )

@@ -61,12 +61,12 @@ def in_words(changes: Mapping[str, Any]) -> str:
     said = []
     if sources := changes.get("sources"):
         named = []
-        for one in sources:
-            data = "" if one["data"] == one["centre"] else one["data"]
-            taken = [f"{name} as {one['rename'][name]}" if name in one["rename"] else name
-                     for name in one["classes"] or one["rename"]]  # fmt: skip
+        for source in sources:
+            data = "" if source["data"] == source["centre"] else source["data"]
+            taken = [f"{name} as {source['rename'][name]}" if name in source["rename"] else name
+                     for name in source["classes"] or source["rename"]]  # fmt: skip
             about = "; ".join(part for part in (data, ", ".join(taken)) if part)
-            named.append(one["centre"] + (f" ({about})" if about else ""))
+            named.append(source["centre"] + (f" ({about})" if about else ""))
         said.append(f"joined from {' and '.join(named)}, each a centre")
     seed = f" (seed {changes.get('seed')})"
     if crop := changes.get("crop"):
@@ -101,7 +101,7 @@ def make_page(
     done = cells[cells["error"] == ""]
     names = [name for name in cells["dataset"].unique() if name]
     datasets = [
-        _dataset(name, {key: one[one["dataset"] == name] for key, one in tables.items()}, plots)
+        _dataset(name, {key: entry[entry["dataset"] == name] for key, entry in tables.items()}, plots)
         for name in names
     ]
     return render(
@@ -117,7 +117,7 @@ def make_page(
         few_groups=FEW_GROUPS,
         fewest_groups=FEWEST_GROUPS,
         devices=_known(done["device"]),
-        threads=" or ".join(str(int(one)) for one in sorted(done["n_threads"].dropna().unique())),
+        threads=" or ".join(str(int(item)) for item in sorted(done["n_threads"].dropna().unique())),
         n_warned=int((done["n_warnings"] > 0).sum()),
     )
 
@@ -133,13 +133,13 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
     tests = done.drop_duplicates(["seed", "fold"])
     seeds_are_folds = told["n_seeds"] > 1 and tests["seed"].is_unique and tests["fold"].is_unique
     by_chance = compared[compared["reference"] == CHANCE]
-    references = [one for one in compared["reference"].unique() if one != CHANCE]
+    references = [item for item in compared["reference"].unique() if item != CHANCE]
     return told | {
-        "seeds": ", ".join(str(int(one)) for one in sorted(done["seed"].unique())),
+        "seeds": ", ".join(str(int(item)) for item in sorted(done["seed"].unique())),
         "seeds_are_folds": seeds_are_folds,
         "splits": _known(done["split"]) or "not told",
         "leaky": bool(done["leaky"].any()),
-        "balances": "; ".join(BALANCES.get(one, one) for one in done["balance"].unique() if one),
+        "balances": "; ".join(BALANCES.get(item, item) for item in done["balance"].unique() if item),
         "n_test": _span(tests["n_test"]),
         "n_groups": _span(tests["n_groups"]),
         "fewest_groups": int(pooled["n_groups"].min()),
@@ -151,7 +151,7 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         "baseline": _baseline(tests),
         "table": _main_table(summary),
         "variants": [
-            (one["system"], one["about"]) for one in summary[summary["base"] != ""].to_dict("records")
+            (item["system"], item["about"]) for item in summary[summary["base"] != ""].to_dict("records")
         ],
         "headline": TITLES[summary["headline"].iloc[0]].removesuffix(" %"),
         "incomplete": ", ".join(summary.loc[summary["n_seeds"] < told["n_seeds"], "system"]),
@@ -159,7 +159,8 @@ def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> di
         "plot": Markdown(plot_name(name)) if plot_name(name) in plots else None,
         "dotted": Markdown(" Dotted: the mean of SSS." if REFERENCES[0] in set(summary["system"]) else ""),
         "differences": [
-            (one, _difference_table(compared[compared["reference"] == one])) for one in references
+            (reference, _difference_table(compared[compared["reference"] == reference]))
+            for reference in references
         ],
         "by_chance": _chance_table(by_chance),
         "mean_auc": f"{by_chance['difference'].mean() + 0.5:.3f}",
@@ -184,12 +185,12 @@ def _main_table(summary: Frame) -> Markdown:
         *(["seconds of choice"] if timed else []),
     ]
     rows = []
-    for one in summary.to_dict("records"):
-        figures = [_mean(one[f"{name}_mean"], one[f"{name}_sd"], name) for name in shown]
-        choice = [one["choice"] or "–"] if chosen else []
-        about = [_count(one["n_parameters"]), _seconds(one["seconds_mean"])]
-        about += [_seconds(one["seconds_of_choice"])] if timed else []
-        rows.append([one["system"], *figures, *choice, *about])
+    for item in summary.to_dict("records"):
+        figures = [_mean(item[f"{name}_mean"], item[f"{name}_sd"], name) for name in shown]
+        choice = [item["choice"] or "–"] if chosen else []
+        about = [_count(item["n_parameters"]), _seconds(item["seconds_mean"])]
+        about += [_seconds(item["seconds_of_choice"])] if timed else []
+        rows.append([item["system"], *figures, *choice, *about])
     return table(header, rows)
 
 
@@ -197,7 +198,7 @@ def _difference_table(compared: Frame) -> Markdown:
     header = ["system", *(title for name in SHOWN for title in (TITLES[name], "p"))]
     rows = []
     for system, own in compared.groupby("system", sort=False):
-        by_metric = {one["metric"]: one for one in own.to_dict("records")}
+        by_metric = {item["metric"]: item for item in own.to_dict("records")}
         pairs = [(difference(by_metric[name], name), p_text(by_metric[name]["p_holm"])) for name in SHOWN]
         rows.append([system, *(text for pair in pairs for text in pair)])
     return table(header, rows)
@@ -205,43 +206,46 @@ def _difference_table(compared: Frame) -> Markdown:
 
 def _chance_table(by_chance: Frame) -> Markdown:
     rows = [
-        [one["system"], difference(one, "auc"), p_text(one["p_holm"])] for one in by_chance.to_dict("records")
+        [item["system"], difference(item, "auc"), p_text(item["p_holm"])]
+        for item in by_chance.to_dict("records")
     ]
     return table(["system", "AUC − 0.5", "p"], rows)
 
 
 def _pooled_table(pooled: Frame) -> Markdown:
     rows = []
-    for one in pooled.to_dict("records"):
-        figures = [with_interval(one[name], one[f"{name}_low"], one[f"{name}_high"], name) for name in SHOWN]
-        rows.append([one["system"], *figures, _count(one["n_predictions"]), _count(one["n_series"])])
+    for item in pooled.to_dict("records"):
+        figures = [
+            with_interval(item[name], item[f"{name}_low"], item[f"{name}_high"], name) for name in SHOWN
+        ]
+        rows.append([item["system"], *figures, _count(item["n_predictions"]), _count(item["n_series"])])
     return table(["system", *(TITLES[name] for name in SHOWN), "predictions", "series"], rows)
 
 
 def _failures(failed: Frame) -> Markdown:
     rows = [
-        [one["dataset"], one["system"], _count(one["seed"]).replace(" ", ""), one["error"]]
-        for one in failed.to_dict("records")
+        [item["dataset"], item["system"], _count(item["seed"]).replace(" ", ""), item["error"]]
+        for item in failed.to_dict("records")
     ]
     return table(["dataset", "system", "seed", "error"], rows)
 
 
 def _shares(tests: Frame) -> str:
     """Mean over seeds of each class's share of the test part."""
-    counts = pd.DataFrame([json.loads(one) for one in tests["test_classes"]])
+    counts = pd.DataFrame([json.loads(test) for test in tests["test_classes"]])
     shares = counts.div(counts.sum(axis=1), axis=0).mean()
     return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items())
 
 
 def _baseline(tests: Frame) -> str:
     """What needs no model: calling every series positive, or the most frequent class."""
-    counts = [json.loads(one) for one in tests["test_classes"]]
+    counts = [json.loads(test) for test in tests["test_classes"]]
     positive = tests["positive"].iloc[0]
-    most = np.mean([max(one.values()) / sum(one.values()) for one in counts])
+    most = np.mean([max(count.values()) / sum(count.values()) for count in counts])
     frequent = f"always the most frequent class of the test part: accuracy {100 * most:.1f} %"
     if not positive:
         return f"{frequent}, AUC 0.500."
-    share = np.array([one[positive] / sum(one.values()) for one in counts])
+    share = np.array([count[positive] / sum(count.values()) for count in counts])
     f1 = np.mean(2 * share / (1 + share))
     return (
         f"calling every series {positive}: F1 {f1:.3f}, AUC 0.500, accuracy {100 * share.mean():.1f} %, average "
@@ -267,7 +271,7 @@ def _seconds(value: float) -> str:
 
 
 def _known(values: pd.Series) -> str:
-    return "; ".join(one for one in values.unique() if one)
+    return "; ".join(item for item in values.unique() if item)
 
 
 def _span(values: pd.Series) -> str:

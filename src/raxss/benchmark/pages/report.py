@@ -126,16 +126,16 @@ def tables_of(
         Systems that differ from another one in some settings; each is compared with its base.
     """
     found, usable, variants = [], [], variants or {}
-    for one in results:
+    for item in results:
         try:
-            found.append(_fit(one, _facts_of(one, facts)))
-            usable.append(one)
+            found.append(_fit(item, _facts_of(item, facts)))
+            usable.append(item)
         except DataError as error:  # a table with a hole is better than none
-            found.append(failed_row({**fit_of(one), "type": type(error).__name__, "message": str(error)}))
+            found.append(failed_row({**fit_of(item), "type": type(error).__name__, "message": str(error)}))
     cells = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
     cells = _in_order(cells, cells)
     rows = rows_of(cells, usable, references=references, variants=variants, n_resamples=n_resamples)
-    means, compared = (over_seeds(rows, differences=one) for one in (False, True))
+    means, compared = (over_seeds(rows, differences=entry) for entry in (False, True))
     compared = compared.rename(columns={"value": "difference"}).assign(
         metric=pd.Categorical(compared["metric"], COMPARED),
         reference=pd.Categorical(compared["reference"], [*references, *_bases(references, variants), CHANCE]),
@@ -179,22 +179,26 @@ def rows_of(
     means = means.merge(intervals(draws)[[*at, "low", "high"]], how="left", on=at)
     compared = [differences(draws, references)]
     for base in _bases(references, variants):
-        family = {base, *(name for name, one in variants.items() if one.base == base)}
-        compared.append(differences([one for one in draws if one.system in family], [base]))
-    shuffled = [one for one in results if one.changes.get("shuffled")]
+        family = {base, *(name for name, variant in variants.items() if variant.base == base)}
+        compared.append(differences([draw for draw in draws if draw.system in family], [base]))
+    shuffled = [entry for entry in results if entry.changes.get("shuffled")]
     if shuffled:
         many = resampled(shuffled, n_resamples=DRAWS_AGAINST_CHANCE * n_resamples, metrics=(RANKED,))
         compared.append(differences_from_chance(many))
-    compared = [one.rename(columns={"difference": "value"}) for one in compared]
+    compared = [item.rename(columns={"difference": "value"}) for item in compared]
     pooled = pd.DataFrame(_pooled_rows(results, n_resamples), columns=[*at, "value", "low", "high", "part"])
-    parts = [one.astype({"dataset": object, "system": object}) for one in (fits, means, pooled, *compared)]
-    table = pd.concat([one for one in parts if len(one)] or parts[:1], ignore_index=True)
+    parts = [item.astype({"dataset": object, "system": object}) for item in (fits, means, pooled, *compared)]
+    table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return tidy(table.reindex(columns=[*dict.fromkeys([*table.columns, "part"])]), analysis="table")
 
 
 def _bases(references: Sequence[str], variants: Mapping[str, System]) -> list[str]:
     """Bases of variants that are no references: their variants alone are compared with them."""
-    bases = (one.base for one in variants.values() if one.base is not None and one.base not in references)
+    bases = (
+        variant.base
+        for variant in variants.values()
+        if variant.base is not None and variant.base not in references
+    )
     return list(dict.fromkeys(bases))
 
 
@@ -207,7 +211,7 @@ def _fit_columns() -> list[str]:
 
 def _fit(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     """One row of ``results``."""
-    counts = {str(one): sum(label == one for label in result.labels) for one in result.classes}
+    counts = {str(item): sum(label == item for label in result.labels) for item in result.classes}
     positive = (
         result.positive if result.positive is not None or len(result.classes) > 2 else result.classes[-1]
     )
@@ -250,7 +254,7 @@ def _in_order(table: Frame, cells: Frame, between: Iterable[str] = ()) -> Frame:
     table = table.copy()
     for name in ("dataset", "system"):
         table[name] = pd.Categorical(table[name].fillna(""), cells[name].fillna("").unique())
-    keys = [one for one in ("dataset", *between, "system", "seed", "fold") if one in table]
+    keys = [item for item in ("dataset", *between, "system", "seed", "fold") if item in table]
     return table.sort_values(keys, kind="stable").reset_index(drop=True)
 
 
@@ -259,7 +263,9 @@ def _beside(means: Frame, parts: Sequence[str], metrics: Sequence[str], others: 
     named = means.rename(columns={"value": parts[0], "sd": "_sd", "low": "_low", "high": "_high"})
     table = wide(named, ["dataset", "system"], values=parts)
     bounds = ("_low", "_high")
-    columns = [f"{name}{one}" for name in metrics for one in parts if one not in bounds or name in COMPARED]
+    columns = [
+        f"{name}{part}" for name in metrics for part in parts if part not in bounds or name in COMPARED
+    ]
     return table.reindex(columns=["dataset", "system", *columns, *others])
 
 
@@ -281,7 +287,7 @@ def _summary(
                 "n_parameters": own["n_parameters"].max(),
                 "seconds_mean": own.groupby("seed")["seconds"].mean().mean(),
                 "seconds_of_choice": own["seconds_of_choice"].max(),  # made once, told of each seed
-                "choice": "; ".join(dict.fromkeys(one for one in own["choice"] if one)),
+                "choice": "; ".join(dict.fromkeys(item for item in own["choice"] if item)),
                 "headline": headlines.get(str(dataset), HEADLINES[0]),
                 "base": variant.base if variant else None,
                 "about": variant.description if variant else None,
@@ -296,15 +302,15 @@ def _summary(
 def _pooled_rows(results: Sequence[CellResult], n_resamples: int) -> list[Row]:
     """Figures of all predictions of a system in one heap; ``each_once`` tells whether no series is in it twice."""
     rows: list[Row] = []
-    for dataset, system in dict.fromkeys((one.dataset, one.system) for one in results):
-        own = [one for one in results if (one.dataset, one.system) == (dataset, system)]
-        joined: dict[str, Any] = {part: tuple(value for one in own for value in getattr(one, part))
+    for dataset, system in dict.fromkeys((entry.dataset, entry.system) for entry in results):
+        own = [entry for entry in results if (entry.dataset, entry.system) == (dataset, system)]
+        joined: dict[str, Any] = {part: tuple(value for item in own for value in getattr(item, part))
                   for part in ("names", "labels", "groups")}  # fmt: skip
-        probabilities = np.concatenate([one.probabilities for one in own])
+        probabilities = np.concatenate([item.probabilities for item in own])
         heap = replace(own[0], seed=0, fold=None, probabilities=probabilities, **joined)
         (draws,) = resampled([heap], n_resamples=n_resamples)
         at = {"dataset": dataset, "system": system, "part": POOLED}
-        bounds = {str(one.pop("metric")): one for one in intervals([draws]).to_dict("records")}
+        bounds = {str(item.pop("metric")): item for item in intervals([draws]).to_dict("records")}
         for name in METRICS:
             low, high = (bounds.get(name, {}).get(side, np.nan) for side in ("low", "high"))
             rows.append(
@@ -332,12 +338,12 @@ def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes 
     reference = summary.loc[summary["system"] == REFERENCES[0], f"{metric}_mean"]
     if len(reference):
         ax.axvline(reference.iloc[0], color=FAINT, lw=0.8, ls=":")
-    for row, one in enumerate(summary.to_dict("records")):
-        seeds = cells.loc[cells["system"] == one["system"], metric].dropna()
+    for row, item in enumerate(summary.to_dict("records")):
+        seeds = cells.loc[cells["system"] == item["system"], metric].dropna()
         ax.plot(seeds, np.full(len(seeds), row), "o", ms=4.5, mfc="none", mec=FAINT, mew=0.9, zorder=2)
-        if f"{metric}_low" in one:
-            ax.plot([one[f"{metric}_low"], one[f"{metric}_high"]], [row, row], color=STEP, lw=2, zorder=1)
-        ax.plot(one[f"{metric}_mean"], row, "D", ms=5, color=INK, zorder=3)
+        if f"{metric}_low" in item:
+            ax.plot([item[f"{metric}_low"], item[f"{metric}_high"]], [row, row], color=STEP, lw=2, zorder=1)
+        ax.plot(item[f"{metric}_mean"], row, "D", ms=5, color=INK, zorder=3)
     ax.set_yticks(range(len(summary)), [" ".join(name.split()) for name in summary["system"]])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)  # names are not formulas
@@ -368,7 +374,7 @@ def _ranks(cells: Frame) -> tuple[CriticalDifference | None, list[str]]:
         return None, []
     scores = done.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
     complete = scores.dropna(axis="columns")
-    missing = [str(one) for one in scores if one not in complete]
+    missing = [str(score) for score in scores if score not in complete]
     if len(complete) < 2 or complete.shape[1] < 2:
         return None, missing
     return critical_difference(complete), missing

@@ -120,11 +120,11 @@ def figures_of(result: CellResult) -> dict[str, float]:
 def answer_rows(probed: Iterable[Probed]) -> list[Row]:
     """A row for each fit, answer and metric; figures of the validation part are metrics of their own."""
     rows = []
-    for one in probed:
-        for place, answer in enumerate(one.answers):
-            figures = figures_of(one.answer_as_result(place, one.result.system))
+    for item in probed:
+        for place, answer in enumerate(item.answers):
+            figures = figures_of(item.answer_as_result(place, item.result.system))
             figures |= {f"{VALIDATION}{name}": value for name, value in answer.validation.items()}
-            about = fit_of(one.result) | settings_of(answer.question)
+            about = fit_of(item.result) | settings_of(answer.question)
             rows += [about | {"metric": name, "value": value} for name, value in figures.items()]
     return rows
 
@@ -134,9 +134,9 @@ def draws_of(
 ) -> dict[Any, Resampled]:
     """The figure of every entry in the same draws of groups, so that any two of them can be compared."""
     keys = {f"{place:09d}": key for place, key in enumerate(results)}
-    named = [replace(one, system=name) for name, key in keys.items() for one in results[key]]
+    named = [replace(item, system=name) for name, key in keys.items() for item in results[key]]
     found = resampled(named, n_resamples=n_resamples, metrics=[metric])
-    return {keys[one.system]: one for one in found}
+    return {keys[entry.system]: entry for entry in found}
 
 
 def mean_row(draws: Resampled, metric: str) -> Row:
@@ -194,7 +194,7 @@ def over_seeds(table: Frame, *, differences: bool) -> Frame:
 
 def as_written(table: Frame) -> Frame:
     """The same rows with numbers of ten digits, as files have them: a page says no more than its tables do."""
-    rounded = {name: [float(f"{one:.10g}") for one in table[name]] for name in NUMBERS}
+    rounded = {name: [float(f"{item:.10g}") for item in table[name]] for name in NUMBERS}
     return table.assign(**rounded)
 
 
@@ -210,9 +210,9 @@ def wide(table: Frame, index: Sequence[str], *, columns: str = "metric", values:
     rows: dict[tuple[Any, ...], Row] = {}
     taken = list(values) or ["value"]
     for *key, name, found in zip(
-        *(table[one] for one in (*index, columns)), table[taken].to_numpy(), strict=True
+        *(table[item] for item in (*index, columns)), table[taken].to_numpy(), strict=True
     ):
-        known = tuple(None if one != one else one for one in key)  # NaN is not equal to itself
+        known = tuple(None if item != item else item for item in key)  # NaN is not equal to itself
         names = [f"{name}{value}" for value in values] or [name]
         rows.setdefault(known, {}).update(zip(names, found, strict=True))
     made = [dict(zip(index, key, strict=True)) | row for key, row in rows.items()]

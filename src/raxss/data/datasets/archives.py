@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.confinement import open_confined
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 MAX_MEMBERS = 10_000  # the largest official zip has 750
 MAX_MEMBER_BYTES = 2**23  # a text of the largest kind has 266,240
@@ -120,8 +120,8 @@ def _below(folder: Path) -> Iterator[Path]:
             n_seen += 1
             if n_seen > MAX_FILES:
                 raise RecordingError(
-                    f"the folder {shown(folder)} holds more than {MAX_FILES:,} files; a folder with this dataset "
-                    "alone is needed."
+                    f"the folder {display_name(folder)} holds more than {MAX_FILES:,} files; a folder with this "
+                    "dataset alone is needed."
                 )
             if APPLE_DOUBLE not in file.parts and not file.name.startswith("._") and file.is_file():
                 yield file
@@ -131,18 +131,18 @@ def _members(path: Path, folder: Path) -> list[str]:
     """Names of the files in a zip that are not a Mac's shadows of others."""
     with _opened(path, folder) as archive:
         return [
-            one.filename
-            for one in archive.infolist()
-            if not one.is_dir()
-            and APPLE_DOUBLE not in PurePosixPath(one.filename).parts
-            and not PurePosixPath(one.filename).name.startswith("._")
+            item.filename
+            for item in archive.infolist()
+            if not item.is_dir()
+            and APPLE_DOUBLE not in PurePosixPath(item.filename).parts
+            and not PurePosixPath(item.filename).name.startswith("._")
         ]
 
 
 @contextmanager
 def _opened(path: Path, folder: Path) -> Iterator[zipfile.ZipFile]:
     """A zip after a look at what it says it holds."""
-    what = f"the zip {shown(path)}"
+    what = f"the zip {display_name(path)}"
     with _readable(what), open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         if len(members) > MAX_MEMBERS:
@@ -150,13 +150,13 @@ def _opened(path: Path, folder: Path) -> Iterator[zipfile.ZipFile]:
                 f"{what} has {len(members):,} members; at most {MAX_MEMBERS:,} are read. It is not the "
                 "published one."
             )
-        total = sum(one.file_size for one in members)
+        total = sum(item.file_size for item in members)
         if total > MAX_TOTAL_BYTES:
             raise RecordingError(
                 f"{what} would unpack to {total:,} bytes; at most {MAX_TOTAL_BYTES:,} are read. It is not the "
                 "published one."
             )
-        names = [one.filename for one in members]
+        names = [item.filename for item in members]
         if len(set(names)) != len(names):
             raise RecordingError(f"{what} has two members of one name; which one counts is not certain.")
         for member in members:
@@ -169,7 +169,7 @@ def _check_name(member: zipfile.ZipInfo, what: str) -> None:
     kind = stat.S_IFMT(member.external_attr >> 16)
     if pure.is_absolute() or ".." in pure.parts or "\\" in member.filename or kind == stat.S_IFLNK:
         raise RecordingError(
-            f"{what} has the member {shown(member.filename)}, which leads out of its folder; it is not the "
+            f"{what} has the member {display_name(member.filename)}, which leads out of its folder; it is not the "
             "published one, and nothing of it was read."
         )
 
@@ -201,5 +201,5 @@ def _readable(what: str) -> Iterator[None]:
 
 def _what(text: TextFile) -> str:
     if text.member:
-        return f"{shown(PurePosixPath(text.member).name)} in {shown(text.file)}"
-    return f"the text {shown(text.file)}"
+        return f"{display_name(PurePosixPath(text.member).name)} in {display_name(text.file)}"
+    return f"the text {display_name(text.file)}"

@@ -135,7 +135,7 @@ class Dataset(ABC):
     def needed(self, folder: Path) -> tuple[int, list[str]]:
         """How many files are needed, and the names of those that are not in a folder, relative to it."""
         if listed := self.listed():
-            return len(listed), [one.path for one in listed if not is_whole(folder, one)]
+            return len(listed), [item.path for item in listed if not is_whole(folder, item)]
         absent = [names[0] for names in self.files if not _any_of(folder, names)]
         return len(self.files), absent
 
@@ -145,9 +145,9 @@ class Dataset(ABC):
 
     def lies_in(self, folder: Path) -> bool:
         """Whether files that only this dataset has are right in a folder."""
-        subjects = [one for one in self.listed() if one.path.startswith("sub-")]
+        subjects = [item for item in self.listed() if item.path.startswith("sub-")]
         if subjects:
-            return any(local_path(folder, one).exists() for one in subjects)
+            return any(local_path(folder, subject).exists() for subject in subjects)
         return any(_any_of(folder, names) for names in self.files)
 
     @property
@@ -199,19 +199,25 @@ class SeriesDataset(Dataset):
         """See `Dataset`."""
         recordings = (
             RecordingPlan(
-                one.name,
+                item.name,
                 self.inputs,
                 partial(_open_loaded, self.load, place),
-                (SeriesPlan(one.name, tuple(range(one.n_variates)), label=one.label, origin=_origin(one)),),
+                (
+                    SeriesPlan(
+                        item.name, tuple(range(item.n_variates)), label=item.label, origin=_origin(item)
+                    ),
+                ),
             )
-            for place, one in enumerate(_loaded(self.load))
+            for place, item in enumerate(_loaded(self.load))
         )
         return self.planned(folder, recordings)
 
     def read(self, plan: CollectionPlan) -> SeriesCollection:
         """See `Dataset`; samples keep the type that ``load`` gives them."""
         names = {series.name for _, series in plan}
-        return SeriesCollection(replace(one, origin=_origin(one)) for one in self.load() if one.name in names)
+        return SeriesCollection(
+            replace(item, origin=_origin(item)) for item in self.load() if item.name in names
+        )
 
     @property
     def defined_in(self) -> str:

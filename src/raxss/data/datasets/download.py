@@ -38,7 +38,7 @@ from raxss._core.atomic import flush, make_folder, named_output, output_lock
 from raxss._core.version import __version__
 from raxss.data.confinement import leads_outside
 from raxss.data.datasets.listing import ListedFile, local_path, safe_path
-from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
+from raxss.errors import ConfigError, OutputError, RecordingError, display_name, join_names
 
 BASE_VARIABLE = "RAXSS_DATA_URL"
 RECORD = ".raxss-downloaded.tsv"  # which files were found right, with their time of change
@@ -135,17 +135,17 @@ def download(
         The disk has too little room, or cannot be written.
     """
     _check_settings(base, jobs, attempts, timeout)
-    for one in listed:
-        safe_path(one.path)
-    twice = [path for path, n in Counter(one.path for one in listed).items() if n > 1]
+    for item in listed:
+        safe_path(item.path)
+    twice = [path for path, n in Counter(item.path for item in listed).items() if n > 1]
     if twice:
         raise RecordingError(f"the list of files names {twice[0]!r} twice; one line a file is needed.")
     folder = make_folder(folder)
     with output_lock(os.path.realpath(folder)), _opened_record(folder) as record:
         work = _Download(folder, base, record, attempts, timeout, backoff, verify, on_bytes)
         work.check_room(listed)
-        for one in listed:
-            work.waiting.put(one)
+        for item in listed:
+            work.waiting.put(item)
         # Daemons: one that waits for a silent server must not keep a stopped program alive.
         threads = [threading.Thread(target=work.run, daemon=True) for _ in range(min(jobs, len(listed)))]
         try:
@@ -220,10 +220,10 @@ class _Download:
     def check_room(self, listed: Sequence[ListedFile]) -> None:
         """Fail before the first byte if the disk cannot hold what is missing."""
         missing = 0
-        for one in listed:
-            path = self._place(one)
-            if _size(path) != one.size:
-                missing += max(one.size - (_size(_partial(path)) or 0), 0)
+        for item in listed:
+            path = self._place(item)
+            if _size(path) != item.size:
+                missing += max(item.size - (_size(_partial(path)) or 0), 0)
         free = shutil.disk_usage(self.folder).free
         if missing > free:
             raise OutputError(
@@ -238,14 +238,14 @@ class _Download:
         try:
             while not self.stop.is_set():
                 try:
-                    one = self.waiting.get_nowait()
+                    item = self.waiting.get_nowait()
                 except queue.Empty:
                     return
                 try:
-                    self._provide(one)
+                    self._provide(item)
                 except _Refused as error:
                     with self.lock:
-                        self.failed[one.path] = _printable(str(error))
+                        self.failed[item.path] = _printable(str(error))
         except _Stopped:
             return
         except BaseException as error:
@@ -257,7 +257,7 @@ class _Download:
         if self.error is not None:
             raise self.error
         if self.failed:
-            named = listed(f"{path} ({reason})" for path, reason in sorted(self.failed.items()))
+            named = join_names(f"{path} ({reason})" for path, reason in sorted(self.failed.items()))
             others = "The others are there and right; the" if len(self.failed) < n_listed else "The"
             raise RecordingError(
                 f"{len(self.failed)} of {n_listed} files could not be fetched: {named}. {others} same command "
@@ -267,34 +267,34 @@ class _Download:
         n_right = n_listed - len(self.fetched)
         return Downloaded(tuple(sorted(self.fetched)), tuple(sorted(self.replaced)), n_right)
 
-    def _place(self, one: ListedFile) -> Path:
-        path = local_path(self.folder, one)
+    def _place(self, listed_file: ListedFile) -> Path:
+        path = local_path(self.folder, listed_file)
         if leads_outside(path.parent, self.folder):
             raise RecordingError(
-                f"{one.path!r} would be written outside of the dataset's folder, because a folder on its way is a "
-                "link; nothing was fetched. Remove the link."
+                f"{listed_file.path!r} would be written outside of the dataset's folder, because a folder on its "
+                "way is a link; nothing was fetched. Remove the link."
             )
         return path
 
-    def _provide(self, one: ListedFile) -> None:
+    def _provide(self, listed_file: ListedFile) -> None:
         """See to it that one file is there and right."""
-        path = self._place(one)
+        path = self._place(listed_file)
         there = os.path.lexists(path)
-        if self._is_right(one, path):
-            return self._tell(one, one.size)
+        if self._is_right(listed_file, path):
+            return self._tell(listed_file, listed_file.size)
         make_folder(path.parent)
         failures = wrong = 0
         while True:
             before = _size(_partial(path)) or 0
             try:
-                self._receive(one, _partial(path))
-                self._settle(one, _partial(path), path)
+                self._receive(listed_file, _partial(path))
+                self._settle(listed_file, _partial(path), path)
                 break
             except _WrongBytes as error:
                 wrong += 1
-                with named_output(one.path, KEPT):
+                with named_output(listed_file.path, KEPT):
                     _partial(path).unlink(missing_ok=True)
-                self._tell(one, 0)
+                self._tell(listed_file, 0)
                 if wrong >= MAX_WRONG:
                     raise _Refused(f"{error}, {wrong} times") from error
                 wait = self.backoff
@@ -307,51 +307,54 @@ class _Download:
             if self.stop.wait(min(wait, MAX_WAIT) * random.uniform(0.75, 1.25)):
                 raise _Stopped
         with self.lock:
-            self.fetched.append(one.path)
+            self.fetched.append(listed_file.path)
             if there:
-                self.replaced.append(one.path)
+                self.replaced.append(listed_file.path)
 
-    def _is_right(self, one: ListedFile, path: Path) -> bool:
+    def _is_right(self, listed_file: ListedFile, path: Path) -> bool:
         """Whether the file is there with the right content, by what is recorded or by reading it."""
         try:
             found = path.stat()
         except OSError:
             return False
-        if not stat.S_ISREG(found.st_mode) or found.st_size != one.size:
+        if not stat.S_ISREG(found.st_mode) or found.st_size != listed_file.size:
             return False
-        if not self.verify and self.known.get(one.path) == (found.st_mtime_ns, one.digest):
+        if not self.verify and self.known.get(listed_file.path) == (found.st_mtime_ns, listed_file.digest):
             return True
-        with named_output(one.path, KEPT):
-            if self._digest(one, path) != one.digest:
+        with named_output(listed_file.path, KEPT):
+            if self._digest(listed_file, path) != listed_file.digest:
                 return False
-        self._remember(one, found.st_mtime_ns)
+        self._remember(listed_file, found.st_mtime_ns)
         return True
 
-    def _receive(self, one: ListedFile, partial: Path) -> None:
+    def _receive(self, listed_file: ListedFile, partial: Path) -> None:
         """Fetch what a partial file lacks."""
         have = _size(partial)
-        if have is not None and (partial.is_symlink() or have > one.size):
-            with named_output(one.path, KEPT):
+        if have is not None and (partial.is_symlink() or have > listed_file.size):
+            with named_output(listed_file.path, KEPT):
                 partial.unlink()
             have = None
-        if have == one.size:
+        if have == listed_file.size:
             return  # only the check is left to do
         have = have or 0
-        self._tell(one, have)
+        self._tell(listed_file, have)
         request = urllib.request.Request(
-            f"{self.base}/{quote(one.path)}",
+            f"{self.base}/{quote(listed_file.path)}",
             headers={"User-Agent": f"raxss/{__version__}", "Accept-Encoding": "identity"}
             | ({"Range": f"bytes={have}-"} if have else {}),
         )
         with self._answer(request, partial) as response:
-            start = _first_byte(response, one, have)
-            with named_output(one.path, KEPT), open(partial, "r+b" if start else "wb", buffering=0) as file:
+            start = _first_byte(response, listed_file, have)
+            with (
+                named_output(listed_file.path, KEPT),
+                open(partial, "r+b" if start else "wb", buffering=0) as file,
+            ):
                 file.seek(start)
-                self._copy(response, file, one, start)
+                self._copy(response, file, listed_file, start)
 
-    def _copy(self, response: _Response, file: Any, one: ListedFile, start: int) -> None:
+    def _copy(self, response: _Response, file: Any, listed_file: ListedFile, start: int) -> None:
         position = renewed = start
-        self._tell(one, position)
+        self._tell(listed_file, position)
         while True:
             with _network():
                 chunk = response.read1(CHUNK)
@@ -359,16 +362,16 @@ class _Download:
                 raise _Stopped
             if not chunk:
                 break
-            if position + len(chunk) > one.size:
-                raise _WrongBytes(f"more than the listed {one.size:,} bytes arrived")
+            if position + len(chunk) > listed_file.size:
+                raise _WrongBytes(f"more than the listed {listed_file.size:,} bytes arrived")
             file.write(chunk)
             position += len(chunk)
-            self._tell(one, position)
+            self._tell(listed_file, position)
             if position - renewed >= MIN_BYTES:
                 response.give_time()
                 renewed = position
-        if position < one.size:
-            raise _Dropped(f"the connection ended after {position:,} of {one.size:,} bytes")
+        if position < listed_file.size:
+            raise _Dropped(f"the connection ended after {position:,} of {listed_file.size:,} bytes")
 
     @contextmanager
     def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[_Response]:
@@ -387,20 +390,20 @@ class _Download:
         with response:
             yield response
 
-    def _settle(self, one: ListedFile, partial: Path, path: Path) -> None:
+    def _settle(self, listed_file: ListedFile, partial: Path, path: Path) -> None:
         """Check all of a partial file, and put it into its place."""
-        with named_output(one.path, KEPT):
-            if self._digest(one, partial) != one.digest:
-                raise _WrongBytes(f"the {one.algorithm} sum is not the listed one")
+        with named_output(listed_file.path, KEPT):
+            if self._digest(listed_file, partial) != listed_file.digest:
+                raise _WrongBytes(f"the {listed_file.algorithm} sum is not the listed one")
             with open(partial, "rb+") as file:
                 os.fsync(file.fileno())
             changed = partial.stat().st_mtime_ns
             os.replace(partial, path)
             flush(path.parent)
-        self._remember(one, changed)
+        self._remember(listed_file, changed)
 
-    def _digest(self, one: ListedFile, path: Path) -> str:
-        sum_ = hashlib.new(one.algorithm, usedforsecurity=False)
+    def _digest(self, listed_file: ListedFile, path: Path) -> str:
+        sum_ = hashlib.new(listed_file.algorithm, usedforsecurity=False)
         with open(path, "rb", buffering=0) as file:
             while chunk := file.read(CHUNK):
                 if self.stop.is_set():
@@ -408,17 +411,17 @@ class _Download:
                 sum_.update(chunk)
         return sum_.hexdigest()
 
-    def _remember(self, one: ListedFile, changed: int) -> None:
+    def _remember(self, listed_file: ListedFile, changed: int) -> None:
         with self.lock:
             if not self.stop.is_set():
-                self.record.write(f"{one.path}\t{changed}\t{one.digest}\n")
+                self.record.write(f"{listed_file.path}\t{changed}\t{listed_file.digest}\n")
                 self.record.flush()
 
-    def _tell(self, one: ListedFile, position: int) -> None:
+    def _tell(self, listed_file: ListedFile, position: int) -> None:
         """Report the bytes that are there since the last report."""
         with self.lock:
-            more = position - self.told.get(one.path, 0)
-            self.told[one.path] = position
+            more = position - self.told.get(listed_file.path, 0)
+            self.told[listed_file.path] = position
             if more and self.on_bytes is not None:
                 self.on_bytes(more)
 
@@ -487,7 +490,7 @@ class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         return super().do_open(connect, req, **options)
 
 
-def _first_byte(response: http.client.HTTPResponse, one: ListedFile, have: int) -> int:
+def _first_byte(response: http.client.HTTPResponse, listed_file: ListedFile, have: int) -> int:
     """Which byte of the file the answer begins with, if it is the answer that was asked for."""
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
@@ -495,15 +498,17 @@ def _first_byte(response: http.client.HTTPResponse, one: ListedFile, have: int) 
     start = 0  # a server that does not know ranges sends all of it
     if response.status == 206:
         told = response.headers.get("Content-Range", "")
-        asked = f"bytes {have}-{one.size - 1}"
-        if told.strip() not in (f"{asked}/{one.size}", f"{asked}/*"):
-            raise _WrongBytes(f"{asked}/{one.size} were asked for, the server sends {told[:60]!r}")
+        asked = f"bytes {have}-{listed_file.size - 1}"
+        if told.strip() not in (f"{asked}/{listed_file.size}", f"{asked}/*"):
+            raise _WrongBytes(f"{asked}/{listed_file.size} were asked for, the server sends {told[:60]!r}")
         start = have
     elif response.status != 200:
         raise _Refused(f"HTTP {response.status}")
     length = response.headers.get("Content-Length")
-    if length is not None and length.strip() != str(one.size - start):
-        raise _WrongBytes(f"the server announces {length[:20]} bytes where {one.size - start} are listed")
+    if length is not None and length.strip() != str(listed_file.size - start):
+        raise _WrongBytes(
+            f"the server announces {length[:20]} bytes where {listed_file.size - start} are listed"
+        )
     return start
 
 
@@ -563,7 +568,7 @@ def _opened_record(folder: Path) -> Iterator[IO[str]]:
     except OSError as error:
         raise OutputError(
             error.errno or errno.EIO,
-            f"cannot write into {shown(folder)}: {error.strerror}. Choose another --root",
+            f"cannot write into {display_name(folder)}: {error.strerror}. Choose another --root",
         ) from error
     with open(descriptor, "a+", encoding="utf-8", errors="replace") as record:
         yield record

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from raxss.data.tables import MAX_TABLE_ROWS, records
-from raxss.errors import DataError, RecordingError, nearest, shown
+from raxss.errors import DataError, RecordingError, did_you_mean, display_name
 
 DIGEST_LETTERS = {"md5": 32, "sha256": 64}
 ALWAYS = ("sourcedata",)  # comes along with every choice of subjects: the labels are there
@@ -75,8 +75,8 @@ def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]
             and re.fullmatch(rf"[0-9a-f]{{{DIGEST_LETTERS[algorithm]}}}", digest)
         ):
             raise RecordingError(
-                f"{what}, line {line}, has {shown(size)} as size and {shown(digest)} as {algorithm}; a "
-                f"whole number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
+                f"{what}, line {line}, has {display_name(size)} as size and {display_name(digest)} as {algorithm}; "
+                f"a whole number and {DIGEST_LETTERS[algorithm]} hexadecimal digits are needed."
             )
         listed.append(ListedFile(safe_path(path), int(size), algorithm, digest))
     return listed
@@ -115,13 +115,13 @@ def choose(listed: Sequence[ListedFile], only: Iterable[str]) -> tuple[ListedFil
     only = list(only)
     if not only:
         return tuple(listed)
-    matched = [{one.path for one in listed if _matches(one.path, wanted)} for wanted in only]
+    matched = [{item.path for item in listed if _matches(item.path, wanted)} for wanted in only]
     for wanted, paths in zip(only, matched, strict=True):
         if not paths:
-            subjects = sorted({one.path.split("/")[0] for one in listed if one.path.startswith("sub-")})
-            raise DataError(f"no file of the dataset matches {wanted!r}{nearest(wanted, subjects)}")
+            subjects = sorted({item.path.split("/")[0] for item in listed if item.path.startswith("sub-")})
+            raise DataError(f"no file of the dataset matches {wanted!r}{did_you_mean(wanted, subjects)}")
     wanted_paths = set().union(*matched)
-    return tuple(one for one in listed if one.path in wanted_paths or _is_shared(one.path))
+    return tuple(item for item in listed if item.path in wanted_paths or _is_shared(item.path))
 
 
 def _matches(path: str, wanted: str) -> bool:

@@ -19,7 +19,7 @@ from raxss.data.datasets.folders import folder_of
 from raxss.data.datasets.registry import find_dataset
 from raxss.data.plan import CollectionPlan
 from raxss.data.series import SeriesCollection
-from raxss.errors import ConfigError, DataError, RAxSSWarning, listed, nearest
+from raxss.errors import ConfigError, DataError, RAxSSWarning, did_you_mean, join_names
 
 N_LISTED = 5  # absent files that a message names one by one
 
@@ -50,22 +50,24 @@ def plan_dataset(
     known = dataset.classes(**options)
     for label in classes or ():
         if label not in known:
-            raise DataError(f"dataset {name!r} has no class {label!r}{nearest(label, known)}")
+            raise DataError(f"dataset {name!r} has no class {label!r}{did_you_mean(label, known)}")
     for option in options:
         if option not in dataset.options:
             known = dataset.options
-            what = nearest(option, known) if known else "; only root and classes are needed."
+            what = did_you_mean(option, known) if known else "; only root and classes are needed."
             raise ConfigError(f"dataset {name!r} takes no option {option!r}{what}")
     folder = folder_of(dataset, root)
     plan = dataset.plan(folder, **options) if folder.is_dir() else dataset.planned(folder)
     if classes is None:
         return plan
     recordings = [
-        replace(one, series=tuple(series for series in one.series if series.label in classes))
-        for one in plan.recordings
+        replace(recording, series=tuple(series for series in recording.series if series.label in classes))
+        for recording in plan.recordings
     ]
     absent = dataset.needed_for(classes, plan.absent)
-    return replace(plan, recordings=tuple(one for one in recordings if one.series), absent=absent)
+    return replace(
+        plan, recordings=tuple(recording for recording in recordings if recording.series), absent=absent
+    )
 
 
 def load_dataset(
@@ -95,7 +97,7 @@ def _check_complete(plan: CollectionPlan) -> None:
     if not plan.absent and len(plan):
         return
     missing = (
-        f"{_count(len(plan.absent))} absent: {listed(plan.absent, N_LISTED)}."
+        f"{_count(len(plan.absent))} absent: {join_names(plan.absent, N_LISTED)}."
         if plan.absent
         else "no series were found."
     )

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from raxss.data.datasets.dataset import Dataset
 from raxss.data.series import ORIGINS
-from raxss.errors import ConfigError, DataError, nearest
+from raxss.errors import ConfigError, DataError, did_you_mean
 
 DATASETS: dict[str, Dataset] = {}
 """Name -> dataset: those inside the package first, then those to be copied, then those that raxss downloads."""
@@ -50,7 +50,7 @@ def register_dataset(dataset: Kind) -> Kind:
         raise ConfigError(f"dataset {dataset.name!r} says nothing about {', '.join(lacking)}. Fill these in.")
     if dataset.group_by not in ORIGINS:
         raise ConfigError(
-            f"group_by of dataset {dataset.name!r} is {dataset.group_by!r}{nearest(dataset.group_by, ORIGINS)}"
+            f"group_by of dataset {dataset.name!r} is {dataset.group_by!r}{did_you_mean(dataset.group_by, ORIGINS)}"
         )
     taken = DATASETS.get(dataset.name)
     if taken is not None and taken.defined_in != dataset.defined_in:
@@ -72,7 +72,7 @@ def find_dataset(name: str) -> Dataset:
     """
     if name not in DATASETS:
         raise DataError(
-            f"there is no dataset {name!r}{nearest(name, DATASETS)} For data of your own, pass a CSV manifest with "
-            "columns path, label and group."
+            f"there is no dataset {name!r}{did_you_mean(name, DATASETS)} For data of your own, pass a CSV manifest "
+            "with columns path, label and group."
         )
     return DATASETS[name]

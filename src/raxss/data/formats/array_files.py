@@ -21,7 +21,7 @@ from raxss.data.formats.fields import CHANGED, Refused, not_downloaded
 from raxss.data.formats.registry import Format
 from raxss.data.problems import Problem
 from raxss.data.recording import ArrayRecording, TooLongError
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 MOST_CHANNELS = 2**14
 TIMES_TOLERANCE = (
@@ -82,7 +82,9 @@ def inspect_array(path: Path, root: Path, look: Look) -> list[Problem]:
         return [problem]
     if not_downloaded(path, root):
         return [
-            Problem("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
+            Problem(
+                "not-found", f"{display_name(path)} is not downloaded: it is a git-annex pointer. Fetch it."
+            )
         ]
     try:
         with open_confined(path, root) as file:
@@ -91,7 +93,10 @@ def inspect_array(path: Path, root: Path, look: Look) -> list[Problem]:
         return [refused.problem]
     except OSError as error:
         return [
-            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again.")
+            Problem(
+                "not-readable",
+                f"{display_name(path)} cannot be read ({error.strerror or CHANGED}). Try again.",
+            )
         ]
 
 
@@ -123,7 +128,7 @@ def open_array(path: Path, root: Path, read: Read, *, rate: float | None = None)
     rate = 1.0 if rate is None else rate
     if not (math.isfinite(rate) and rate > 0):
         raise RecordingError(
-            f"recording {shown(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
+            f"recording {display_name(path)} has a rate of {rate} Hz; a finite number above 0 is needed."
         )
     return ArrayRecording(
         path.name, content.samples, rate=rate, names=content.channels, start_seconds=content.start_seconds
@@ -136,15 +141,15 @@ def _content(path: Path, root: Path, read: Read) -> ArrayContent:
         with open_confined(path, root) as file:
             return read(file)
     except TooLongError as error:
-        raise TooLongError(f"recording {shown(path)} cannot be read: {error}") from None
+        raise TooLongError(f"recording {display_name(path)} cannot be read: {error}") from None
     except (RecordingError, Refused) as error:
-        raise RecordingError(f"recording {shown(path)} cannot be read: {error}") from None
+        raise RecordingError(f"recording {display_name(path)} cannot be read: {error}") from None
     except MemoryError:
         raise RecordingError(
-            f"recording {shown(path)} needs more memory than there is. If it is really that long, cut it into "
-            "several; if not, it is damaged: copy or write it again."
+            f"recording {display_name(path)} needs more memory than there is. If it is really that long, cut it "
+            "into several; if not, it is damaged: copy or write it again."
         ) from None
     except Exception as error:  # a parser quotes the file, so only what it stumbled over is told
         raise RecordingError(
-            f"recording {shown(path)} is damaged ({type(error).__name__}). Copy or write it again."
+            f"recording {display_name(path)} is damaged ({type(error).__name__}). Copy or write it again."
         ) from None

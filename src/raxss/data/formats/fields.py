@@ -17,7 +17,7 @@ from pathlib import Path, PureWindowsPath
 
 from raxss.data.confinement import leads_outside, open_confined, problem_of_opening
 from raxss.data.problems import Problem
-from raxss.errors import shown
+from raxss.errors import display_name
 
 SIGNED = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
@@ -276,6 +276,8 @@ def header_bytes(path: Path, root: Path, most: int) -> bytes:
     if problem is not None:
         raise Refused(problem.code, problem.message)
     if not_downloaded(path, root):
-        raise Refused("not-found", f"{shown(path)} is not downloaded: it is a git-annex pointer. Fetch it.")
+        raise Refused(
+            "not-found", f"{display_name(path)} is not downloaded: it is a git-annex pointer. Fetch it."
+        )
     with open_confined(path, root) as file:
         return file.read(most + 1)

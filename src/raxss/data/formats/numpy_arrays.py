@@ -115,7 +115,9 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
     try:
         with zipfile.ZipFile(file) as archive:
             members = _members(archive)
-            headers = {key: _member_header(archive, one, f"array {key!r}") for key, one in members.items()}
+            headers = {
+                key: _member_header(archive, member, f"array {key!r}") for key, member in members.items()
+            }
             _refuse_bomb(sum(map(_n_unpacked, members.values(), headers.values())), size, "the archive")
             values = "samples" if "samples" in headers else "data"
             for key, header in headers.items():
@@ -153,8 +155,8 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         raise Refused(
             "too-large", f"the archive has {len(archive.infolist()):,} members; one recording is needed."
         )
-    names = [one.filename.removesuffix(".npy") for one in archive.infolist()]
-    members = {name: one for name, one in zip(names, archive.infolist(), strict=True) if name in ARRAYS}
+    names = [item.filename.removesuffix(".npy") for item in archive.infolist()]
+    members = {name: item for name, item in zip(names, archive.infolist(), strict=True) if name in ARRAYS}
     if "samples" not in members and "data" not in members:
         raise Refused(
             "not-this-format",
@@ -239,7 +241,7 @@ def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
 def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) -> list[Problem]:
     if channels is None:
         return []
-    names = [str(one) for one in channels.reshape(-1)]
+    names = [str(item) for item in channels.reshape(-1)]
     if names and len(names) != n_variates:
         raise Refused(
             "header-damaged",
@@ -273,7 +275,7 @@ def _by_variate(samples: NDArray[Any]) -> NDArray[Any]:
 
 def _read_npz(file: BinaryIO) -> ArrayContent:
     with zipfile.ZipFile(file) as archive:
-        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+        members = {item.filename.removesuffix(".npy"): item for item in archive.infolist()}
         values = "samples" if "samples" in members else "data"
         arrays = {
             key: load_member(archive, members[key], f"array {key!r}")
@@ -282,7 +284,7 @@ def _read_npz(file: BinaryIO) -> ArrayContent:
         }
     samples = _by_variate(arrays[values])
     told = float(arrays["rate"].reshape(())) if "rate" in arrays else None
-    channels = tuple(str(one) for one in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
+    channels = tuple(str(item) for item in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
     if "times_s" not in arrays:
         return ArrayContent(samples, told, channels)
     start, timed = regular_times(arrays["times_s"], "array 'times_s'")

@@ -15,7 +15,7 @@ from raxss.data.confinement import problem_of_opening, root_of
 from raxss.data.formats.registry import FORMATS, all_suffixes, format_of, header_of
 from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 UNEXPECTED = (
     "raxss did not expect this"  # in the message of the safety net; tests see that it is never needed
@@ -83,7 +83,11 @@ def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
         return known.inspect(header, root)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        return [Problem("not-readable", f"{shown(path)} cannot be read ({reason.lower()}). Check the disk.")]
+        return [
+            Problem(
+                "not-readable", f"{display_name(path)} cannot be read ({reason.lower()}). Check the disk."
+            )
+        ]
     except Exception as error:  # a fault of ours must not stop the look at other files
         return [unexpected(path, error)]
 
@@ -92,8 +96,8 @@ def unexpected(path: Path, error: Exception) -> Problem:
     """The problem that an inspection itself failed, without what the error quotes."""
     return Problem(
         "header-damaged",
-        f"{shown(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED}). Please report it, without the "
-        "file.",
+        f"{display_name(path)} cannot be understood ({type(error).__name__}; {UNEXPECTED}). Please report it, "
+        "without the file.",
     )
 
 
@@ -118,20 +122,20 @@ def _warnings(path: Path, root: Path | None) -> tuple[Problem, ...]:
     """The warnings about a file; an error with its coded problems if it is refused."""
     if os.path.isdir(path):
         raise RecordingError(
-            f"recording {shown(path)} is a folder; a file of type {', '.join(all_suffixes())} or the name of a "
-            f"{_bare()} record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
+            f"recording {display_name(path)} is a folder; a file of type {', '.join(all_suffixes())} or the name "
+            f"of a {_bare()} record is needed. For many recordings, write a manifest: a CSV with a column 'path'."
         )
     problems = inspect_recording(path, root=root)
     if refused := refusals(problems):
         reasons = " ".join(f"[{problem.code}] {problem.message}" for problem in refused)
-        raise RecordingError(f"recording {shown(path)} was not opened: {reasons}")
+        raise RecordingError(f"recording {display_name(path)} was not opened: {reasons}")
     return tuple(problems)
 
 
 def _unknown(path: Path) -> Problem:
-    kind = f"of type {shown(path.suffix)}" if path.suffix else "of unknown type"
+    kind = f"of type {display_name(path.suffix)}" if path.suffix else "of unknown type"
     types = f"recordings are of type {', '.join(all_suffixes())}, or a {_bare()} record's name"
-    return Problem("not-a-recording", f"{shown(path)} is {kind}; {types}.")
+    return Problem("not-a-recording", f"{display_name(path)} is {kind}; {types}.")
 
 
 def _bare() -> str:

@@ -139,7 +139,7 @@ def regular_times(times: NDArray[Any], what: str, *, resolution: float = 0.0) ->
         )
     rate, known_to = 1 / step, max(5e-10, resolution / (last - first))
     shortest = (float(f"{rate:.{digits}g}") for digits in range(1, 10))
-    rate = next((one for one in shortest if abs(one - rate) <= known_to * rate), rate)
+    rate = next((item for item in shortest if abs(item - rate) <= known_to * rate), rate)
     if problem := rate_problem(rate, f"{what} at {rate:g} Hz"):
         raise Refused(problem.code, problem.message)
     return first, rate

@@ -31,7 +31,7 @@ from raxss.data.inspection.sidecars import (
 from raxss.data.inspection.tables import read_json, read_table
 from raxss.data.problems import Inspection, Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS
-from raxss.errors import shown
+from raxss.errors import display_name
 
 TABLES = ("channels.tsv", "events.tsv")
 SUBJECT = re.compile(r"sub-[A-Za-z0-9+]+", re.ASCII)
@@ -78,10 +78,12 @@ def _folders(
         if not name.startswith(prefix) or (not folder.is_dir() and not folder.is_symlink()):
             continue
         if leads_outside(folder, root):
-            told = f"the folder {shown(folder)} is a link that leads out of the dataset; it was not opened."
+            told = f"the folder {display_name(folder)} is a link out of the dataset; it was not opened."
             problems.append(Problem("outside", told))
         elif not pattern.fullmatch(name):
-            told = f"the folder {shown(folder)} is not called {prefix} and letters or digits. Rename it."
+            told = (
+                f"the folder {display_name(folder)} is not called {prefix} and letters or digits. Rename it."
+            )
             problems.append(Problem("not-bids", told))
         elif folder.is_dir():
             yield folder
@@ -131,10 +133,14 @@ def _participants_problems(root: Path, subjects: Sequence[str]) -> list[Problem]
 
 def _absence_problems(recordings: Sequence[Inspection]) -> list[Problem]:
     """One statement about all signals that are not there."""
-    absent = [one for one in recordings if any(problem.code == "not-found" for problem in one.problems)]
+    absent = [
+        recording
+        for recording in recordings
+        if any(problem.code == "not-found" for problem in recording.problems)
+    ]
     if absent:
         told = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
-        told += f"{shown(Path(absent[0].path))}. Fetch them from where the dataset comes from."
+        told += f"{display_name(Path(absent[0].path))}. Fetch them from where the dataset comes from."
         return [Problem("not-found", told)]
     if not recordings:
         return [
@@ -149,9 +155,7 @@ def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Proble
     """Every recording in one folder, and every one that must be there because its sidecars are."""
     folder = above / datatype
     if leads_outside(folder, root):
-        told = (
-            f"{shown(folder)} of {shown(above)} is a link that leads out of the dataset; it was not opened."
-        )
+        told = f"{display_name(folder)} of {display_name(above)} is a link out of the dataset; it was not opened."
         problems.append(Problem("outside", told))
         return []
     names = names_in(folder, root)
@@ -183,7 +187,7 @@ def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str)
     missing = {
         Path(
             name
-        ).stem: f"{shown(Path(name).stem)} has a data file and no header (.vhdr) beside it. Copy the header."
+        ).stem: f"{display_name(Path(name).stem)} has a data file and no header (.vhdr) beside it. Copy the header."
         for name in names
         if Path(name).suffix.lower() in parts and Path(name).stem not in stems
     }
@@ -196,7 +200,7 @@ def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str)
         if not any(own.entities.items() <= signal.entities.items() for signal in of_signals):
             sidecars[f"{name.rpartition('_')[0]}_{datatype}"].append(name)
     for stem, files in sidecars.items():
-        told = f"{shown(stem)} has {len(files)} sidecars and no signal file. Fetch it as the dataset says."
+        told = f"{display_name(stem)} has {len(files)} sidecars and no signal file. Fetch it as the dataset says."
         missing.setdefault(stem, told)
     return missing
 
@@ -205,15 +209,15 @@ def _recording_problems(path: Path, root: Path, n_alike: int) -> list[Problem]:
     """Of the name, of the file and of its sidecars."""
     problems = _name_problems(path, root)
     if n_alike > 1:
-        told = (
-            f"{n_alike} signal files have the entities of {shown(path)}; which one is meant is not certain."
-        )
-        problems.append(Problem("not-bids", f"{told} Keep one."))
+        told = f"{n_alike} signal files have the entities of {display_name(path)}; it is not certain which is meant"
+        problems.append(Problem("not-bids", f"{told}. Keep one."))
     if path.suffix.lower() not in bids_suffixes():
-        told = f"{shown(path)} is of a type that raxss does not read; {', '.join(bids_suffixes())} are."
+        told = (
+            f"{display_name(path)} is of a type that raxss does not read; {', '.join(bids_suffixes())} are."
+        )
         return [*problems, Problem("not-a-recording", told)]
     if not_downloaded(path, root):
-        told = f"{shown(path)} is not downloaded: there is only its git-annex pointer. Fetch it."
+        told = f"{display_name(path)} is not downloaded: there is only its git-annex pointer. Fetch it."
         return [*problems, Problem("not-found", told)]
     problems += inspect_recording(path, root=root)
     if refusals(problems):
@@ -226,15 +230,15 @@ def _name_problems(path: Path, root: Path) -> list[Problem]:
     own = parsed(path.name)
     datatype = path.parent.name
     if own is None or own.suffix != datatype or "sub" not in own.entities:
-        told = f"{shown(path)} is not called sub-<label>[_ses-<label>]..._{datatype}{path.suffix}. Rename it."
-        return [Problem("not-bids", told)]
+        told = f"{display_name(path)} is not called sub-<label>[_ses-<label>]..._{datatype}{path.suffix}"
+        return [Problem("not-bids", f"{told}. Rename it.")]
     problems = []
     for key in ("sub", "ses"):
         around = next(
             (part[4:] for part in path.relative_to(root).parts[:-1] if part.startswith(f"{key}-")), None
         )
         if own.entities.get(key) != around:
-            told = f"{shown(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
+            told = f"{display_name(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
             told = told.replace(f"{key}-None", f"no {key}-")
             problems.append(
                 Problem("not-bids", f"{told}; whose recording it is, is not certain. Rename or move it.")

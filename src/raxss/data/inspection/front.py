@@ -22,7 +22,7 @@ from raxss.data.inspection.sidecars import facts_of, inspect_sidecars, tree_of
 from raxss.data.inspection.signals import inspect_signals
 from raxss.data.problems import Inspection, Problem
 from raxss.data.recording import TooLongError
-from raxss.errors import MissingExtraError, RecordingError, shown
+from raxss.errors import MissingExtraError, RecordingError, display_name
 
 DATATYPES = ("eeg", "ieeg")  # folders of recordings below sub-* of a dataset
 
@@ -92,7 +92,7 @@ def _inspection_of(path: Path) -> Inspection:
             return inspection
         found = inspect_sidecars(whole, tree_of(whole), facts_of(whole, root))
         # outside of a dataset nothing asks for sidecars
-        beside = tuple(one for one in found if one.code != "sidecar-missing")
+        beside = tuple(item for item in found if item.code != "sidecar-missing")
         return replace(inspection, problems=(*inspection.problems, *beside))
     except Exception as error:
         return Inspection(str(path), (unexpected(path, error),))
@@ -106,7 +106,7 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     try:
         found, notes = inspect_signals(path, root or root_of(path))
     except MissingExtraError as error:
-        told = f"only the header and sizes of {shown(path)} were looked at, not its signals: {error}"
+        told = f"only the header and sizes of {display_name(path)} were looked at, not its signals: {error}"
         found, notes = [Problem("signals-not-read", told)], []
     except TooLongError as error:
         found, notes = [Problem("too-large", str(error))], []
@@ -128,7 +128,7 @@ def _inspections_below(folder: Path) -> Iterator[Inspection]:
         yield inspection
     if not count:
         types = ", ".join(searched_suffixes())
-        message = f"the folder {shown(folder)} has no recording in it ({types}). Check its name."
+        message = f"the folder {display_name(folder)} has no recording in it ({types}). Check its name."
         yield Inspection(str(folder), (Problem("not-a-recording", message),))
 
 
@@ -154,14 +154,14 @@ def _search(folder: Path) -> Iterator[Inspection]:
     for error in closed:
         path = Path(error.filename)
         reason = (error.strerror or type(error).__name__).lower()
-        message = f"the folder {shown(path)} cannot be searched ({reason}). Check its permissions."
+        message = f"the folder {display_name(path)} cannot be searched ({reason}). Check its permissions."
         yield Inspection(str(path), (Problem("not-readable", message),))
 
 
 def _refused_link(link: Path, root: Path) -> Iterator[Inspection]:
     """A link to a folder elsewhere; one that stays inside leads to files that are found anyway."""
     if leads_outside(link, root):
-        message = f"{shown(link)} is a link to a folder outside of {shown(root)}; it was not followed."
+        message = f"{display_name(link)} is a link to a folder outside of {display_name(root)}; not followed."
         yield Inspection(str(link), (Problem("outside", message),))
 
 

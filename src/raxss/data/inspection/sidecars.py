@@ -26,7 +26,7 @@ from raxss.data.inspection.tables import read_json, read_table
 from raxss.data.names import canonical, is_no_electrode, match_channels
 from raxss.data.problems import Problem, refusals
 from raxss.data.tables import MAX_KEPT_ROWS, Table
-from raxss.errors import RecordingError, listed, shown
+from raxss.errors import RecordingError, display_name, join_names
 
 NAME = re.compile(
     r"(?P<entities>(?:[a-z]+-[A-Za-z0-9+]+_)+)(?P<suffix>[A-Za-z0-9]+)(?P<ending>\.\w[\w.]*)", re.ASCII
@@ -64,7 +64,9 @@ def facts_of(path: Path, root: Path) -> RecordingFacts:
     """What the header of a recording that was not refused states."""
     known = format_of(path)
     if known is None:
-        raise RecordingError(f"recording {shown(path)} has a type that raxss does not read; check its name.")
+        raise RecordingError(
+            f"recording {display_name(path)} has a type that raxss does not read; check its name."
+        )
     return known.facts_of(path, root)
 
 
@@ -191,7 +193,7 @@ def names_in(folder: Path, root: Path) -> list[str]:
 
 def shown_names(names: Sequence[str]) -> str:
     """The first few, in quotes."""
-    return listed(map(quoted, names), N_NAMED)
+    return join_names(map(quoted, names), N_NAMED)
 
 
 # The JSON sidecar ----------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def _json_problems(
 
 def _json_rate_problems(stated: dict[str, Any], path: Path, facts: RecordingFacts) -> list[Problem]:
     if "SamplingFrequency" not in stated or stated["SamplingFrequency"] is None:
-        return [Problem("sidecar-incomplete", f"{shown(path)} has no SamplingFrequency. Add it.")]
+        return [Problem("sidecar-incomplete", f"{display_name(path)} has no SamplingFrequency. Add it.")]
     value = stated["SamplingFrequency"]
     if _is_number(value) and _alike(value, facts.usual_rate):
         return []
@@ -287,13 +289,15 @@ def _channels_problems(path: Path, root: Path, facts: RecordingFacts, kinds: Cou
     rows = table.values("name")
     if not rows:
         lacks = "has no column 'name'" if rows is None else "has no row"
-        raise Refused("sidecar-damaged", f"{shown(path)} {lacks}; one row a channel is needed. Correct it.")
+        raise Refused(
+            "sidecar-damaged", f"{display_name(path)} {lacks}; one row a channel is needed. Correct it."
+        )
     problems = []
     types = table.values("type")
     if types is None:
-        problems.append(Problem("sidecar-incomplete", f"{shown(path)} has no column 'type'. Add it."))
+        problems.append(Problem("sidecar-incomplete", f"{display_name(path)} has no column 'type'. Add it."))
     else:
-        kinds.update(one.upper() for one in types)
+        kinds.update(item.upper() for item in types)
         problems += _type_problems(rows, types)
     problems += _status_problems(table)
     positions, difference = _matched(rows, facts.names)
@@ -323,7 +327,7 @@ def _type_problems(rows: Sequence[str], types: Sequence[str]) -> list[Problem]:
 
 
 def _status_problems(table: Table) -> list[Problem]:
-    other = sum(one.lower() not in ("", "good", "bad") for one in table.values("status") or ())
+    other = sum(item.lower() not in ("", "good", "bad") for item in table.values("status") or ())
     if not other:
         return []
     message = f"channels.tsv has a status that is neither good nor bad in {other} of {len(table.rows)} rows"
@@ -410,7 +414,7 @@ def _unit_problems(table: Table, positions: Sequence[int | None], facts: Recordi
         if real is not None and real != stated:
             wrong.append((facts.names[place], text, facts.units[place].strip(), stated / real))
     problems = []
-    scaled = [one for one in wrong if one[1].strip() != "V"]
+    scaled = [item for item in wrong if item[1].strip() != "V"]
     if scaled:
         name, text, unit, factor = scaled[0]
         message = (
@@ -435,7 +439,7 @@ def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingF
     """Every electrode that was recorded has a row; rows of contacts that were not recorded are usual."""
     rows = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("name")
     if rows is None:
-        raise Refused("sidecar-damaged", f"{shown(path)} has no column 'name'. Correct it.")
+        raise Refused("sidecar-damaged", f"{display_name(path)} has no column 'name'. Correct it.")
     names = list(facts.names)
     tables = sidecars_of(signal, root, "channels.tsv")
     if tables:
@@ -453,7 +457,7 @@ def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingF
     ]
     if not lost:
         return []
-    message = f"{len(lost)} of {len(names)} channels have no row in {shown(path)}: {shown_names(lost)}"
+    message = f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}: {shown_names(lost)}"
     return [Problem("sidecar-disagrees", f"{message}. Is it another subject's or session's table?")]
 
 
@@ -462,23 +466,25 @@ def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> list[Prob
     table = read_table(path, root)
     onsets = table.values("onset")
     if onsets is None:
-        raise Refused("sidecar-damaged", f"{shown(path)} has no column 'onset'. Correct it.")
+        raise Refused("sidecar-damaged", f"{display_name(path)} has no column 'onset'. Correct it.")
     problems = []
     durations = table.values("duration")
     if durations is None:
-        problems.append(Problem("sidecar-incomplete", f"{shown(path)} has no column 'duration'. Add it."))
+        problems.append(
+            Problem("sidecar-incomplete", f"{display_name(path)} has no column 'duration'. Add it.")
+        )
     values = [number(onset) for onset in onsets if onset]
     if None in values:
         row = next(place for place, onset in enumerate(onsets, start=2) if onset and number(onset) is None)
         raise Refused(
-            "sidecar-damaged", f"{shown(path)} has an onset in row {row} that is no number. Correct it."
+            "sidecar-damaged",
+            f"{display_name(path)} has an onset in row {row} that is no number. Correct it.",
         )
     end = math.inf if facts.seconds is None else facts.seconds + 1e-6
     n_outside = sum(value is not None and (value < 0 or value > end) for value in values)
     if n_outside:
-        message = (
-            f"{n_outside} of {len(values)} events of {shown(path)} lie before the start or after the end"
-        )
+        events = f"{n_outside} of {len(values)} events of {display_name(path)}"
+        message = f"{events} lie before the start or after the end"
         of = "" if facts.seconds is None else f" of the {facts.seconds:g} s that were recorded"
         problems.append(Problem("events-outside", f"{message}{of}."))
     n_longer = sum(
@@ -486,10 +492,9 @@ def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> list[Prob
         for start, length in zip(map(number, onsets), map(number, durations or ()), strict=False)
     )
     if n_longer:
-        message = (
-            f"{n_longer} of {len(values)} events of {shown(path)} begin inside the recording and last beyond "
-        )
-        problems.append(Problem("events-outside", f"{message}its end."))
+        events = f"{n_longer} of {len(values)} events of {display_name(path)}"
+        message = f"{events} begin inside the recording and last beyond its end."
+        problems.append(Problem("events-outside", message))
     return [*problems, *_event_sample_problems(table, onsets, path, facts)]
 
 
@@ -505,6 +510,6 @@ def _event_sample_problems(
                 wrong.append((sample, expected))
     if not wrong:
         return []
-    message = f"{len(wrong)} events of {shown(path)} have a 'sample' that is not their 'onset' at "
+    message = f"{len(wrong)} events of {display_name(path)} have a 'sample' that is not their 'onset' at "
     message += f"{facts.usual_rate:g} Hz, the first {wrong[0][0]:g} for {wrong[0][1]:g}; the onset counts."
     return [Problem("sidecar-disagrees", message)]

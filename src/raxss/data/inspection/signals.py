@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from raxss.data.formats.opening import open_recording
 from raxss.data.problems import Problem
 from raxss.data.recording import Recording
-from raxss.errors import listed, shown
+from raxss.errors import display_name, join_names
 
 BLOCK_SAMPLES = 2**20  # of all channels together that are in memory at a time
 LONG_SECONDS = 5.0  # one stretch this long is worth a warning: ten heart beats, half a page of EEG
@@ -262,7 +262,7 @@ class _Hum:
         windows = windows[np.isfinite(windows).all(axis=1)]
         centred = windows - windows.mean(axis=1, keepdims=True)
         power = np.abs(np.fft.rfft(centred * np.hanning(length), axis=1)) ** 2
-        hum = np.max([power[:, one].sum(axis=1) for one in near], axis=0)
+        hum = np.max([power[:, item].sum(axis=1) for item in near], axis=0)
         self.n_windows += len(windows)
         self.n_hum += int((hum > LINE_SHARE_OF_POWER * power[:, above].sum(axis=1)).sum())
 
@@ -311,9 +311,9 @@ def _summary(recording: Recording, looks: Sequence[_Look]) -> list[Problem]:
         shares = {place: share for place, look in enumerate(looks) if (share := share_of(look)) > 0}
         if shares:
             count = "1 channel" if len(shares) == 1 else f"{len(shares)} channels"
-            named = listed(
+            named = join_names(
                 f"{recording.channels[place].name!r} ({place}), {100 * share:.3g} %"
                 for place, share in shares.items()
             )
-            problems.append(Problem(code, f"{shown(recording.name)} has {count} {what}: {named}."))
+            problems.append(Problem(code, f"{display_name(recording.name)} has {count} {what}: {named}."))
     return problems

@@ -16,7 +16,7 @@ from raxss.data import tables
 from raxss.data.confinement import open_confined, problem_of_opening
 from raxss.data.formats.fields import Refused, not_downloaded
 from raxss.data.tables import Table
-from raxss.errors import DataError, RecordingError, shown
+from raxss.errors import DataError, RecordingError, display_name
 
 JSON_BYTES = 2**22
 
@@ -54,8 +54,8 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
     why = "no JSON file beside a recording is longer"
     try:
         with open_confined(path, root) as file:
-            content = read_open(file, shown(path), JSON_BYTES, why=why)
-        value = json_of(content, shown(path), finite=False)
+            content = read_open(file, display_name(path), JSON_BYTES, why=why)
+        value = json_of(content, display_name(path), finite=False)
     except DataError as error:
         raise Refused("sidecar-damaged", str(error)) from None
     if not isinstance(value, dict):
@@ -67,11 +67,11 @@ def _refuse_unopenable(path: Path, root: Path) -> None:
     problem = problem_of_opening(path, root)
     if problem is not None and problem.code == "not-found" and not_downloaded(path, root):
         raise Refused(
-            "not-found", f"{shown(path)} is not downloaded: there is only a git-annex link. Fetch it."
+            "not-found", f"{display_name(path)} is not downloaded: there is only a git-annex link. Fetch it."
         )
     if problem is not None:
         raise Refused(problem.code, problem.message)
 
 
 def _damaged(path: Path, found: str) -> Refused:
-    return Refused("sidecar-damaged", f"{shown(path)} {found}. Correct it, or copy it again.")
+    return Refused("sidecar-damaged", f"{display_name(path)} {found}. Correct it, or copy it again.")

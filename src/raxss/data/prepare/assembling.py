@@ -82,7 +82,7 @@ def assemble(
             ),
             "key": key,
             "collection_hash": canonical_hash([FORMAT, str(preparation), plan.group_by, rows]),
-            "inputs": {one.name: one.sha256 for unit in units for one in unit.inputs},
+            "inputs": {item.name: item.sha256 for unit in units for item in unit.inputs},
             "outputs": outputs,
             "versions": _versions(),
         }
@@ -116,7 +116,7 @@ def _problems(plan: CollectionPlan, units: list[Unit], results: dict[str, Result
         "refused": list(plan.refused),
         "left_out": [told for result in by_recording.values() for told in result["left_out"]],
         "with_gaps": [
-            row["name"] for one in by_recording.values() for row in one["series"] if row["finite_share"] < 1
+            row["name"] for item in by_recording.values() for row in item["series"] if row["finite_share"] < 1
         ],
         "recordings": {
             name: {"problems": result["problems"], "warnings": result["warnings"]}

@@ -32,7 +32,7 @@ from raxss._core.bounded import read_json
 from raxss._core.store import seal_of
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import ORIGINS, Series, SeriesCollection
-from raxss.errors import RAxSSError, RecordingError, shown
+from raxss.errors import RAxSSError, RecordingError, display_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -205,7 +205,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         facts = read_json(folder / FACTS)
     except FileNotFoundError as error:
         raise RecordingError(
-            f"the folder {shown(folder)} is no prepared collection: it has no {FACTS}. "
+            f"the folder {display_name(folder)} is no prepared collection: it has no {FACTS}. "
             "Make one with: raxss prepare SOURCE --out FOLDER."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
@@ -213,7 +213,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     found = facts.get("format") if isinstance(facts, dict) else None
     if found != FORMAT:
         raise RecordingError(
-            f"the folder {shown(folder)} is no prepared collection that this version reads: its format is "
+            f"the folder {display_name(folder)} is no prepared collection that this version reads: its format is "
             f"{found!r}, not {FORMAT!r}. Prepare it again."
         )
     if not (folder / MARK).is_file():
@@ -237,19 +237,21 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 def _check_file(folder: Path, name: str, told: dict[str, Any], *, hashed: bool) -> None:
     """There, inside the folder, as long as it was, and with ``hashed`` the very same."""
     if name not in (TABLE, PROBLEMS) and not re.fullmatch(r"samples/[A-Za-z0-9_][A-Za-z0-9._-]*\.npy", name):
-        raise _damaged(folder, f"{shown(name)} is no name of a sample file")
+        raise _damaged(folder, f"{display_name(name)} is no name of a sample file")
     file = folder / name
     try:
         inside = file.resolve(strict=True).is_relative_to(folder.resolve())
         size = file.stat().st_size
         if not inside:
-            raise _damaged(folder, f"{shown(file)} leads out of it")
+            raise _damaged(folder, f"{display_name(file)} leads out of it")
         if size != told["n_bytes"]:
-            raise _damaged(folder, f"{shown(file)} has {size:,} bytes, not {told['n_bytes']:,}")
+            raise _damaged(folder, f"{display_name(file)} has {size:,} bytes, not {told['n_bytes']:,}")
         if hashed and sha256_of(file) != told["sha256"]:
-            raise _damaged(folder, f"{shown(file)} was changed after it was written")
+            raise _damaged(folder, f"{display_name(file)} was changed after it was written")
     except OSError as error:
-        raise _damaged(folder, f"{shown(file)} cannot be read: {error.strerror or 'no such file'}") from error
+        raise _damaged(
+            folder, f"{display_name(file)} cannot be read: {error.strerror or 'no such file'}"
+        ) from error
 
 
 def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
@@ -259,8 +261,8 @@ def _read_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
         raise _damaged(folder, f"{TABLE} cannot be read{_reason(error)}") from error
     if len(table) > MAX_SERIES:
         raise RecordingError(
-            f"the prepared folder {shown(folder)} lists {len(table):,} series; at most {MAX_SERIES:,} are read, "
-            "because each is kept in memory. Prepare parts of the data into folders of their own."
+            f"the prepared folder {display_name(folder)} lists {len(table):,} series; at most {MAX_SERIES:,} are "
+            "read, because each is kept in memory. Prepare parts of the data into folders of their own."
         )
     if list(table.columns) != list(COLUMNS) or len(table) == 0 or not table["name"].is_unique:
         raise _damaged(folder, f"{TABLE} does not have the columns or rows that it should")
@@ -290,5 +292,5 @@ def _reason(error: Exception) -> str:
 
 def _damaged(folder: Path, what: str) -> RecordingError:
     return RecordingError(
-        f"the prepared folder {shown(folder)} is damaged: {what}. Remove it, and prepare it again."
+        f"the prepared folder {display_name(folder)} is damaged: {what}. Remove it, and prepare it again."
     )

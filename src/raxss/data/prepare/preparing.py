@@ -38,7 +38,7 @@ from raxss.data.prepare.assembling import assemble
 from raxss.data.prepare.folder import FORMAT, is_prepared, read_prepared
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.prepare.units import KEPT, Input, Result, Unit, read_unit, units_in, write_unit
-from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, shown
+from raxss.errors import DataError, EmptyDataError, OutputError, RAxSSWarning, RecordingError, display_name
 
 N_LISTED: Final = 10  # names that a message has one by one
 N_DEATHS: Final = 3  # of workers at one recording, before the command gives up
@@ -127,7 +127,10 @@ def _units_and_key(
 ) -> tuple[list[Unit], str]:
     """One unit a recording, and a hash of all that the folder depends on."""
     inputs = _hash_inputs(recordings, plan.root, workers)
-    units = [Unit(one, preparation, tuple(inputs[file] for file in one.files)) for one in recordings]
+    units = [
+        Unit(recording, preparation, tuple(inputs[file] for file in recording.files))
+        for recording in recordings
+    ]
     keys = [[unit.slug, unit.key] for unit in units]
     said = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
     return units, canonical_hash([FORMAT, str(preparation), said, keys])
@@ -139,7 +142,7 @@ def _units_and_key(
 def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
     """The recordings that have series to be made, with those alone."""
     for kind, names in (
-        ("recordings", [one.name for one in plan.recordings]),
+        ("recordings", [recording.name for recording in plan.recordings]),
         ("series", [series.name for _, series in plan]),
     ):
         if repeated := [name for name, count in Counter(names).items() if count > 1]:
@@ -147,16 +150,16 @@ def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
                 f"the plan of {plan.source!r} has several {kind} named {repeated[0]!r}; each needs its own name."
             )
     kept = [
-        replace(one, series=tuple(s for s in one.series if unlabelled or s.label is not None))
-        for one in plan.recordings
+        replace(recording, series=tuple(s for s in recording.series if unlabelled or s.label is not None))
+        for recording in plan.recordings
     ]
-    return [one for one in kept if one.series]
+    return [item for item in kept if item.series]
 
 
 def _tell_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
     """One list of what is absent; an error if nothing is left, or if all is needed."""
     files = "".join(
-        f"\n  {one}" for one in _by_stem(plan.absent)
+        f"\n  {item}" for item in _by_stem(plan.absent)
     )  # all of them: it is a list to work through
     told = f"{len(plan.absent)} files of {plan.source!r} are absent:{files}\n{plan.where_to_get}"
     if plan.absent and not recordings:
@@ -199,7 +202,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _hash_inputs(recordings: list[RecordingPlan], root: Path, workers: int) -> dict[Path, Input]:
-    names = _names({file for one in recordings for file in one.files}, root)
+    names = _names({file for recording in recordings for file in recording.files}, root)
 
     def hashed(file: Path) -> Input:
         name = names[file]
@@ -208,7 +211,7 @@ def _hash_inputs(recordings: list[RecordingPlan], root: Path, workers: int) -> d
             return Input(name, sha256_of(file), before.st_size, before.st_mtime_ns)
         except OSError as error:
             raise RecordingError(
-                f"the file {shown(name)} cannot be read: {error.strerror or 'unknown reason'}."
+                f"the file {display_name(name)} cannot be read: {error.strerror or 'unknown reason'}."
             ) from error
 
     with ThreadPoolExecutor(max(1, workers)) as pool:  # threads do, because hashing lets others run

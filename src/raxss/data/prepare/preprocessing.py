@@ -278,15 +278,15 @@ class Scaling:
             return cls(mode, np.zeros(0), np.ones(0))
         n_variates = series[0].n_variates
         count, total = np.zeros(n_variates), np.zeros(n_variates)
-        for one in series:
-            finite = np.isfinite(one.samples)
+        for item in series:
+            finite = np.isfinite(item.samples)
             count += finite.sum(axis=1)
-            total += one.samples.sum(axis=1, dtype=np.float64, where=finite)
+            total += item.samples.sum(axis=1, dtype=np.float64, where=finite)
         mean = total / np.maximum(count, 1)
         # A second pass: squares of large offsets would swallow a small deviation.
         squares = np.zeros(n_variates)
-        for one in series:
-            centred = one.samples.astype(np.float64) - mean[:, None]
+        for item in series:
+            centred = item.samples.astype(np.float64) - mean[:, None]
             squares += np.square(centred).sum(axis=1, where=np.isfinite(centred))
         return cls(mode, mean, _nonzero(np.sqrt(squares / np.maximum(count, 1)), mean))
 
@@ -325,13 +325,13 @@ def check_series(series: Sequence[Series], *, n_variates: int | None = None) -> 
     reference = (
         f"the first series, {series[0].name!r}, has" if n_variates is None else "the model was fitted on"
     )
-    for one in series:
-        if one.n_variates != expected:
+    for item in series:
+        if item.n_variates != expected:
             raise VariateMismatchError(
-                f"series {one.name!r} has {one.n_variates} variates, but {reference} {expected}. "
+                f"series {item.name!r} has {item.n_variates} variates, but {reference} {expected}. "
                 f"All series need the same; select {expected} channels of each."
             )
-        _check_signal(one)
+        _check_signal(item)
 
 
 def _check_signal(series: Series) -> None:

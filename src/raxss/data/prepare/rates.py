@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from raxss.data.prepare.preprocessing import SAME_RATE, Preparation, is_rate_known, resampled
 from raxss.data.series import Series
-from raxss.errors import RateMismatchError, listed
+from raxss.errors import RateMismatchError, join_names
 
 OTHER_RATE = 0.1  # of a rate: series further off are refused
 
@@ -47,13 +47,13 @@ class ModelPreparation:
 
 def check_rates_of_model(series: Sequence[Series], rates: Sequence[float]) -> None:
     """Refuse series whose rate is known and far from every known rate of the training series."""
-    for one in series:
-        known = _known_rates(one, rates)
-        if known and not _is_close(one.rate, known, OTHER_RATE):
-            raw = _nearest(one.rate, known) * _stride(one.preparation)
+    for item in series:
+        known = _known_rates(item, rates)
+        if known and not _is_close(item.rate, known, OTHER_RATE):
+            raw = _nearest(item.rate, known) * _stride(item.preparation)
             raise RateMismatchError(
-                f"series {one.name!r} has a rate of {one.rate:g} Hz, but the model was fitted at "
-                f"{_shown_rates(known)} Hz{_after(one.preparation)}: its windows would last another time, and its "
+                f"series {item.name!r} has a rate of {item.rate:g} Hz, but the model was fitted at "
+                f"{_shown_rates(known)} Hz{_after(item.preparation)}: its windows would last another time, and its "
                 f"score would mean nothing. Resample the recording to {raw:g} Hz: with --resample, or in Python "
                 f"with raxss.data.prepare.preprocessing.resampled(series, {raw:g}) before anything else."
             )
@@ -108,7 +108,7 @@ def _nearest(rate: float, others: Sequence[float]) -> float:
 
 
 def _shown_rates(rates: Sequence[float]) -> str:
-    return listed((f"{rate:g}" for rate in rates), 5)
+    return join_names((f"{rate:g}" for rate in rates), 5)
 
 
 def _after(preparation: str) -> str:

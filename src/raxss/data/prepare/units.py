@@ -29,7 +29,7 @@ from raxss.data.prepare.folder import FORMAT, SAMPLE_BYTES
 from raxss.data.prepare.preprocessing import CHUNK, Preparation, level, z_scored
 from raxss.data.recording import Recording
 from raxss.data.series import ORIGINS
-from raxss.errors import DataError, RAxSSWarning, RecordingError, shown
+from raxss.errors import DataError, RAxSSWarning, RecordingError, display_name
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -71,10 +71,10 @@ class Unit:
     def key(self) -> str:
         """Hash of all that the result depends on."""
         series = [
-            [one.name, one.channels, one.segment, one.label, dict(one.origin), one.crop]
-            for one in self.recording.series
+            [entry.name, entry.channels, entry.segment, entry.label, dict(entry.origin), entry.crop]
+            for entry in self.recording.series
         ]
-        inputs = [[one.name, one.sha256] for one in self.inputs]
+        inputs = [[item.name, item.sha256] for item in self.inputs]
         return canonical_hash([FORMAT, self.recording.name, inputs, series, str(self.preparation)])
 
 
@@ -106,7 +106,9 @@ def write_unit(unit: Unit, work: Path) -> Result:
             result = _write_samples(unit, recording, temporary)
     _refuse_changed(unit)
     # Warnings of other libraries may quote a header or a path; ours never do.
-    result["warnings"] = sorted({str(one.message) for one in told if issubclass(one.category, RAxSSWarning)})
+    result["warnings"] = sorted(
+        {str(item.message) for item in told if issubclass(item.category, RAxSSWarning)}
+    )
     return store.write(unit.slug, unit.key, result)
 
 
@@ -120,8 +122,8 @@ def _refuse_changed(unit: Unit) -> None:
             same = False
         if not same:
             raise RecordingError(
-                f"the file {shown(before.name)} changed while it was read. Run the same command again when nothing "
-                "writes to it any more."
+                f"the file {display_name(before.name)} changed while it was read. Run the same command again when "
+                "nothing writes to it any more."
             )
 
 
@@ -147,20 +149,22 @@ class _Stretch:
 
 def _write_samples(unit: Unit, recording: Recording, path: Path) -> dict[str, Any]:
     stretches, left_out = _laid_out(unit, recording)
-    n_samples = sum(one.n_out * len(one.plan.channels) for one in stretches)
+    n_samples = sum(stretch.n_out * len(stretch.plan.channels) for stretch in stretches)
     header = _npy_header(n_samples)
     with open(path, "w+b") as file:
         file.write(header)
-        together = sorted(stretches, key=lambda one: one.side_by_side)
-        for _, some in groupby(together, key=lambda one: one.side_by_side):
+        together = sorted(stretches, key=lambda item: item.side_by_side)
+        for _, some in groupby(together, key=lambda item: item.side_by_side):
             _write_stretches(list(some), recording, unit.preparation, file, len(header))
         file.truncate(len(header) + n_samples * SAMPLE_BYTES)
         whole = hashlib.sha256(header)
-        rows = [_finish(one, recording, unit.preparation, file, len(header), whole) for one in stretches]
+        rows = [
+            _finish(stretch, recording, unit.preparation, file, len(header), whole) for stretch in stretches
+        ]
     return {
         "series": rows,
         "left_out": left_out,
-        "problems": [{"code": one.code, "message": one.message} for one in recording.problems],
+        "problems": [{"code": problem.code, "message": problem.message} for problem in recording.problems],
         "sha256": whole.hexdigest(),
         "n_bytes": len(header) + n_samples * SAMPLE_BYTES,
     }
@@ -171,22 +175,22 @@ def _laid_out(unit: Unit, recording: Recording) -> tuple[list[_Stretch], list[st
     stretches: list[_Stretch] = []
     left_out: list[str] = []
     offset = 0
-    for one in unit.recording.series:
-        recording.stretch(one.channels, one.segment)  # refuses channels of several rates
-        rate = recording.channels[one.channels[0]].rate
-        start, stop = sample_range(recording, one)
+    for item in unit.recording.series:
+        recording.stretch(item.channels, item.segment)  # refuses channels of several rates
+        rate = recording.channels[item.channels[0]].rate
+        start, stop = sample_range(recording, item)
         try:
             n_out = unit.preparation.stream(rate, stop - start).n_out if stop > start else 0
         except DataError as error:
-            raise RecordingError(f"series {one.name!r}: {error}") from error
+            raise RecordingError(f"series {item.name!r}: {error}") from error
         if n_out == 0:
-            within = "" if one.crop is None else f" from {one.crop[0]:g} to {one.crop[1]:g} s"
+            within = "" if item.crop is None else f" from {item.crop[0]:g} to {item.crop[1]:g} s"
             left_out.append(
-                f"series {one.name!r} has {max(stop - start, 0)} samples{within}, too few to be prepared."
+                f"series {item.name!r} has {max(stop - start, 0)} samples{within}, too few to be prepared."
             )
             continue
-        stretches.append(_Stretch(one, rate, start, stop, n_out, offset))
-        offset += n_out * len(one.channels)
+        stretches.append(_Stretch(item, rate, start, stop, n_out, offset))
+        offset += n_out * len(item.channels)
     return stretches, left_out
 
 
@@ -206,8 +210,12 @@ def _write_stretches(
     With seek and write: pages of a map that were touched would count as our memory until the system wants it.
     """
     first = stretches[0]
-    channels = [channel for one in stretches for channel in one.plan.channels]
-    places = [one.offset + row * one.n_out for one in stretches for row in range(len(one.plan.channels))]
+    channels = [channel for stretch in stretches for channel in stretch.plan.channels]
+    places = [
+        stretch.offset + row * stretch.n_out
+        for stretch in stretches
+        for row in range(len(stretch.plan.channels))
+    ]
     stream = preparation.stream(first.rate, first.stop - first.start)
     n_block = max(1, BLOCK_BYTES // (8 * len(channels)))
     for start in range(first.start, first.stop, n_block):
@@ -273,7 +281,7 @@ def _finish(
     return {
         "name": plan.name,
         "label": plan.label,
-        **{one: plan.origin.get(one) for one in ORIGINS},
+        **{item: plan.origin.get(item) for item in ORIGINS},
         "rate": rate,
         "n_variates": len(plan.channels),
         "n_samples": stretch.n_out,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from raxss.data.names import match_channels
 from raxss.data.training_overlap import MARKED, MARKS
-from raxss.errors import DataError, MissingExtraError, listed, shown
+from raxss.errors import DataError, MissingExtraError, display_name, join_names
 from raxss.explain.escape import plain
 from raxss.explain.findings import N_WINDOWS, strongest_apart
 
@@ -81,10 +81,10 @@ def mne_annotations(
         0.0 if date is None else raw.first_time
     )  # MNE counts from its date, which may be before the first sample
     onsets, durations, descriptions, channels = [], [], [], []
-    for one, channel in zip(several, _channels(several, raw), strict=True):
-        name = plain(one.class_named(class_), 40)
-        seen = f" ({MARKS[one.seen_in_training]})" if one.seen_in_training in MARKED else ""
-        for row in strongest_apart(one, n_windows, class_).to_dict("records"):
+    for item, channel in zip(several, _channels(several, raw), strict=True):
+        name = plain(item.class_named(class_), 40)
+        seen = f" ({MARKS[item.seen_in_training]})" if item.seen_in_training in MARKED else ""
+        for row in strongest_apart(item, n_windows, class_).to_dict("records"):
             onsets.append(start + row["start_s"])
             durations.append(row["end_s"] - row["start_s"])
             descriptions.append(f"raxss/{name} p={row['probability']:.2f} rank {row['rank']}{seen}")
@@ -94,7 +94,7 @@ def mne_annotations(
 
 def _channels(evidence: Sequence[Evidence], raw: Any) -> list[tuple[str, ...]]:
     """The channel of each series as the recording spells it; none, which is all, where a series has several."""
-    own = ["" if one.series is None else one.series.origin.get("channel", "") for one in evidence]
+    own = ["" if item.series is None else item.series.origin.get("channel", "") for item in evidence]
     if raw is None:
         return [(name,) if name else () for name in own]
     told = list(dict.fromkeys(name for name in own if name))  # stretches of one channel share its name
@@ -102,7 +102,7 @@ def _channels(evidence: Sequence[Evidence], raw: Any) -> list[tuple[str, ...]]:
     if lost := [name for name, place in places.items() if place is None]:
         raise DataError(
             f"{len(lost)} of {len(told)} channels have no certain partner in raw.ch_names: "
-            f"{listed(map(shown, lost), 5)}. Give the recording that was explained."
+            f"{join_names(map(display_name, lost), 5)}. Give the recording that was explained."
         )
     at = {name: place for name, place in places.items() if place is not None}
     return [(raw.ch_names[at[name]],) if name else () for name in own]

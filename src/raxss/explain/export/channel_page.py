@@ -124,7 +124,7 @@ def _mark(signal: Axes, best: Any, seconds: float) -> None:
             row["start_s"], row["end_s"], facecolor="#d9d9d9", edgecolor=INK, linewidth=0.8, zorder=0
         )
         middle = (row["start_s"] + row["end_s"]) / 2
-        step = sum(abs(middle - one) < 0.025 * seconds for one in middles)
+        step = sum(abs(middle - item) < 0.025 * seconds for item in middles)
         middles.append(middle)
         signal.annotate(
             f"{rank}",
@@ -195,7 +195,7 @@ def said_of_doubt(evidence: Evidence, name: Any) -> str:
     if evidence.calibrated_probability is not None:
         parts.append(f"windows add up to {evidence.series_probability[place]:.3f}, uncalibrated")
     if evidence.prediction_set is not None:
-        held = ", ".join(plain(one, 12) for one in evidence.prediction_set[:4]) or "no class"
+        held = ", ".join(plain(item, 12) for item in evidence.prediction_set[:4]) or "no class"
         share = f"{100 * (1 - evidence.settings['conformal_alpha']):.3g} %"
         parts.append(f"{share} set: {held}{' (abstains)' if evidence.abstains else ''}")
     return "   ·   ".join(parts)
@@ -217,8 +217,8 @@ def _draw_windows(page: Figure, top: float, evidence: Evidence, best: Any, name:
         )
         write_at(page, LEFT, top, told, size=8)
         neighbors = evidence.leaderboard(int(row["window"])).head(N_NEIGHBORS)
-        shades = [HEAT(0.15 + 0.7 * one / max(N_NEIGHBORS - 1, 1)) for one in range(N_NEIGHBORS)]
-        laid = [(one, shade) for (_, one), shade in zip(neighbors.iterrows(), shades, strict=False)]
+        shades = [HEAT(0.15 + 0.7 * index / max(N_NEIGHBORS - 1, 1)) for index in range(N_NEIGHBORS)]
+        laid = [(iterrow, shade) for (_, iterrow), shade in zip(neighbors.iterrows(), shades, strict=False)]
         ax = _axes(page, PANEL, top + 0.21, 3.1, 0.78)
         draw_match(ax, series, query, laid, evidence, 2000)
         legend = ax.get_legend()
@@ -289,8 +289,8 @@ def _what_follows(evidence: Evidence, bars: dict[str, float]) -> str:
 
 
 def _write_warnings(page: Figure, evidence: Evidence) -> None:
-    told = [plain(without_name(one, evidence.name), 400) for one in evidence.warnings]
-    lines = [line for one in told for line in textwrap.wrap(f"• {one}", 118)]
+    told = [plain(without_name(warning, evidence.name), 400) for warning in evidence.warnings]
+    lines = [line for item in told for line in textwrap.wrap(f"• {item}", 118)]
     if len(lines) > 4:
         lines = [*lines[:3], "• more in evidence.json"]
     for line, text in enumerate(lines):

@@ -43,12 +43,12 @@ def channel_rows(
     Where there is no such table: one row a scored channel, of type ``kind``.
     """
     if source is None:
-        source = [{"name": one.channel, "type": kind} for one in findings.channels]
+        source = [{"name": entry.channel, "type": kind} for entry in findings.channels]
     copied = [
         *NEEDED,
-        *(name for name in COPIED if name not in NEEDED and any(name in one for one in source)),
+        *(name for name in COPIED if name not in NEEDED and any(name in item for item in source)),
     ]
-    ranks = {id(one): rank for rank, one in enumerate(findings.ranked(), start=1)}
+    ranks = {id(item): rank for rank, item in enumerate(findings.ranked(), start=1)}
     rows = []
     for cells, found in zip(source, _found_of(source, findings), strict=True):
         row: dict[str, Any] = {"name": cells.get("name", "")}
@@ -83,7 +83,7 @@ def doubt_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[s
         cells[column] = None if held is None else class_ in held
     cells["abstains"] = None if found is None else found.abstains
     cells["warnings"] = (
-        None if found is None else " ".join(without_name(one, found.name) for one in found.notes)
+        None if found is None else " ".join(without_name(note, found.name) for note in found.notes)
     )
     return cells
 
@@ -94,12 +94,12 @@ def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
         {
             "onset": row["start_s"],
             "duration": row["end_s"] - row["start_s"],
-            "trial_type": f"raxss/{one.predicted}",
-            "channel": one.channel,
+            "trial_type": f"raxss/{item.predicted}",
+            "channel": item.channel,
             **{name: row[name] for name in ("probability", "weight", "contribution", "rank")},
         }
-        for one in findings.channels
-        for row in one.windows.to_dict("records")
+        for item in findings.channels
+        for row in item.windows.to_dict("records")
     ]
     return sorted(rows, key=lambda row: (row["onset"], row["rank"]))
 
@@ -137,8 +137,8 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
         "predicted": {
             "Description": "Class with the highest probability.",
             "Levels": {
-                cell_text(without_formula(str(one))): f"the class '{one}' of the model"
-                for one in findings.classes
+                cell_text(without_formula(str(label))): f"the class '{label}' of the model"
+                for label in findings.classes
             },
         },
         "n_windows": {"Description": "Number of windows that the channel was cut into."},
@@ -212,7 +212,7 @@ def about_events(findings: RecordingFindings) -> dict[str, Any]:
         f"{findings.n_windows} a channel, none overlapping another of the same channel. {NOTE}",
         "trial_type": {
             "Description": "The class that the window speaks for.",
-            "Levels": {cell_text(f"raxss/{one}"): f"for the class '{one}'" for one in findings.classes},
+            "Levels": {cell_text(f"raxss/{label}"): f"for the class '{label}'" for label in findings.classes},
         },
         "channel": {"Description": "Channel that the window is of."},
         "probability": {"Description": "Probability of that class in this window, as it is weighted."},
@@ -231,21 +231,23 @@ def _found_of(
     """What was found of each row. Channels that share a name have positions in theirs, and so keep their order."""
     place = findings.classes.index(findings.class_)
     stretches: dict[tuple[str, str], ChannelFindings] = {}  # the best of each channel
-    for one in findings.channels:
-        key = one.channel, re.sub(r"#\d+$", "", one.name)
-        if key not in stretches or one.probability[place] > stretches[key].probability[place]:
-            stretches[key] = one
+    for entry in findings.channels:
+        key = entry.channel, re.sub(r"#\d+$", "", entry.name)
+        if key not in stretches or entry.probability[place] > stretches[key].probability[place]:
+            stretches[key] = entry
     by_name: dict[str, list[ChannelFindings]] = {}
-    for (channel, _), one in stretches.items():
-        by_name.setdefault(channel, []).append(one)
+    for (channel, _), stretch in stretches.items():
+        by_name.setdefault(channel, []).append(stretch)
     good = [cells.get("status", "").lower() != "bad" for cells in source]
     found: list[ChannelFindings | None] = []
     for cells, is_good in zip(source, good, strict=True):
         name = cells.get("name", "")
-        rows = [one for one, fine in zip(source, good, strict=True) if fine and one.get("name", "") == name]
+        rows = [
+            item for item, fine in zip(source, good, strict=True) if fine and item.get("name", "") == name
+        ]
         channels = by_name.get(name, [])
         certain = is_good and len(rows) == len(channels)
-        found.append(channels[next(at for at, one in enumerate(rows) if one is cells)] if certain else None)
+        found.append(channels[next(at for at, row in enumerate(rows) if row is cells)] if certain else None)
     return found
 
 
@@ -274,7 +276,7 @@ def cell_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.9g}"
     text = str(value).encode("utf-8", "backslashreplace").decode()
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(item if item.isprintable() else item.encode("unicode_escape").decode() for item in text)
 
 
 def json_text(value: Any) -> str:

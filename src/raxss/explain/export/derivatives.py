@@ -26,7 +26,7 @@ from raxss._core.outputs import LOCK, output_lock
 from raxss._core.version import __version__
 from raxss.data.bids_tree import Run, Tree, is_bids_root, open_tree, runs_of, sidecar
 from raxss.data.formats.opening import files_of
-from raxss.errors import ConfigError, OutputError, RecordingError, listed, shown
+from raxss.errors import ConfigError, OutputError, RecordingError, display_name, join_names
 from raxss.explain.evidence import NOTE
 from raxss.explain.export.derivative_tables import (
     about_channels,
@@ -77,16 +77,16 @@ def find_source(inputs: Sequence[Path]) -> tuple[Path, list[str] | None]:
     ('study', ['sub-01_task-rest'])
     """
     roots: dict[Path, list[str] | None] = {}
-    for path in (Path(os.path.abspath(one)) for one in inputs):
+    for path in (Path(os.path.abspath(entry)) for entry in inputs):
         if path.is_dir() and is_bids_root(path):
             roots[path] = None
             continue
-        above = next((one for one in path.parents if re.fullmatch(r"sub-[A-Za-z0-9]+", one.name)), None)
+        above = next((item for item in path.parents if re.fullmatch(r"sub-[A-Za-z0-9]+", item.name)), None)
         name = re.fullmatch(r"(sub-.+)_i?eeg", path.stem)
         if above is None or name is None or path.is_dir():
             raise RecordingError(
-                f"{shown(path)} is not a recording of a BIDS tree, and BIDS derivatives are of such alone; needed "
-                "is a BIDS root, or a file such as ROOT/sub-01/ieeg/sub-01_task-rest_ieeg.edf. Leave "
+                f"{display_name(path)} is not a recording of a BIDS tree, and BIDS derivatives are of such alone; "
+                "needed is a BIDS root, or a file such as ROOT/sub-01/ieeg/sub-01_task-rest_ieeg.edf. Leave "
                 "--bids-derivatives out, or arrange the recording by BIDS first (mne-bids does so)."
             )
         names = roots.setdefault(above.parent, [])
@@ -94,8 +94,9 @@ def find_source(inputs: Sequence[Path]) -> tuple[Path, list[str] | None]:
             names.append(name[1])
     if len(roots) != 1:
         raise RecordingError(
-            f"recordings of {len(roots)} BIDS trees were given ({listed(shown(one) for one in roots)}); one "
-            "derivative dataset is of one tree. Run the command once for each, with a ROOT of its own."
+            f"recordings of {len(roots)} BIDS trees were given "
+            f"({join_names(display_name(root) for root in roots)}); one derivative dataset is of one tree. Run the "
+            "command once for each, with a ROOT of its own."
         )
     return next(iter(roots.items()))
 
@@ -232,7 +233,7 @@ class Derivatives:
         if not (self.root / README).exists():
             files[README] = ABOUT_README
         ignored = _lines(self.root / IGNORE)
-        files[IGNORE] = "".join(f"{one}\n" for one in dict.fromkeys([*ignored, *IGNORED]))
+        files[IGNORE] = "".join(f"{fromkey}\n" for fromkey in dict.fromkeys([*ignored, *IGNORED]))
         return {
             name: text
             for name, text in files.items()
@@ -293,7 +294,7 @@ def open_derivatives(
     if os.path.realpath(root) == os.path.realpath(tree.root):
         raise OutputError(
             17,
-            f"{shown(root)} is the dataset itself; derivatives go beside it. Choose ROOT/derivatives/raxss.",
+            f"{display_name(root)} is the dataset itself; derivatives go beside it. Choose ROOT/derivatives/raxss.",
         )
     if root.is_dir():
         finish_files(root)
@@ -303,11 +304,13 @@ def open_derivatives(
     for name in wanted:
         if name not in known:
             raise RecordingError(
-                f"BIDS root {shown(tree.root)} has no recording {shown(name)}; it has {listed(known, 5)}."
+                f"BIDS root {display_name(tree.root)} has no recording {display_name(name)}; it has "
+                f"{join_names(known, 5)}."
             )
         if "_desc-" in name:
             raise RecordingError(
-                f"recording {shown(name)} has a 'desc-' in its name: it is a derivative itself. Give the raw one."
+                f"recording {display_name(name)} has a 'desc-' in its name: it is a derivative itself. Give the "
+                "raw one."
             )
     ranked_by = class_of(classes, class_, model)
     opened = Derivatives(root, tree, {name: known[name] for name in wanted}, model, ranked_by)
@@ -315,9 +318,9 @@ def open_derivatives(
     if other and not overwrite:
         raise OutputError(
             17,
-            f"{shown(root)} has {len(other)} of the recordings already, made by another model, version or ranking, "
-            f"or from other files: {listed(other, 5)}. They were left as they are; choose another ROOT, or "
-            "overwrite them (--overwrite on the command line, overwrite=True in Python)",
+            f"{display_name(root)} has {len(other)} of the recordings already, made by another model, version or "
+            f"ranking, or from other files: {join_names(other, 5)}. They were left as they are; choose another "
+            "ROOT, or overwrite them (--overwrite on the command line, overwrite=True in Python)",
         )
     return opened
 
@@ -391,23 +394,24 @@ def link_to(source: Path, root: Path, doi: str = "") -> str:
 def _refuse_foreign(root: Path, link: str) -> None:
     """Only a folder that is empty, or that raxss made from this source, may be written into."""
     if root.exists() and not root.is_dir():
-        raise OutputError(20, f"{shown(root)} is a file; a folder is needed for a derivative dataset")
-    if not root.is_dir() or all(one.name.endswith((PARTIAL, LOCK)) for one in root.iterdir()):
+        raise OutputError(20, f"{display_name(root)} is a file; a folder is needed for a derivative dataset")
+    if not root.is_dir() or all(item.name.endswith((PARTIAL, LOCK)) for item in root.iterdir()):
         return  # nothing, or what a run left that was killed at its first recording
     found = _read_description(root)
     generated = [] if found is None else found.get("GeneratedBy", [])
-    if not any(isinstance(one, dict) and one.get("Name") == "raxss" for one in generated):
+    if not any(isinstance(item, dict) and item.get("Name") == "raxss" for item in generated):
         raise OutputError(
             17,
-            f"{shown(root)} is a folder with content that is not a derivative dataset by raxss, and was left as it "
-            "is. Choose a new or empty folder, such as derivatives/raxss in the BIDS root",
+            f"{display_name(root)} is a folder with content that is not a derivative dataset by raxss, and was "
+            "left as it is. Choose a new or empty folder, such as derivatives/raxss in the BIDS root",
         )
     links = (found or {}).get("DatasetLinks", {})
     if links.get(LINK, link) != link:
         raise OutputError(
             17,
-            f"{shown(root)} has derivatives of another dataset ({links[LINK]!r}, and this is {link!r}), and was "
-            f"left as it is. Choose another folder; or, if it was moved, mend DatasetLinks in its {DESCRIPTION}",
+            f"{display_name(root)} has derivatives of another dataset ({links[LINK]!r}, and this is {link!r}), and "
+            "was left as it is. Choose another folder; or, if it was moved, mend DatasetLinks in its "
+            f"{DESCRIPTION}",
         )
 
 
@@ -423,7 +427,7 @@ def _read_description(root: Path) -> dict[str, Any] | None:
             raise ValueError("GeneratedBy must be a list, and DatasetLinks an object")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{DESCRIPTION} in {shown(root)} cannot be read as that of a derivative dataset "
+            f"{DESCRIPTION} in {display_name(root)} cannot be read as that of a derivative dataset "
             f"({type(error).__name__}: {error}). Mend it, or choose another folder."
         ) from error
     return dict(found)

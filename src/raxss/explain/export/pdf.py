@@ -135,7 +135,7 @@ def _first_page(
     box = {"boxstyle": "square,pad=0.45", "facecolor": "w", "edgecolor": INK, "linewidth": 1.2}
     write_at(page, LEFT + 0.06, 1.27, NOTE, size=10.5, weight="bold", bbox=box)
     top = 1.66
-    marked = any(one.seen_in_training != NO for one in ranked)
+    marked = any(item.seen_in_training != NO for item in ranked)
     for line in textwrap.wrap(findings.seen_in_training, 88 if marked else 100):
         write_at(page, LEFT, top, line, size=9.5 if marked else 8.5, weight="bold" if marked else "normal")
         top += 0.17
@@ -180,7 +180,7 @@ def _facts(findings: RecordingFindings, model: Mapping[str, Any], class_: Any) -
             "settings": f"{plain(settings.get('config_hash', 'not known'), 20)} (hash), weights "
             f"{plain(model.get('weights_sha256') or 'not known', 64)[:12]} (SHA-256), raxss {__version__}",
             "network": plain(model.get("network") or "not known", 70),
-            "classes": ", ".join(plain(one, 24) for one in findings.classes[:12]),
+            "classes": ", ".join(plain(label, 24) for label in findings.classes[:12]),
             "windows": f"{settings['window_length']:,} samples ({window:.3g} s), a new one every "
             f"{settings['stride']:,}; calibration: {plain(settings.get('calibration', 'none'), 20)}",
             "weights": f"{settings['weighting']}, temperature {settings['temperature']:.3g}; "
@@ -257,7 +257,7 @@ def _draw_warnings(page: Figure, top: float, findings: RecordingFindings) -> flo
     """Each warning once, in the words it has for the first channel, and how many channels have it."""
     kinds: dict[str, list[str]] = {}
     for channel in findings.ranked():
-        for warning in (without_name(one, channel.name) for one in channel.warnings):
+        for warning in (without_name(item, channel.name) for item in channel.warnings):
             kinds.setdefault(re.sub(r"[\d.,]+", "0", warning), []).append(warning)
     if not kinds:
         return top
@@ -278,16 +278,25 @@ def _draw_warnings(page: Figure, top: float, findings: RecordingFindings) -> flo
     return top + 0.1
 
 
-def _draw_answer(page: Figure, top: float, one: ChannelFindings, classes: tuple[Any, ...]) -> None:
+def _draw_answer(
+    page: Figure, top: float, channel_findings: ChannelFindings, classes: tuple[Any, ...]
+) -> None:
     """Of one channel: every class with its probability, the highest first."""
-    order = sorted(range(len(classes)), key=lambda place: -float(one.probability[place]))[:MOST_CLASSES]
+    order = sorted(range(len(classes)), key=lambda place: -float(channel_findings.probability[place]))[
+        :MOST_CLASSES
+    ]
     ax = _table_axes(page, top, len(order))
     for row, place in enumerate(order, start=1):
-        value = float(one.probability[place])
+        value = float(channel_findings.probability[place])
         _cell(ax, 0.1, row, plain(classes[place], 24), room=1.8)
         ax.barh(row, 3.0, left=2.0, height=0.62, color="#ececec")
         ax.barh(row, 3.0 * value, left=2.0, height=0.62, color=STEP)
-        _cell(ax, 5.1, row, f"{value:.3f}" + ("   predicted" if classes[place] == one.predicted else ""))
+        _cell(
+            ax,
+            5.1,
+            row,
+            f"{value:.3f}" + ("   predicted" if classes[place] == channel_findings.predicted else ""),
+        )
 
 
 def _table_axes(page: Figure, top: float, n_rows: int) -> Axes:
@@ -324,20 +333,20 @@ def _draw_table(
         _cell(ax, x, 0, name, right=text == "rank", color=FAINT)
     ax.axhline(0.5, color=INK, linewidth=0.6)
     place = findings.classes.index(class_)
-    for row, one in enumerate(rows, start=1):
-        value = float(one.probability[place])
+    for row, item in enumerate(rows, start=1):
+        value = float(item.probability[place])
         _cell(ax, columns["rank"], row, f"{n_before + row}", right=True)
-        _cell(ax, columns["channel"], row, plain(one.channel or one.name, 20), room=1.5)
+        _cell(ax, columns["channel"], row, plain(item.channel or item.name, 20), room=1.5)
         ax.barh(row, 1.0, left=2.0, height=0.62, color="#ececec")
         ax.barh(row, 1.0 * value, left=2.0, height=0.62, color=STEP)
         _cell(ax, 3.05, row, f"{value:.3f}")
-        seen = SEEN_IN[one.seen_in_training]
+        seen = SEEN_IN[item.seen_in_training]
         _cell(ax, columns["seen in"], row, seen, room=0.75)
-        _cell(ax, columns["predicted"], row, plain(one.predicted, 12), room=0.75)
-        share = f"{one.effective_windows:,.4g} ({100 * one.effective_share:.3g} %)"
+        _cell(ax, columns["predicted"], row, plain(item.predicted, 12), room=0.75)
+        share = f"{item.effective_windows:,.4g} ({100 * item.effective_share:.3g} %)"
         _cell(ax, columns["effective windows"], row, share)
-        if math.isfinite(one.strongest_s):
-            _cell(ax, columns["strongest at"], row, f"{one.strongest_s:,.2f} s")
+        if math.isfinite(item.strongest_s):
+            _cell(ax, columns["strongest at"], row, f"{item.strongest_s:,.2f} s")
 
 
 def _cell(

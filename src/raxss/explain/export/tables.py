@@ -75,14 +75,14 @@ def write_tables(
     with whole_folder(folder, overwrite=overwrite) as place:
         with _File(place / "windows.parquet") as windows, _File(place / "neighbors.parquet") as neighbors:
             waiting: deque[tuple[int, Future[None], Future[None]]] = deque()  # windows of a series, its rows
-            for one in evidence:
-                classes = classes or one.classes
-                _refuse_other_classes(one, classes)
-                rows.append(_summary_row(one))
-                name = _text(one.name)
-                listed = neighbors.later(name, one.list_columns(top))
-                waiting.append((len(one.columns["window"]), windows.later(name, [one.columns]), listed))
-                del one  # or it would be held while the next is computed
+            for item in evidence:
+                classes = classes or item.classes
+                _refuse_other_classes(item, classes)
+                rows.append(_summary_row(item))
+                name = _text(item.name)
+                listed = neighbors.later(name, item.list_columns(top))
+                waiting.append((len(item.columns["window"]), windows.later(name, [item.columns]), listed))
+                del item  # or it would be held while the next is computed
                 while sum(n_windows for n_windows, *_ in waiting) > WINDOWS_WAITING:
                     _wait_for(*waiting.popleft()[1:])
             for _, *written in waiting:
@@ -147,8 +147,8 @@ def _table(columns: Columns, name: str | None = None) -> pa.Table:
 
 
 def _wait_for(*written: Future[None]) -> None:
-    for one in written:
-        one.result()  # or the error
+    for item in written:
+        item.result()  # or the error
 
 
 def _summary_row(evidence: Evidence) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _doubt_columns(evidence: Evidence) -> dict[str, Any]:
     columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
     if evidence.calibrated_probability is not None:
         sums = zip(evidence.classes, evidence.series_probability, strict=True)
-        columns |= {f"uncalibrated_{class_}": float(one) for class_, one in sums}
+        columns |= {f"uncalibrated_{class_}": float(item) for class_, item in sums}
     found = evidence.interval
     for place, class_ in enumerate(evidence.classes):
         columns[f"low_{class_}"] = None if found is None else float(found.low[place])

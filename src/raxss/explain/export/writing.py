@@ -18,7 +18,7 @@ from typing import Any
 
 from raxss._core.atomic import whole_folder
 from raxss.data.series import Series
-from raxss.errors import DataError, shown
+from raxss.errors import DataError, display_name
 from raxss.explain.evidence import safe_name
 from raxss.explain.export.pdf import N_CHANNELS, write_pdf
 from raxss.explain.export.report import report_of
@@ -73,15 +73,15 @@ def write_recordings(
     >>> sorted(file.relative_to(out).as_posix() for file in out.glob("*/[er]*"))
     ['motif-000/evidence.json', 'motif-000/report.html', 'noise-001/evidence.json', 'noise-001/report.html']
     """
-    tables = [one for one in FORMATS if one in formats]
+    tables = [item for item in FORMATS if item in formats]
     passing = iter(evidence)
     with whole_folder(out, overwrite=overwrite) as folder:
         for name, some in recordings:
             place = folder / safe_name(some[0].name if len(some) == 1 else name)
             if place.exists():
                 raise DataError(
-                    f"two recordings are called {shown(name)}, and each needs a folder of its own in "
-                    f"{shown(Path(out))}. Explain them one by one, or rename one."
+                    f"two recordings are called {display_name(name)}, and each needs a folder of its own in "
+                    f"{display_name(Path(out))}. Explain them one by one, or rename one."
                 )
             pdfs = {name: place / "report.pdf"} if "pdf" in formats else {}
             own = told(islice(passing, len(some)), tell, model=model, positive=positive, pdfs=pdfs)
@@ -126,8 +126,8 @@ def told(
         return iter(evidence)
 
     def tell_all(findings: RecordingFindings) -> None:
-        for one in tell:
-            one(findings)
+        for item in tell:
+            item(findings)
         if pdfs:
             write_pdf(findings, pdfs[findings.name], model=model)
 
@@ -138,8 +138,8 @@ def _saved(
     evidence: Iterator[SeriesEvidence], folder: Path, top: int | None, formats: Collection[str]
 ) -> Iterator[SeriesEvidence]:
     """Write what is wanted of each series as it passes."""
-    for one in evidence:
+    for item in evidence:
         if formats:
-            one.save(folder, top=top, formats=formats)
-        yield one
-        del one  # or it would be held while the next is computed
+            item.save(folder, top=top, formats=formats)
+        yield item
+        del item  # or it would be held while the next is computed

@@ -1,6 +1,6 @@
 """How far can the explanation of a fitted model be trusted?
 
-    Subject (a model as probes see it), series -> probes -> measures with intervals -> a verdict in words
+    ModelAdapter (a model as probes see it), series -> probes -> measures with intervals -> a verdict in words
 
 Evidence adds up to the score by construction, which says nothing about whether the score rests on what it shows.
 So signals are changed, neighbours swapped and networks destroyed, and every probe has a control whose answer is
@@ -21,7 +21,7 @@ from raxss.explain.faithfulness.localisation_baselines import (
 )
 from raxss.explain.faithfulness.marks import Mark, as_marked, read_events, read_marked, read_marks, truth_from
 from raxss.explain.faithfulness.measures import mean_curves, measures_of, summarised
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject, WindowSubject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
 from raxss.explain.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
 from raxss.explain.faithfulness.parameter_randomisation import randomised_network
 from raxss.explain.faithfulness.report_verdict import PAGE, told_in_report
@@ -31,9 +31,9 @@ from raxss.explain.faithfulness.stability import changed_a_little
 from raxss.explain.faithfulness.verdict import Statement, statements, verdict
 
 __all__ = [
-    "Subject",
-    "WindowSubject",
-    "Judgement",
+    "ModelAdapter",
+    "WindowModelAdapter",
+    "WindowAttribution",
     "delete_and_insert",
     "Deleted",
     "located",

@@ -1,6 +1,6 @@
 """What if this window had looked otherwise, and how little would have changed the decision?
 
-    Subject, Judgement -> the strongest window replaced by its best neighbour, a surrogate, the mean -> score anew
+    ModelAdapter, WindowAttribution -> the strongest window replaced (neighbour, surrogate, mean) -> score anew
                        -> the fewest stretches found whose replacement changes the decision
 
 The same is done to a window at random, because to replace anything changes something. The set of stretches is
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from raxss.data.series import Series
 from raxss.explain.faithfulness.deletion import Stretches, alone
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution
 from raxss.explain.faithfulness.perturbation import FADE, STAND_INS, replaced
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,7 @@ AHEAD = 3  # stretches whose fate is asked about at once: 7 copies
 
 
 def replaced_windows(
-    subject: Subject, judged: Judgement, *, seed: int = 0, n_random: int = 3
+    subject: ModelAdapter, judged: WindowAttribution, *, seed: int = 0, n_random: int = 3
 ) -> list[dict[str, Any]]:
     """How far the score of the predicted class falls when one window is replaced.
 
@@ -43,7 +43,7 @@ def replaced_windows(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> judged = next(subject.judged([series[0]], with_lists=True))
     >>> [(one["window"], one["by"]) for one in replaced_windows(subject, judged)][:3]
     [('strongest', 'neighbour'), ('strongest', 'surrogate'), ('strongest', 'mean')]
@@ -60,21 +60,21 @@ def replaced_windows(
             copy = _with_neighbour(judged, window)
             asked += [(place, NEIGHBOUR, copy)] if copy is not None else []
             asked += [(place, name, _with(judged, window, stand_in)) for name, stand_in in made.items()]
-    told = judged.probability[class_] - subject.probabilities(one for *_, one in asked)[:, class_]
+    told = judged.probability[class_] - subject.probabilities(item for *_, item in asked)[:, class_]
     falls: dict[tuple[str, str], list[float]] = {}
     for (place, by, _), fall in zip(asked, told, strict=True):
         falls.setdefault((place, by), []).append(float(fall))
     return [{"window": place, "by": by, "fall": float(np.mean(some))} for (place, by), some in falls.items()]
 
 
-def _with(judged: Judgement, window: int, stand_in: Floats) -> Series:
+def _with(judged: WindowAttribution, window: int, stand_in: Floats) -> Series:
     taken = np.zeros(judged.series.n_samples, dtype=bool)
     start = int(judged.starts[window])
     taken[start : start + judged.window_length] = True
     return replaced(judged.series, stand_in, taken, fade=judged.window_length // FADE // 8)
 
 
-def _with_neighbour(judged: Judgement, window: int) -> Series | None:
+def _with_neighbour(judged: WindowAttribution, window: int) -> Series | None:
     """The window's samples are those of its best neighbour, brought to its place."""
     if judged.neighbors is None or judged.neighbors[window, 0] < 0:
         return None
@@ -111,15 +111,15 @@ def without_needless(
                 asked[gone] = left
         told = dict(zip(asked, still_flips(list(asked.values())), strict=True))
         went: tuple[bool, ...] = ()
-        for one in some:
+        for item in some:
             went = (*went, bool(told[went]))
-            chosen[one] = not went[-1]
+            chosen[item] = not went[-1]
     return chosen
 
 
 def smallest_flip(
-    subject: Subject,
-    judged: Judgement,
+    subject: ModelAdapter,
+    judged: WindowAttribution,
     stand_in: str,
     *,
     seed: int = 0,
@@ -141,7 +141,7 @@ def smallest_flip(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> sorted(smallest_flip(subject, next(subject.judged([series[0]])), "mean"))
     ['flips', 'seconds', 'share', 'stretches']
     """
@@ -151,14 +151,14 @@ def smallest_flip(
     place = np.empty(len(order), dtype=int)
     place[order] = np.arange(len(order))
     sets = [place < size for size in range(1, len(order) + 1)]
-    told = subject.probabilities(stretches.without(stand_in, one) for one in sets)
+    told = subject.probabilities(stretches.without(stand_in, entry) for entry in sets)
     flipped = np.flatnonzero(told.argmax(axis=1) != class_)
     if not len(flipped):
         return {"flips": False, "share": None, "seconds": None, "stretches": []}
     weakest_first = order[: flipped[0]][::-1]  # the last that was added is needed
 
     def still_flips(some: list[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-        told = subject.probabilities(stretches.without(stand_in, one) for one in some)
+        told = subject.probabilities(stretches.without(stand_in, item) for item in some)
         return np.asarray(told.argmax(axis=1) != class_)
 
     chosen = without_needless(sets[flipped[0]], weakest_first, still_flips)

@@ -1,6 +1,6 @@
 """Does a score fall when the stretches go that evidence points at, and come back with them?
 
-    Subject, Series -> an order of its stretches by each rule -> stretches replaced one after the other
+    ModelAdapter, Series -> an order of its stretches by each rule -> stretches replaced one after the other
         -> windows, retrieval and score anew -> curves over the seconds removed -> areas
 
 Deletion starts from the signal and takes the first of an order away first; insertion starts from the stand-in and
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution
 from raxss.explain.faithfulness.perturbation import FADE, STAND_INS, replaced, taken_stretches
 from raxss.explain.faithfulness.timeline import over_stretches, stretch_edges, stretch_length
 
@@ -131,35 +131,35 @@ class Deleted:
         """By how much an order's areas are better than random ones; the mean of both directions by default."""
         directions = DIRECTIONS if direction is None else (direction,)
         found = [
-            (1 if one == INSERTION else -1)
-            * (self._area(order, stand_in, one) - self._area(RANDOM, stand_in, one))
-            for one in directions
+            (1 if item == INSERTION else -1)
+            * (self._area(order, stand_in, item) - self._area(RANDOM, stand_in, item))
+            for item in directions
         ]
         return float(np.mean(found))
 
     def _area(self, order: str, stand_in: str, direction: str) -> float:
         key = (order, stand_in, direction)
-        areas = [one.area for one in self.curves if (one.order, one.stand_in, one.direction) == key]
+        areas = [curve.area for curve in self.curves if (curve.order, curve.stand_in, curve.direction) == key]
         return float(np.mean(areas)) if areas else np.nan
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each curve: where it comes from, its area and its points."""
         return [
             {
-                "stand_in": one.stand_in,
-                "order": one.order,
-                "direction": one.direction,
-                "area": one.area,
-                "removed": one.removed.round(6).tolist(),
-                "scores": one.scores.round(8).tolist(),
+                "stand_in": curve.stand_in,
+                "order": curve.order,
+                "direction": curve.direction,
+                "area": curve.area,
+                "removed": curve.removed.round(6).tolist(),
+                "scores": curve.scores.round(8).tolist(),
             }
-            for one in self.curves
+            for curve in self.curves
         ]
 
 
 def delete_and_insert(
-    subject: Subject,
-    judged: Judgement,
+    subject: ModelAdapter,
+    judged: WindowAttribution,
     *,
     seed: int = 0,
     n_steps: int = N_STEPS,
@@ -180,7 +180,7 @@ def delete_and_insert(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> deleted = delete_and_insert(subject, next(subject.judged([series[0]])), n_steps=2, n_random=1)
     >>> len(deleted.curves)  # two stand-ins, six orders, two directions
     24
@@ -194,7 +194,7 @@ def delete_and_insert(
     for stand_in in STAND_INS:
         orders = values_of(subject, judged, stretches, stand_in, missing, found, seed=seed)
         orders[OCCLUSION] = judged.probability[class_] - alone(subject, stretches, stand_in)[:, class_]
-        ranked = [(name, np.argsort(-one, kind="stable")) for name, one in orders.items()]
+        ranked = [(name, np.argsort(-order, kind="stable")) for name, order in orders.items()]
         ranked += [(RANDOM, generator.permutation(len(stretches))) for _ in range(n_random)]
         curves += _curves(subject, judged, stretches, stand_in, ranked, n_steps)
     return Deleted(
@@ -206,8 +206,8 @@ def delete_and_insert(
 
 
 def values_of(
-    subject: Subject,
-    judged: Judgement,
+    subject: ModelAdapter,
+    judged: WindowAttribution,
     stretches: Stretches,
     stand_in: str,
     missing: dict[str, str],
@@ -223,11 +223,11 @@ def values_of(
     else:
         missing[WEIGHT] = "all windows weigh the same"
     on_samples = {}
-    for name, one in told.items():
-        if np.ptp(one) == 0:
+    for name, item in told.items():
+        if np.ptp(item) == 0:
             missing[name] = "there is one window, or all say the same"
         else:
-            on_samples[name] = judged.over_time(one)
+            on_samples[name] = judged.over_time(item)
     attribution = subject.attribution(judged, class_, stand_in, seed=seed)
     if attribution is None:
         missing[GRADIENT] = "no gradient of this network reaches the samples"
@@ -235,10 +235,10 @@ def values_of(
         on_samples[GRADIENT] = attribution.samples
         if abs(attribution.change) >= LEAST_CHANGE:
             found[stand_in] = attribution.found / attribution.change
-    return {name: over_stretches(one, stretches.edges) for name, one in on_samples.items()}
+    return {name: over_stretches(on_sample, stretches.edges) for name, on_sample in on_samples.items()}
 
 
-def alone(subject: Subject, stretches: Stretches, stand_in: str) -> Floats:
+def alone(subject: ModelAdapter, stretches: Stretches, stand_in: str) -> Floats:
     """Probabilities ``(n_stretches, C)`` when each stretch is replaced by itself; asked once."""
     if stand_in not in stretches.effects:
         each = np.eye(len(stretches), dtype=bool)
@@ -248,8 +248,8 @@ def alone(subject: Subject, stretches: Stretches, stand_in: str) -> Floats:
 
 
 def _curves(
-    subject: Subject,
-    judged: Judgement,
+    subject: ModelAdapter,
+    judged: WindowAttribution,
     stretches: Stretches,
     stand_in: str,
     ranked: Sequence[tuple[str, NDArray[np.intp]]],
@@ -265,24 +265,26 @@ def _curves(
         place[order] = np.arange(n)
         for direction in DIRECTIONS:
             sets = [place < size if direction == DELETION else place >= size for size in sizes]
-            asked |= {one.tobytes(): one for one in sets}
+            asked |= {item.tobytes(): item for item in sets}
             wanted.append((name, direction, sets))
-    told = subject.probabilities(stretches.without(stand_in, one) for one in asked.values())[:, class_]
+    told = subject.probabilities(stretches.without(stand_in, entry) for entry in asked.values())[:, class_]
     score = dict(zip(asked, told, strict=True))
     for name, direction, sets in wanted:
         yield Curve(
             stand_in=stand_in,
             order=name,
             direction=direction,
-            removed=np.array([stretches.shares[one].sum() for one in sets]),
-            scores=np.array([score[one.tobytes()] for one in sets]),
+            removed=np.array([stretches.shares[item].sum() for item in sets]),
+            scores=np.array([score[item.tobytes()] for item in sets]),
         )
 
 
-def dropped_windows(judged: Judgement, class_: int, generator: np.random.Generator) -> dict[str, float]:
+def dropped_windows(
+    judged: WindowAttribution, class_: int, generator: np.random.Generator
+) -> dict[str, float]:
     """Area when windows are left out of the sum and the other weights are scaled up; by construction it falls.
 
-    >>> judged = Judgement(series=Series(np.zeros(4)), starts=np.arange(2), window_length=2,
+    >>> judged = WindowAttribution(series=Series(np.zeros(4)), starts=np.arange(2), window_length=2,
     ...                    posteriors=np.array([[0.9, 0.1], [0.5, 0.5]]), weights=np.array([0.5, 0.5]),
     ...                    probability=np.array([0.7, 0.3]))
     >>> dropped_windows(judged, 0, np.random.default_rng(0))["contribution"]  # .7, then .5

@@ -55,7 +55,7 @@ class Distinct:
     def passes(self, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
         """All of them, ``(n, n_variates, length)`` at a time on the device; the strips go there once."""
         cut = self.strips.to(device).unfold(2, self.length, self.stride).transpose(1, 2)
-        copies, windows = (torch.from_numpy(one).to(device) for one in (self.copies, self.windows))
+        copies, windows = (torch.from_numpy(item).to(device) for item in (self.copies, self.windows))
         at_once = WINDOWS_A_PASS
         if device.type != "cpu":
             at_once = max(SAMPLES_A_PASS // (self.strips.shape[1] * self.length), 1)
@@ -73,8 +73,8 @@ def portions(
     [[0, 2], [3], [1]]
     """
     by_shape: dict[tuple[int, ...], list[int]] = {}
-    for place, one in enumerate(copies):
-        by_shape.setdefault(one.samples.shape, []).append(place)
+    for place, copy in enumerate(copies):
+        by_shape.setdefault(copy.samples.shape, []).append(place)
     for (_, n_samples), places in by_shape.items():
         step = max(most // len(window_starts(n_samples, window_length=window_length, stride=stride)), 1)
         for first in range(0, len(places), step):
@@ -96,17 +96,17 @@ def distinct_windows(of_copies: Sequence[Windows]) -> Distinct:
     array([[0, 1, 2, 3],
            [0, 1, 2, 4]])
     """
-    one = of_copies[0]
+    item = of_copies[0]
     strips = np.stack([np.asarray(windows.strip, dtype=np.float32) for windows in of_copies])
     strips = np.nan_to_num(strips, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
-    n_copies, n_windows = len(of_copies), len(one)
+    n_copies, n_windows = len(of_copies), len(item)
     keys = [np.broadcast_to(np.arange(n_windows, dtype=np.uint64), (n_copies, n_windows))]
     generator = np.random.default_rng(0)
     for _ in range(N_FINGERPRINTS):
         factors = generator.integers(0, 2**64, size=strips.shape[1:], dtype=np.uint64)
         sums = np.zeros((n_copies, strips.shape[2] + 1), dtype=np.uint64)  # they wrap around
         np.cumsum((strips.view(np.uint32) * factors).sum(axis=1), axis=1, out=sums[:, 1:])
-        keys.append(sums[:, one.starts + one.length] - sums[:, one.starts])
+        keys.append(sums[:, item.starts + item.length] - sums[:, item.starts])
     table = np.stack([key.ravel() for key in keys])
     order = np.lexsort(table[::-1])
     new = np.append(True, (np.diff(table[:, order], axis=1) != 0).any(axis=0))
@@ -120,8 +120,8 @@ def distinct_windows(of_copies: Sequence[Windows]) -> Distinct:
     first = np.sort(first).astype(np.int64)
     return Distinct(
         torch.from_numpy(strips),
-        one.length,
-        one.stride,
+        item.length,
+        item.stride,
         first // n_windows,
         first % n_windows,
         places.reshape(n_copies, n_windows),

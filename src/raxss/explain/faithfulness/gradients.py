@@ -62,7 +62,7 @@ def gradient_of(value: Callable[[Tensor], Tensor], windows: Tensor, network: nn.
     True
     """
     # cuDNN computes no gradients of recurrent layers outside of training.
-    recurrent = any(isinstance(one, nn.RNNBase) for one in network.modules())
+    recurrent = any(isinstance(module, nn.RNNBase) for module in network.modules())
     enabled = torch.backends.cudnn.enabled and not recurrent
     with (
         torch.enable_grad(),

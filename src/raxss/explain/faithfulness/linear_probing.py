@@ -1,6 +1,6 @@
 """What does "similar" mean to a network? Which simple properties of a window can be read off its layers?
 
-    Subject, series -> windows: properties (n, k) and what each layer says (n, d)
+    ModelAdapter, series -> windows: properties (n, k) and what each layer says (n, d)
         -> ridge regression, cross-validated by groups -> R² of each property from each layer
 
 A property with R² near 1 is held by that layer, so windows alike there are alike in it; near 0 it is not, as far as
@@ -19,7 +19,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.preprocessing import StandardScaler
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import Subject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter
 from raxss.method.windows import windows_of
 
 Floats = NDArray[np.float64]
@@ -83,8 +83,8 @@ def linear_probe(told: Floats, wanted: Floats, groups: Sequence[Hashable], *, se
     >>> bool(held > 0.99), bool(not_held < 0.2)
     (True, True)
     """
-    names = {one: place for place, one in enumerate(dict.fromkeys(groups))}
-    places = np.array([names[one] for one in groups])
+    names = {fromkey: place for place, fromkey in enumerate(dict.fromkeys(groups))}
+    places = np.array([names[group] for group in groups])
     if told.shape[1] > WIDEST:
         mix = np.random.default_rng(seed).normal(size=(told.shape[1], WIDEST)) / np.sqrt(WIDEST)
         told = told @ mix
@@ -102,7 +102,7 @@ def linear_probe(told: Floats, wanted: Floats, groups: Sequence[Hashable], *, se
 
 
 def held_features(
-    subject: Subject, series: Sequence[Series], groups: Sequence[Hashable], *, seed: int = 0
+    subject: ModelAdapter, series: Sequence[Series], groups: Sequence[Hashable], *, seed: int = 0
 ) -> list[dict[str, Any]]:
     """A row for each layer and property: ``layer``, ``property``, ``r2``, ``width`` of the layer.
 
@@ -114,7 +114,7 @@ def held_features(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> rows = held_features(subject, series[:6], series.names[:6])
     >>> sorted({one["layer"] for one in rows})[:2], len({one["property"] for one in rows})
     (['features', 'head'], 7)
@@ -127,11 +127,11 @@ def held_features(
     told: dict[str, list[Floats]] = {}
     of: list[Hashable] = []
     names: list[str] = []
-    for one, layers, group in zip(series, subject.layers(series), groups, strict=True):
-        windows = windows_of(one, window_length=subject.window_length, stride=subject.stride)
+    for item, layers, group in zip(series, subject.layers(series), groups, strict=True):
+        windows = windows_of(item, window_length=subject.window_length, stride=subject.stride)
         usable = np.flatnonzero(~windows.nonfinite)
         some = np.sort(generator.permutation(usable)[:n_each])
-        own = properties(np.asarray(windows.samples[some], dtype=np.float64), one.rate)
+        own = properties(np.asarray(windows.samples[some], dtype=np.float64), item.rate)
         names = names or list(own)
         wanted.append(np.stack([own[name] for name in names], axis=1))
         for name, rows in layers.items():

@@ -1,6 +1,6 @@
 """Does evidence lie where something is known to have happened?
 
-    Judgement, events in samples -> truth (n_samples,) -> area under the precision-recall curve, and by chance
+    WindowAttribution, events in samples -> truth (n_samples,) -> average precision, and by chance
 
 Where events are: `raxss.data.synthetic.make_motif_series` knows what it planted; for recordings marks.py
 reads a table of events. Contributions to a class count, spread over samples, so that evidence may be no finer than
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.explain.faithfulness.model_adapter import Judgement
+from raxss.explain.faithfulness.model_adapter import WindowAttribution
 
 Floats = NDArray[np.float64]
 Truth = NDArray[np.bool_]
@@ -49,13 +49,13 @@ class Found:
     by_posterior: float
 
 
-def located(judged: Judgement, truth: NDArray[np.bool_], class_: int) -> Found | None:
+def located(judged: WindowAttribution, truth: NDArray[np.bool_], class_: int) -> Found | None:
     """Compare evidence for a class with the truth; None where all or no samples lie in events.
 
     Examples
     --------
     >>> from raxss import Series
-    >>> judged = Judgement(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
+    >>> judged = WindowAttribution(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
     ...                    posteriors=np.array([[0.9, 0.1], [0.3, 0.7]]), weights=np.array([0.5, 0.5]),
     ...                    probability=np.array([0.6, 0.4]))
     >>> located(judged, np.array([False, False, True, True]), 1).area

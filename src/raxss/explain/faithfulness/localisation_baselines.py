@@ -1,7 +1,7 @@
 """What else would have found the marked events, and how much of it is chance?
 
     scores of samples, truth of every channel -> mean area, and its share of circular shifts that do as well
-    Judgement, truth    -> what the same windows would show if each said how much of it is marked
+    WindowAttribution, truth    -> what the same windows would show if each said how much of it is marked
     Series              -> band power, line length: what a plain detector shows
 
 An area under the precision-recall curve means nothing alone. Evidence that is smooth over seconds, in a short
@@ -24,7 +24,7 @@ from scipy.signal import butter, sosfiltfilt
 from raxss.data.series import Series
 from raxss.errors import ConfigError, DataError
 from raxss.explain.faithfulness.localisation import Truth, average_precisions, moved_in_time
-from raxss.explain.faithfulness.model_adapter import Judgement
+from raxss.explain.faithfulness.model_adapter import WindowAttribution
 
 Floats = NDArray[np.float64]
 SMOOTH_SECONDS = 0.025  # two periods of 80 Hz: shorter than the events, longer than their waves
@@ -79,7 +79,7 @@ def shift_test(scores: Sequence[Floats], truths: Sequence[Truth], *, step: int =
     >>> found.area, len(found.by_chance), found.p
     (1.0, 63, 0.015625)
     """
-    lengths = {len(one) for one in (*scores, *truths)}
+    lengths = {len(item) for item in (*scores, *truths)}
     if len(lengths) != 1 or len(scores) != len(truths):
         raise DataError(
             f"{len(scores)} scores and {len(truths)} truths of {sorted(lengths)} samples cannot be shifted "
@@ -95,12 +95,12 @@ def shift_test(scores: Sequence[Floats], truths: Sequence[Truth], *, step: int =
     return Shifted(areas[:, 0], areas[:, 1:].mean(axis=0))
 
 
-def windows_that_know(judged: Judgement, truth: Truth) -> Floats:
+def windows_that_know(judged: WindowAttribution, truth: Truth) -> Floats:
     """What samples are given by windows that each say which share of them is marked: ``(n_samples,)``.
 
     Examples
     --------
-    >>> judged = Judgement(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
+    >>> judged = WindowAttribution(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
     ...                    posteriors=np.ones((2, 2)), weights=np.ones(2) / 2, probability=np.ones(2))
     >>> windows_that_know(judged, np.array([False, False, False, True]))
     array([0. , 0. , 0.5, 0.5])
@@ -108,7 +108,7 @@ def windows_that_know(judged: Judgement, truth: Truth) -> Floats:
     return in_windows(judged, truth.astype(np.float64))
 
 
-def in_windows(judged: Judgement, values: Floats) -> Floats:
+def in_windows(judged: WindowAttribution, values: Floats) -> Floats:
     """Values of samples as windows of a model would show them: their mean in each window, spread over it."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.minimum(judged.starts + judged.window_length, len(values))

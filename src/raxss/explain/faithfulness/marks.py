@@ -24,7 +24,7 @@ from raxss.data.montage import bipolar, channel_of
 from raxss.data.names import canonical
 from raxss.data.series import Series
 from raxss.data.tables import read_table
-from raxss.errors import DataError, RecordingError, listed, shown
+from raxss.errors import DataError, RecordingError, display_name, join_names
 from raxss.explain.faithfulness.localisation import truth_of
 
 CHANNEL = ("channels", "channel", "name")
@@ -60,12 +60,13 @@ def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
     try:
         table = read_table(Path(path))
     except RecordingError as error:
-        raise DataError(f"the marks {shown(path)} cannot be read: {error}") from error
+        raise DataError(f"the marks {display_name(path)} cannot be read: {error}") from error
     channel, kind = table.column(CHANNEL), table.column(KIND)
     if not {"onset", "duration"} <= set(table.columns) or (channel is None and kind is None):
         raise DataError(
-            f"the marks {shown(path)} have the columns {listed(table.columns)}; needed are 'onset', 'duration', "
-            "and one of 'channels', 'channel', 'name', or 'trial_type' with texts such as 'ripple_AHR3-4'."
+            f"the marks {display_name(path)} have the columns {join_names(table.columns)}; needed are 'onset', "
+            "'duration', and one of 'channels', 'channel', 'name', or 'trial_type' with texts such as "
+            "'ripple_AHR3-4'."
         )
     found = []
     for line, cells in table.rows:
@@ -76,15 +77,16 @@ def read_events(path: Path | str, *, kinds: Collection[str] = ()) -> list[Mark]:
             found.append(Mark(onset, duration, where.strip(), what))
     if not found:
         raise DataError(
-            f"the marks {shown(path)} have {len(table.rows)} rows, none of which tells onset, duration and "
+            f"the marks {display_name(path)} have {len(table.rows)} rows, none of which tells onset, duration and "
             "channel. Give events of single channels."
         )
-    known = dict.fromkeys(one.kind for one in found)
-    if unknown := [one for one in kinds if one not in known]:
+    known = dict.fromkeys(item.kind for item in found)
+    if unknown := [entry for entry in kinds if entry not in known]:
         raise DataError(
-            f"the marks {shown(path)} have no events of the kind {unknown[0]!r}; there are {listed(known)}."
+            f"the marks {display_name(path)} have no events of the kind {unknown[0]!r}; there are "
+            f"{join_names(known)}."
         )
-    return [one for one in found if not kinds or one.kind in kinds]
+    return [item for item in found if not kinds or item.kind in kinds]
 
 
 def _seconds(cells: Mapping[str, str], column: str, path: Path, line: int) -> float:
@@ -95,7 +97,7 @@ def _seconds(cells: Mapping[str, str], column: str, path: Path, line: int) -> fl
         value = math.nan
     if not math.isfinite(value) or (column == "duration" and value < 0):
         raise DataError(
-            f"the marks {shown(path)} have {text[:40]!r} in line {line}, column {column!r}; seconds are "
+            f"the marks {display_name(path)} have {text[:40]!r} in line {line}, column {column!r}; seconds are "
             "needed, or 'n/a'."
         )
     return value
@@ -114,18 +116,18 @@ def truth_from(marks: Sequence[Mark], series: Sequence[Series]) -> dict[str, NDA
     {'night:C3': array([False, False,  True, False, False])}
     """
     found = {}
-    for one in series:
+    for item in series:
         events = [
             (
-                round((mark.onset - one.start_seconds) * one.rate),
-                max(round(mark.duration * one.rate), 1),
+                round((mark.onset - item.start_seconds) * item.rate),
+                max(round(mark.duration * item.rate), 1),
             )
             for mark in marks
-            if mark.channel == one.name or _same(mark.channel) == _same(channel_of(one))
+            if mark.channel == item.name or _same(mark.channel) == _same(channel_of(item))
         ]
-        truth = truth_of(events, one.n_samples)
+        truth = truth_of(events, item.n_samples)
         if truth.any():
-            found[one.name] = truth
+            found[item.name] = truth
     return found
 
 
@@ -174,8 +176,9 @@ def _some_truth(
     found = truth_from(marks, series)
     if not found:
         raise DataError(
-            f"none of the {len(series)} series ({listed(one.name for one in series)}) has a mark in {shown(path)}, "
-            f"which is about {listed(dict.fromkeys(one.channel for one in marks))}. Give marks of these recordings."
+            f"none of the {len(series)} series ({join_names(item.name for item in series)}) has a mark in "
+            f"{display_name(path)}, which is about {join_names(dict.fromkeys(mark.channel for mark in marks))}. "
+            "Give marks of these recordings."
         )
     return found
 
@@ -191,8 +194,8 @@ def as_marked(series: Sequence[Series], marks: Sequence[Mark]) -> list[Series]:
     >>> [one.name for one in as_marked(contacts, [Mark(0.0, 1.0, "AD1-2")])]
     ['night:AD1-2']
     """
-    pairs = list(dict.fromkeys(one.channel for one in marks))
+    pairs = list(dict.fromkeys(mark.channel for mark in marks))
     are_pairs = all(len(poles_of(name)) == 2 for name in pairs)
-    if not are_pairs or any(poles_of(channel_of(one)) for one in series):
+    if not are_pairs or any(poles_of(channel_of(item)) for item in series):
         return list(series)
     return list(bipolar(series, pairs))

@@ -37,7 +37,7 @@ COLUMNS = ["probe", "of", "measure"]
 def measures_of(parts: Parts) -> Frame:
     """A row for each series, probe and measure: ``series, group, probe, of, measure, value``."""
     n = len(parts.series)
-    counts = Counter(one["label"] for one in parts.series)
+    counts = Counter(item["label"] for item in parts.series)
     rows = []
     for place in range(n):
         facts = {"series": parts.series[place]["name"], "group": parts.series[place]["group"]}
@@ -103,8 +103,8 @@ def _right(parts: Parts, place: int, counts: Mapping[Any, int]) -> Any:
 
 def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
     areas: dict[tuple[str, str, str], list[float]] = {}
-    for one in found["curves"]:
-        areas.setdefault((one["stand_in"], one["order"], one["direction"]), []).append(one["area"])
+    for item in found["curves"]:
+        areas.setdefault((item["stand_in"], item["order"], item["direction"]), []).append(item["area"])
     area = {key: float(np.mean(some)) for key, some in areas.items()}
     for stand_in in STAND_INS:
         gains = {}
@@ -132,7 +132,7 @@ def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _counterfactual(found: Mapping[str, Any]) -> Iterator[Row]:
-    falls = {(one["by"], one["window"]): one["fall"] for one in found["windows"]}
+    falls = {(item["by"], item["window"]): item["fall"] for item in found["windows"]}
     for by in dict.fromkeys(by for by, _ in falls):
         strongest, any_one = falls.get((by, "strongest")), falls.get((by, "random"))
         yield "counterfactual", by, "fall, strongest window", strongest
@@ -166,11 +166,11 @@ def mean_curves(parts: Parts) -> Frame:
     points: dict[tuple[str, str, str], dict[int, list[tuple[str, float, float, float]]]] = {}
     for facts, found in zip(parts.series, answers, strict=bool(answers)):
         sums: dict[tuple[str, str, str], list[Any]] = {}
-        for one in found["curves"]:
-            sums.setdefault((one["stand_in"], one["order"], one["direction"]), []).append(one)
+        for item in found["curves"]:
+            sums.setdefault((item["stand_in"], item["order"], item["direction"]), []).append(item)
         for key, some in sums.items():
-            removed = np.mean([one["removed"] for one in some], axis=0)
-            scores = np.mean([one["scores"] for one in some], axis=0)
+            removed = np.mean([item["removed"] for item in some], axis=0)
+            scores = np.mean([item["scores"] for item in some], axis=0)
             for step, (share, score) in enumerate(zip(removed, scores, strict=True)):
                 told = (facts["group"], float(share), float(share) * facts["seconds"], float(score))
                 points.setdefault(key, {}).setdefault(step, []).append(told)

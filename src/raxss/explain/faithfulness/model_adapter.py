@@ -1,11 +1,12 @@
 """What can be asked of a fitted model, whatever it is?
 
-    Series -> Judgement: what each window said, what it weighed, what came out
+    Series -> WindowAttribution: what each window said, what it weighed, what came out
     many altered copies of a series -> probabilities (n_copies, C), by the model's own way of predicting
     Series, class, stand-in -> Attribution: integrated gradients on samples
 
-A `Subject` is the model as probes see it: `WindowSubject` is one of windows and weights (`RAxSSClassifier`);
-others, such as attention pooling, are beside their estimators. Next: deletion.py, the first probe.
+A `ModelAdapter` is the model as probes see it: `WindowModelAdapter` is that of windows and weights, of
+`RAxSSClassifier`; others, such as attention pooling, are beside their estimators.
+Next: deletion.py, the first probe.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Judgement:
+class WindowAttribution:
     """What a model said about one series.
 
     Attributes
@@ -105,7 +106,7 @@ class Attribution:
     found: float
 
 
-class Subject(Protocol):
+class ModelAdapter(Protocol):
     """A fitted model, as probes see it."""
 
     @property
@@ -136,7 +137,7 @@ class Subject(Protocol):
     def identity(self) -> dict[str, Any]:
         """All that decides what it says: the same again is the same subject."""
 
-    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[Judgement]:
+    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[WindowAttribution]:
         """One after the other; ``with_lists``: with neighbours, where the model knows any."""
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
@@ -148,7 +149,9 @@ class Subject(Protocol):
     def with_stride(self, stride: int) -> Self:
         """The same at another stride."""
 
-    def attribution(self, judged: Judgement, class_: int, stand_in: str, *, seed: int) -> Attribution | None:
+    def attribution(
+        self, judged: WindowAttribution, class_: int, stand_in: str, *, seed: int
+    ) -> Attribution | None:
         """Integrated gradients from a stand-in; None where no gradient reaches the samples."""
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
@@ -156,7 +159,7 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class WindowSubject:
+class WindowModelAdapter:
     """A model of windows whose posteriors are added up with weights.
 
     Attributes
@@ -170,7 +173,7 @@ class WindowSubject:
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> judged = next(subject.judged([series[0]]))
     >>> bool(abs(judged.contributions(0).sum()) < 1e-9), len(judged.weights) == len(judged.starts)
     (True, True)
@@ -207,28 +210,28 @@ class WindowSubject:
     @property
     def identity(self) -> dict[str, Any]:
         """Weights of the network, and the settings of the moment."""
-        one = self.predictor
+        item = self.predictor
         fitted = (
-            one.feature_mean,
-            one.feature_scale,
-            *(getattr(one.scaling, name) for name in ("mean", "deviation")),
+            item.feature_mean,
+            item.feature_scale,
+            *(getattr(item.scaling, name) for name in ("mean", "deviation")),
         )
         return {
             "network": digest_of(self.network),
             "fitted": [np.asarray(values, dtype=np.float64).tolist() for values in fitted],
             "classes": [str(name) for name in self.classes],
-            "windows": [one.window_length, one.stride],
-            "retrieval": asdict(one.retrieval),
-            "aggregation": [one.weighting, one.temperature, one.smoothing],
-            "calibrated": None if one.calibration is None else one.calibration.method,
-            "heads": None if one.heads is None else digest_of(one.heads),
-            "seed": one.seed,
+            "windows": [item.window_length, item.stride],
+            "retrieval": asdict(item.retrieval),
+            "aggregation": [item.weighting, item.temperature, item.smoothing],
+            "calibrated": None if item.calibration is None else item.calibration.method,
+            "heads": None if item.heads is None else digest_of(item.heads),
+            "seed": item.seed,
         }
 
-    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[Judgement]:
+    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[WindowAttribution]:
         """One after the other."""
-        for one in self.predictor.predictions(list(series), with_lists=with_lists):
-            yield judgement_of(one)
+        for prediction in self.predictor.predictions(list(series), with_lists=with_lists):
+            yield judgement_of(prediction)
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``, some at a time."""
@@ -251,7 +254,9 @@ class WindowSubject:
         """The same at another stride."""
         return replace(self, predictor=replace(self.predictor, stride=stride))
 
-    def attribution(self, judged: Judgement, class_: int, stand_in: str, *, seed: int) -> Attribution | None:
+    def attribution(
+        self, judged: WindowAttribution, class_: int, stand_in: str, *, seed: int
+    ) -> Attribution | None:
         """Of the weighted sum of posteriors as the network gives them, with weights held as they are."""
         predictor = self.predictor
         network = predictor.backbone.to(predictor.device).eval()
@@ -276,11 +281,11 @@ class WindowSubject:
         predictor = self.predictor
         network = predictor.backbone.to(predictor.device).eval()
         has_features = callable(getattr(network, "features", None))
-        for one in series:
-            scaled = predictor.scaling.apply(one)
+        for item in series:
+            scaled = predictor.scaling.apply(item)
             found = heard(network, scaled, self.window_length, self.stride, predictor.device)
             if has_features:
-                scores = next(predictor.window_scores([one], with_features=True))
+                scores = next(predictor.window_scores([item], with_features=True))
                 assert scores.features is not None, "they were asked for"
                 found["features"] = predictor.compared(scores.features)
             yield found
@@ -299,10 +304,10 @@ def digest_of(network: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def judgement_of(prediction: Prediction) -> Judgement:
+def judgement_of(prediction: Prediction) -> WindowAttribution:
     """What probes need of a prediction."""
     added = prediction.aggregation
-    return Judgement(
+    return WindowAttribution(
         series=prediction.series,
         starts=prediction.windows.starts,
         window_length=prediction.windows.length,
@@ -325,9 +330,9 @@ def in_portions(
     found: list[Floats] = [np.zeros((0, n_classes))]
     some: list[Series] = []
     held = 0
-    for one in series:
-        some.append(one)
-        held += one.samples.nbytes
+    for item in series:
+        some.append(item)
+        held += item.samples.nbytes
         if held >= COPIES_BYTES:
             found.append(probabilities(some))
             some, held = [], 0
@@ -339,7 +344,7 @@ def in_portions(
 def attributed(
     value: Callable[[Tensor, Tensor], Tensor],
     scaled: Series,
-    judged: Judgement,
+    judged: WindowAttribution,
     stand_in: str,
     *,
     network: nn.Module,
@@ -357,12 +362,12 @@ def attributed(
     length = judged.window_length
     baseline = scaled.with_samples(STAND_INS[stand_in](scaled.samples, seed))
     both = [
-        torch.from_numpy(np.nan_to_num(np.array(windows_of(one, window_length=length, stride=stride).strip)))
+        torch.from_numpy(np.nan_to_num(np.array(windows_of(item, window_length=length, stride=stride).strip)))
         .float()
         .to(device)
         .unfold(1, length, stride)
         .transpose(0, 1)
-        for one in (scaled, baseline)
+        for item in (scaled, baseline)
     ]
     weights = torch.from_numpy(judged.weights).float().to(device)
     on_samples = np.zeros(max(scaled.n_samples, length))
@@ -372,7 +377,7 @@ def attributed(
         rows = torch.from_numpy(judged.starts[first : first + step] // stride).to(
             device
         )  # some may be left out
-        windows, start = (one[rows] for one in both)
+        windows, start = (item[rows] for item in both)
         share = weights[first : first + step]
 
         def some_value(x: Tensor, share: Tensor = share) -> Tensor:
@@ -421,7 +426,7 @@ def heard(
         for hook in hooks:
             hook.remove()
     whole = {name: np.concatenate(parts) for name, parts in said.items() if parts}
-    return {name: one for name, one in whole.items() if len(one) == len(cut)}
+    return {name: item for name, item in whole.items() if len(item) == len(cut)}
 
 
 def _listener(parts: list[Floats], n_windows: int) -> Callable[[nn.Module, Any, Any], None]:
@@ -455,7 +460,7 @@ def scrambled(network: nn.Module, names: Iterable[str], *, seed: int) -> nn.Modu
     wanted = tuple(names)
     with torch.no_grad():
         for name, parameter in other.named_parameters():
-            if any(name == one or name.startswith(f"{one}.") for one in wanted):
+            if any(name == item or name.startswith(f"{item}.") for item in wanted):
                 values = parameter.flatten()
                 order = torch.randperm(len(values), generator=generator).to(values.device)
                 parameter.copy_(values[order].view_as(parameter))

@@ -1,6 +1,6 @@
 """How far can the explanation of this one series be trusted?
 
-    Subject, Series -> every probe that one series allows -> SeriesFaithfulness, which says it in words
+    ModelAdapter, Series -> every probe that one series allows -> SeriesFaithfulness, which says it in words
 
 One series shows what happens to it, not how sure that is: intervals need many, and so does a verdict
 (`raxss faithfulness`).
@@ -25,7 +25,7 @@ from raxss.explain.faithfulness.deletion import (
     Deleted,
     delete_and_insert,
 )
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject, WindowSubject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
 from raxss.explain.faithfulness.parameter_randomisation import randomised_network
 from raxss.explain.faithfulness.perturbation import STAND_INS
 from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
@@ -64,9 +64,9 @@ class SeriesFaithfulness:
 
     def gains(self) -> Frame:
         """A row for each order that exists, a column for each stand-in: area gained over random orders."""
-        there = {one.order for one in self.deletion.curves}
-        orders = [one for one in ORDERS if one in there and one != RANDOM]
-        told = {name: [self.deletion.gain(one, name) for one in orders] for name in STAND_INS}
+        there = {curve.order for curve in self.deletion.curves}
+        orders = [item for item in ORDERS if item in there and item != RANDOM]
+        told = {name: [self.deletion.gain(entry, name) for entry in orders] for name in STAND_INS}
         return pd.DataFrame(told, index=pd.Index(orders, name="order"))
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class SeriesFaithfulness:
 
 
 def faithfulness_of(
-    subject: Subject, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
+    subject: ModelAdapter, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
 ) -> SeriesFaithfulness:
     """Run every probe that one series allows.
 
@@ -106,14 +106,14 @@ def faithfulness_of(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> found = faithfulness_of(subject, series[0], n_steps=2, n_random=1)
     >>> found.gains().shape, found.retrieval["control"].tolist()  # other series are not known here
     ((5, 2), ['shuffled', 'inverted'])
     """
-    judged: Judgement = next(iter(subject.judged([series], with_lists=True)))
+    judged: WindowAttribution = next(iter(subject.judged([series], with_lists=True)))
     retrieval: list[dict[str, Any]] = []
-    if isinstance(subject, WindowSubject) and subject.retrieves:
+    if isinstance(subject, WindowModelAdapter) and subject.retrieves:
         retrieval = next(randomised_retrieval(subject, [series], seed=seed))
     effects: dict[str, Any] = {}  # of single stretches, which two probes ask about
     network = [rows[0] for rows in randomised_network(subject, [judged], seed=seed)]

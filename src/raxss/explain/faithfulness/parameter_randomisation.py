@@ -1,6 +1,6 @@
 """Parameter randomisation: evidence of a network whose layers are scrambled one after the other.
 
-    Subject, series -> layers scrambled from the last to the first, one more at a time -> evidence anew
+    ModelAdapter, series -> layers scrambled from the last to the first, one more at a time -> evidence anew
         -> rank correlation of contributions, weights and posteriors with those of the model as it is
 
 Evidence that stays while the network is destroyed shows the signal, or the method, and not the model (Adebayo et
@@ -17,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject, scrambled
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, scrambled
 from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
 
 MOST_STEPS = 8
@@ -40,7 +40,7 @@ def layers_from_the_top(network: nn.Module, n_most: int = MOST_STEPS) -> list[li
 
 
 def randomised_network(
-    subject: Subject, judged: Sequence[Judgement], *, seed: int = 0
+    subject: ModelAdapter, judged: Sequence[WindowAttribution], *, seed: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     """For each step of the cascade a list with a row for each series.
 
@@ -55,13 +55,13 @@ def randomised_network(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> steps = list(randomised_network(subject, list(subject.judged(series[:2]))))
     >>> len(steps), steps[0][0]["layers"], steps[-1][0]["weight_correlation"]  # these weights are the signal's
     (8, 'head, layers.19', 1.0)
     """
     portions = layers_from_the_top(subject.network)
-    series: list[Series] = [one.series for one in judged]
+    series: list[Series] = [item.series for item in judged]
     gone: list[str] = []
     for step, names in enumerate(portions, start=1):
         gone += names
@@ -73,7 +73,7 @@ def randomised_network(
         ]
 
 
-def _compared(before: Judgement, after: Judgement) -> dict[str, Any]:
+def _compared(before: WindowAttribution, after: WindowAttribution) -> dict[str, Any]:
     class_ = before.predicted
     both = before.contributions(class_), after.contributions(class_)
     weighs = before.weights_differ

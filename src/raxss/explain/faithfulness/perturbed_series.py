@@ -75,7 +75,7 @@ def one_by_one(predictor: Predictor, copies: list[Series]) -> Floats:
     (3, 2)
     """
     found = predictor.predictions(copies, with_lists=False)
-    return np.stack([one.aggregation.series_probability for one in found])
+    return np.stack([item.aggregation.series_probability for item in found])
 
 
 def _needs_features(predictor: Predictor) -> bool:
@@ -85,8 +85,10 @@ def _needs_features(predictor: Predictor) -> bool:
 
 def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
     """Of copies of one length."""
-    scaled = [predictor.scaling.apply(one) for one in copies]
-    cut = [windows_of(one, window_length=predictor.window_length, stride=predictor.stride) for one in scaled]
+    scaled = [predictor.scaling.apply(copy) for copy in copies]
+    cut = [
+        windows_of(item, window_length=predictor.window_length, stride=predictor.stride) for item in scaled
+    ]
     distinct = distinct_windows(cut)
     logits, features = _asked(predictor, distinct)
     gate = predictor.standardise(features)
@@ -98,10 +100,10 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
             scaled, None if compared is None else [compared[rows] for rows in distinct.places]
         )
     told = [
-        predictor.aggregate(one, windows, posteriors[rows], found, None if gate is None else gate[rows])
-        for one, windows, rows, found in zip(copies, cut, distinct.places, lists, strict=True)
+        predictor.aggregate(copy, windows, posteriors[rows], found, None if gate is None else gate[rows])
+        for copy, windows, rows, found in zip(copies, cut, distinct.places, lists, strict=True)
     ]
-    return np.stack([one.series_probability for one in told])
+    return np.stack([item.series_probability for item in told])
 
 
 def _asked(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Floats | None]:

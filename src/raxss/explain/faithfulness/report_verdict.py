@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from raxss._core.bounded import read_json
-from raxss.errors import DataError, ModelError, shown
+from raxss.errors import DataError, ModelError, display_name
 
 PAGE = "page.html"
 
@@ -52,14 +52,14 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{shown(folder)} has no verdict that can be read ({type(error).__name__}: {error}); needed is a "
-            "folder that raxss faithfulness wrote."
+            f"{display_name(folder)} has no verdict that can be read ({type(error).__name__}: {error}); needed is "
+            "a folder that raxss faithfulness wrote."
         ) from error
     if weights_sha256 not in by_weights:
         raise ModelError(
-            f"what is in {shown(folder)} is not about this model: it was made with weights "
-            f"{shown(str(next(iter(by_weights), 'unknown')))}, the model has {shown(weights_sha256)}. Run raxss "
-            "faithfulness with this model, or leave --faithfulness out."
+            f"what is in {display_name(folder)} is not about this model: it was made with weights "
+            f"{display_name(str(next(iter(by_weights), 'unknown')))}, the model has "
+            f"{display_name(weights_sha256)}. Run raxss faithfulness with this model, or leave --faithfulness out."
         )
     link = quote(Path(os.path.relpath(folder / PAGE, beside)).as_posix())
     return by_weights[weights_sha256] | {"link": link}

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import WindowSubject
+from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
 from raxss.explain.faithfulness.timeline import rank_correlation, top_overlap
 from raxss.method.aggregation import Aggregation
 from raxss.method.inference import Prediction, Predictor
@@ -36,7 +36,7 @@ WINDOWS_AT_ONCE = 1024
 
 
 def randomised_retrieval(
-    subject: WindowSubject, series: Sequence[Series], *, seed: int = 0
+    subject: WindowModelAdapter, series: Sequence[Series], *, seed: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     """For each series a row for each control: what moved, and how far.
 
@@ -53,7 +53,7 @@ def randomised_retrieval(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> [one["control"] for one in next(randomised_retrieval(subject, series[:3]))]
     ['shuffled', 'other series', 'inverted']
     """
@@ -61,17 +61,17 @@ def randomised_retrieval(
     inverse = weighting_named(predictor.weighting).inverse
     generator = np.random.default_rng(seed)
     predictions = list(predictor.predictions(list(series)))
-    vectors = [compared_by(predictor, one) for one in predictions]
-    for place, one in enumerate(predictions):
+    vectors = [compared_by(predictor, prediction) for prediction in predictions]
+    for place, prediction in enumerate(predictions):
         changed = {
-            SHUFFLED: _shuffled(predictor, one, generator),
+            SHUFFLED: _shuffled(predictor, prediction, generator),
         }
         if inverse is not None:
-            changed[INVERTED] = _again(replace(predictor, weighting=inverse), one, _lists(one))
+            changed[INVERTED] = _again(replace(predictor, weighting=inverse), prediction, _lists(prediction))
         if len(predictions) > 1:
             others = [k for k in range(len(predictions)) if k != place]
             changed[OTHERS] = _of_others(predictor, predictions, vectors, place, others, generator)
-        yield [_row(name, one.aggregation, changed[name]) for name in CONTROLS if name in changed]
+        yield [_row(name, prediction.aggregation, changed[name]) for name in CONTROLS if name in changed]
 
 
 def compared_by(predictor: Predictor, prediction: Prediction) -> Floats:
@@ -160,7 +160,8 @@ def _of_others(
 def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any]:
     class_ = int(before.series_probability.argmax())
     told = [
-        one.contributions[:, class_] - one.weights * one.series_probability[class_] for one in (before, after)
+        item.contributions[:, class_] - item.weights * item.series_probability[class_]
+        for item in (before, after)
     ]
     return {
         "control": control,

@@ -1,6 +1,6 @@
 """Runner of all faithfulness probes over many series, resumable.
 
-    Subject, series -> a draw of them -> each probe of each series -> DIR/parts/<hash>/<probe>/<series>.json
+    ModelAdapter, series -> a draw of them -> each probe of each series -> DIR/parts/<hash>/<probe>/<series>.json
         -> Parts: everything that was found
 
 The hash is of the model, the series and the settings: what is there is not done again, and what belongs to another
@@ -30,7 +30,12 @@ from raxss.explain.faithfulness.counterfactual import replaced_windows, smallest
 from raxss.explain.faithfulness.deletion import N_RANDOM, N_STEPS, delete_and_insert
 from raxss.explain.faithfulness.linear_probing import held_features
 from raxss.explain.faithfulness.localisation import located
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject, WindowSubject, scrambled
+from raxss.explain.faithfulness.model_adapter import (
+    ModelAdapter,
+    WindowAttribution,
+    WindowModelAdapter,
+    scrambled,
+)
 from raxss.explain.faithfulness.parameter_randomisation import layers_from_the_top, randomised_network
 from raxss.explain.faithfulness.perturbation import STAND_INS
 from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
@@ -69,8 +74,8 @@ class Plan:
     n_random: int = N_RANDOM
 
     def __post_init__(self) -> None:
-        for one in self.probes:
-            one_of("probes", one, PROBES)
+        for probe in self.probes:
+            one_of("probes", probe, PROBES)
         for name in ("n_series", "n_steps", "n_random"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -101,7 +106,7 @@ class Parts:
     @property
     def groups(self) -> list[Hashable]:
         """Of each series, what an interval draws."""
-        return [one["group"] for one in self.series]
+        return [item["group"] for item in self.series]
 
 
 def drawn(series: Sequence[Series], n_series: int | None, *, seed: int) -> list[Series]:
@@ -124,14 +129,14 @@ def drawn(series: Sequence[Series], n_series: int | None, *, seed: int) -> list[
 
 
 def run_probes(
-    subject: Subject,
+    subject: ModelAdapter,
     series: Sequence[Series],
     out: Path | str,
     *,
     plan: Plan | None = None,
     truth: Mapping[str, NDArray[np.bool_]] | None = None,
     event_class: Any = None,
-    other: Subject | None = None,
+    other: ModelAdapter | None = None,
     about: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Parts:
@@ -157,7 +162,7 @@ def run_probes(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> plan = Plan(n_series=2, probes=("stability",))
     >>> parts = run_probes(subject, series, tempfile.mkdtemp(), plan=plan, quiet=True)
     >>> [one["label"] for one in parts.series], len(parts.by_series["stability"])
@@ -173,27 +178,27 @@ def run_probes(
     label = f"{about['model']}: " if about and "model" in about else ""
     with threads_limited(n_threads_beside(subject.device)), progress_bar(unit="series", quiet=quiet) as bar:
         by_series = {}
-        for probe in (one for one in OF_A_SERIES if one in plan.probes):
+        for probe in (item for item in OF_A_SERIES if item in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
             answers = []
-            for place, one in enumerate(chosen):
-                part = f"{probe}/{place:04d}-{safe_name(one.name)}"
+            for place, item in enumerate(chosen):
+                part = f"{probe}/{place:04d}-{safe_name(item.name)}"
                 answers.append(asked.part(home, part, partial(asked.one, probe, place)))
                 bar.update(task, advance=1)
             by_series[probe] = answers
         of_all = {}
-        for probe in (one for one in OF_ALL if one in plan.probes):
+        for probe in (item for item in OF_ALL if item in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
             of_all[probe] = asked.part(home, probe, partial(asked.all, probe))
             bar.update(task, completed=len(chosen))
         summary = asked.part(home, "series", asked.summary)
     told = {
-        "classes": [str(one) for one in subject.classes],
+        "classes": [str(entry) for entry in subject.classes],
         "window_length": subject.window_length,
         "stride": subject.stride,
         "retrieves": subject.retrieves,
         "event_class": None if event_class is None else str(event_class),
-        "layers": [", ".join(one) for one in layers_from_the_top(subject.network)],
+        "layers": [", ".join(layer) for layer in layers_from_the_top(subject.network)],
         "plan": asdict(plan),
         **(about or {}),
     }
@@ -214,16 +219,16 @@ class _Asked:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: ModelAdapter,
         series: list[Series],
         plan: Plan,
         truth: dict[str, NDArray[np.bool_]],
         event_class: Any,
-        other: Subject | None,
+        other: ModelAdapter | None,
     ) -> None:
         self.subject, self.series, self.plan = subject, series, plan
         self.truth, self.event_class, self.other = truth, event_class, other
-        self._judged: dict[int, Judgement] = {}
+        self._judged: dict[int, WindowAttribution] = {}
         self._effects: dict[int, dict[str, NDArray[np.float64]]] = {}
 
     @cached_property
@@ -233,8 +238,8 @@ class _Asked:
             "revision": REVISION,
             "subject": self.subject.identity,
             "other": None if self.other is None else self.other.identity,
-            "series": [[one.name, one.digest, str(one.label)] for one in self.series],
-            "truth": {name: np.packbits(one).tolist() for name, one in sorted(self.truth.items())},
+            "series": [[item.name, item.digest, str(item.label)] for item in self.series],
+            "truth": {name: np.packbits(item).tolist() for name, item in sorted(self.truth.items())},
             "event_class": str(self.event_class),
             "plan": [self.plan.seed, self.plan.n_steps, self.plan.n_random],
         }
@@ -244,7 +249,7 @@ class _Asked:
         """The answer in a file, computed if it is missing or damaged."""
         return computed_once(home / f"{name}.json", f"{self.hash}/{name}", compute)
 
-    def judged(self, place: int) -> Judgement:
+    def judged(self, place: int) -> WindowAttribution:
         """Of one series, with neighbours."""
         if place not in self._judged:
             self._judged[place] = next(iter(self.subject.judged([self.series[place]], with_lists=True)))
@@ -258,16 +263,16 @@ class _Asked:
         """What is known of each series."""
         return [
             {
-                "name": one.name,
-                "group": str(one.group if one.group is not None else one.name),
-                "label": None if one.label is None else str(one.label),
-                "seconds": one.seconds,
+                "name": item.name,
+                "group": str(item.group if item.group is not None else item.name),
+                "label": None if item.label is None else str(item.label),
+                "seconds": item.seconds,
                 "predicted": str(self.subject.classes[judged.predicted]),
                 "probability": judged.probability,
                 "n_windows": len(judged.weights),
                 "weights_differ": judged.weights_differ,
             }
-            for one, judged in ((one, self.judged(place)) for place, one in enumerate(self.series))
+            for item, judged in ((item, self.judged(place)) for place, item in enumerate(self.series))
         ]
 
     def one(self, probe: str, place: int) -> Any:
@@ -303,7 +308,7 @@ class _Asked:
         truth = self.truth.get(judged.series.name)
         class_ = judged.predicted
         if self.event_class is not None:
-            class_ = [str(one) for one in self.subject.classes].index(str(self.event_class))
+            class_ = [str(label) for label in self.subject.classes].index(str(self.event_class))
         found_there = None if truth is None else located(judged, truth, class_)
         return None if found_there is None else asdict(found_there)
 
@@ -311,7 +316,7 @@ class _Asked:
         """A probe of all series together."""
         every = range(len(self.series))
         if probe == RETRIEVAL:
-            if not isinstance(self.subject, WindowSubject) or not self.subject.retrieves:
+            if not isinstance(self.subject, WindowModelAdapter) or not self.subject.retrieves:
                 return None
             return list(randomised_retrieval(self.subject, self.series, seed=self.plan.seed))
         if probe == NETWORK:
@@ -321,7 +326,7 @@ class _Asked:
 
     def _features(self) -> Iterator[dict[str, Any]]:
         """Of the network as it is, and scrambled."""
-        groups = [one.group if one.group is not None else one.name for one in self.series]
+        groups = [item.group if item.group is not None else item.name for item in self.series]
         everything = [name for some in layers_from_the_top(self.subject.network) for name in some]
         blank = self.subject.with_network(scrambled(self.subject.network, everything, seed=self.plan.seed))
         for which, subject in (("fitted", self.subject), ("scrambled", blank)):

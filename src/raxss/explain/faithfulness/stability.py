@@ -1,6 +1,6 @@
 """Would the same recording, hardly changed, have got the same evidence?
 
-    Subject, Judgement -> another stride, an offset of half a stride, a little noise, a model of another seed
+    ModelAdapter, WindowAttribution -> another stride, half a stride's offset, a little noise, another seed
         -> evidence over time anew -> rank correlation and overlap of the top, by stretches
 
 Explanations that change when nothing did cannot be relied on, however faithful each one is.
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.series import Series
-from raxss.explain.faithfulness.model_adapter import Judgement, Subject
+from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution
 from raxss.explain.faithfulness.timeline import (
     over_stretches,
     rank_correlation,
@@ -32,7 +32,7 @@ SEED_CHANGE = "another seed"
 
 
 def changed_a_little(
-    subject: Subject, judged: Judgement, *, other: Subject | None = None, seed: int = 0
+    subject: ModelAdapter, judged: WindowAttribution, *, other: ModelAdapter | None = None, seed: int = 0
 ) -> list[dict[str, Any]]:
     """A row for each small change: how alike evidence over time is before and after.
 
@@ -50,7 +50,7 @@ def changed_a_little(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.subject()
+    >>> subject = model.model_adapter()
     >>> [one["change"] for one in changed_a_little(subject, next(subject.judged([series[0]])))]
     ['half the stride', 'twice the stride', 'offset of half a stride', '1 % noise', '5 % noise']
     """
@@ -77,8 +77,8 @@ def changed_a_little(
 
 
 def _changes(
-    subject: Subject, series: Series, other: Subject | None, seed: int
-) -> Iterator[tuple[str, Subject, Series, int]]:
+    subject: ModelAdapter, series: Series, other: ModelAdapter | None, seed: int
+) -> Iterator[tuple[str, ModelAdapter, Series, int]]:
     """What the change is called, who is asked about what, and how many samples are missing at the beginning."""
     half = subject.stride // 2
     if half:

@@ -91,5 +91,5 @@ def top_overlap(first: Floats, second: Floats, share: float = TOP_SHARE) -> floa
     (1.0, 0.0)
     """
     n = max(round(share * len(first)), 1)
-    tops = [set(np.argsort(-one, kind="stable")[:n].tolist()) for one in (first, second)]
+    tops = [set(np.argsort(-item, kind="stable")[:n].tolist()) for item in (first, second)]
     return len(tops[0] & tops[1]) / n

@@ -125,7 +125,7 @@ def statements(summary: Frame, *, n_classes: int = 2) -> list[Statement]:
         *_about_events(),
         *_about_stability(changes),
     )
-    return [one.judged(*map(float, numbers[one.key])) for one in rules if one.key in numbers]
+    return [rule.judged(*map(float, numbers[rule.key])) for rule in rules if rule.key in numbers]
 
 
 def _about_decisions(n_classes: int) -> Iterator[Rule]:
@@ -305,20 +305,22 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
     >>> verdict([])
     ('undecided', 'nothing was asked that could be answered')
     """
-    decides = [one.holds for one in found if one.probe == "decision"]
+    decides = [item.holds for item in found if item.probe == "decision"]
     points = [
-        one.holds for one in found if one.probe == "deletion" and one.claim.startswith("The score rests")
+        item.holds for item in found if item.probe == "deletion" and item.claim.startswith("The score rests")
     ]
-    learned = [one.holds for one in found if one.probe == "network" and one.claim.startswith("Evidence")]
+    learned = [item.holds for item in found if item.probe == "network" and item.claim.startswith("Evidence")]
     answers = {
         "it decides better than chance": _all_of(decides),
         "its contributions point at what moves the score": _any_of(points),
         "its evidence goes when the network is destroyed": _all_of(learned),
     }
-    known = {name: one for name, one in answers.items() if one is not None}
+    known = {name: answer for name, answer in answers.items() if answer is not None}
     if not known:
         return "undecided", "nothing was asked that could be answered"
-    by = {holds: [name for name, one in known.items() if one == holds] for holds in ("yes", "no", "unclear")}
+    by = {
+        holds: [name for name, item in known.items() if item == holds] for holds in ("yes", "no", "unclear")
+    }
     told = "; ".join(
         f"{word}: {', '.join(names)}"
         for word, names in (("holds", by["yes"]), ("does not hold", by["no"]), ("not clear", by["unclear"]))
@@ -340,4 +342,4 @@ def _all_of(found: list[Holds]) -> Holds | None:
 def _any_of(found: list[Holds]) -> Holds | None:
     if not found:
         return None
-    return "yes" if "yes" in found else "no" if all(one == "no" for one in found) else "unclear"
+    return "yes" if "yes" in found else "no" if all(item == "no" for item in found) else "unclear"

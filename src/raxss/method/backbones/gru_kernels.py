@@ -34,8 +34,8 @@ LEAST = np.float32(-80.0)  # below, a sigmoid is 0 to float32
 @inlined
 def sigmoid(values: Any) -> Any:
     """1 / (1 + exp(-x)), NaN for NaN."""
-    one = every(np.float32(1.0))
-    return one / (one + power_of_two(larger(every(LEAST), values) * every(-LOG2_E)))
+    item = every(np.float32(1.0))
+    return item / (item + power_of_two(larger(every(LEAST), values) * every(-LOG2_E)))
 
 
 @compiled
@@ -50,7 +50,7 @@ def forward_one(
     n_tokens, width = states.shape
     keeps = gates.shape[0] > 0
     of_tokens, weight, states, gates = of_tokens.ravel(), weight.ravel(), states.ravel(), gates.ravel()
-    one, two, zero = every(np.float32(1.0)), every(np.float32(2.0)), every(np.float32(0.0))
+    item, two, zero = every(np.float32(1.0)), every(np.float32(2.0)), every(np.float32(0.0))
     state = np.zeros(width, np.float32)
     for t in range(n_tokens):
         for unit in range(0, width, LANES):
@@ -71,7 +71,7 @@ def forward_one(
             of_state = new + more_new
             r = sigmoid(load(of_tokens, at) + reset + more_reset)
             z = sigmoid(load(of_tokens, at + width) + update + more_update)
-            n = two * sigmoid(two * fused(r, of_state, load(of_tokens, at + 2 * width))) - one  # tanh
+            n = two * sigmoid(two * fused(r, of_state, load(of_tokens, at + 2 * width))) - item  # tanh
             store(states, t * width + unit, fused(z, load(state, unit) - n, n))
             if keeps:
                 at = t * 4 * width + unit
@@ -96,7 +96,7 @@ def backward_one(
     n_tokens, width = states.shape
     weight, states, gates, grad_states = weight.ravel(), states.ravel(), gates.ravel(), grad_states.ravel()
     grad_tokens, grad_products = grad_tokens.ravel(), grad_products.ravel()
-    one, zero = every(np.float32(1.0)), every(np.float32(0.0))
+    item, zero = every(np.float32(1.0)), every(np.float32(0.0))
     passed_on = np.zeros(width, np.float32)  # by the state before, so far
     for t in range(n_tokens - 1, -1, -1):
         first = t * 3 * width
@@ -107,9 +107,9 @@ def backward_one(
             )  # fmt: skip
             before = load(states, (t - 1) * width + unit) if t > 0 else zero
             given = load(grad_states, t * width + unit) + load(passed_on, unit)
-            of_new = given * (one - z) * (one - n * n)
-            of_update = given * (before - n) * z * (one - z)
-            of_reset = of_new * of_state * r * (one - r)
+            of_new = given * (item - z) * (item - n * n)
+            of_update = given * (before - n) * z * (item - z)
+            of_reset = of_new * of_state * r * (item - r)
             store(grad_tokens, first + unit, of_reset)
             store(grad_tokens, first + width + unit, of_update)
             store(grad_tokens, first + 2 * width + unit, of_new)

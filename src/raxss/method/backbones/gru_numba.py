@@ -65,8 +65,8 @@ def states(cells: nn.GRU, tokens: Tensor) -> Tensor:
     )
     of_tokens = functional.linear(tokens, weight_ih, bias_ih)
     inputs = (of_tokens, weight_hh, bias_hh)
-    keeps = torch.is_grad_enabled() and any(one.requires_grad for one in inputs)
-    found: Tensor = States.apply(keeps, *(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
+    keeps = torch.is_grad_enabled() and any(item.requires_grad for item in inputs)
+    found: Tensor = States.apply(keeps, *(item.contiguous() for item in inputs))  # type: ignore[no-untyped-call]
     return found
 
 
@@ -78,7 +78,7 @@ class States(torch.autograd.Function):
         """All states; r, z, n and W_n h + b_n are kept where there will be a gradient."""
         from raxss.method.backbones.gru_kernels import forward_one
 
-        of_tokens, weight, bias = (one.detach().numpy() for one in inputs)
+        of_tokens, weight, bias = (item.detach().numpy() for item in inputs)
         batch, n_tokens, width = len(of_tokens), of_tokens.shape[1], weight.shape[1]
         found = np.empty((batch, n_tokens, width), np.float32)
         gates = np.empty((batch, n_tokens if keeps else 0, 4 * width), np.float32)

@@ -124,7 +124,7 @@ class MultiView(FeatureNetwork):
         windows = self.revin(windows)
         channels = with_derivatives(windows, self.derivatives)
         found = [view(windows if name == "rhythms" else channels) for name, view in self.views.items()]
-        return torch.cat([one.to(windows.dtype) for one in found], dim=1)
+        return torch.cat([item.to(windows.dtype) for item in found], dim=1)
 
     def look_at(self, windows: Tensor) -> None:
         """Take the thresholds of fixed kernels from these training windows, ``(batch, n_variates, length)``."""

@@ -148,7 +148,7 @@ class EncoderLayer(nn.Module):
             for linear in (self.query, self.key, self.value)
         )
         dropout = self.attention_dropout if self.training else 0.0
-        parts = zip(*(one.split(MOST_AT_ONCE) for one in (query, key, value)), strict=True)
+        parts = zip(*(item.split(MOST_AT_ONCE) for item in (query, key, value)), strict=True)
         heads = torch.cat(
             [functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout) for q, k, v in parts]
         )

@@ -144,11 +144,11 @@ def attend_head(
     """LANES queries against one key after the other: attention weights live in registers only."""
     apart()
     zero = every(np.float32(0.0))
-    one = every(np.float32(1.0))
+    item = every(np.float32(1.0))
     for slot in range(0, n_slots, LANES):
         q = load_8(query, slot, n_slots)
         start = zero
-        if total(where_positive(largest_score(q, bounds) - every(np.float32(SAFE)), one, zero)) > 0:
+        if total(where_positive(largest_score(q, bounds) - every(np.float32(SAFE)), item, zero)) > 0:
             highest = every(np.float32(-np.inf))
             for token in range(n_tokens):
                 highest = larger(dot_8(q, key_value, token * 2 * width, zero), highest)
@@ -163,7 +163,7 @@ def attend_head(
                 factor = splat(bits, n_slots + token)
                 power = kept(rows, factor, splat(bits, 2 * n_slots + token), dropout.threshold, power)
             said = add_8(said, power, key_value, token * 2 * width + width)
-        inverse = one / powers
+        inverse = item / powers
         store(softmax, slot, start)
         store(softmax, n_slots + slot, inverse)
         store_8(out, slot, n_slots, inverse * every(dropout.factor), said)

@@ -76,21 +76,21 @@ def _plain_modules(network: PatchTST) -> bool:
     if any(_hooked(module) or module.training != network.training for module in skipped):
         return False
     if type(network.projection) is not nn.Linear or any(
-        type(one) is not EncoderLayer for one in network.encoder
+        type(item) is not EncoderLayer for item in network.encoder
     ):
         return False
     for layer in _layers(network):
         attention = (layer.query, layer.key, layer.value, layer.mix)
-        if any(type(one) is not nn.Linear for one in attention) or type(layer.norm) is not nn.BatchNorm1d:
+        if any(type(item) is not nn.Linear for item in attention) or type(layer.norm) is not nn.BatchNorm1d:
             return False
-        if [type(one) for one in layer.feed_forward] != [nn.Linear, nn.GELU, nn.Dropout, nn.Linear]:
+        if [type(item) for item in layer.feed_forward] != [nn.Linear, nn.GELU, nn.Dropout, nn.Linear]:
             return False
         if cast(nn.GELU, layer.feed_forward[1]).approximate != "none":
             return False
         if not (layer.norm.affine and layer.norm.track_running_stats):
             return False
-    numbers = (*network.parameters(), *(one for one in network.buffers() if one.is_floating_point()))
-    return all(one.dtype == torch.float32 and one.device.type == "cpu" for one in numbers)
+    numbers = (*network.parameters(), *(buffer for buffer in network.buffers() if buffer.is_floating_point()))
+    return all(number.dtype == torch.float32 and number.device.type == "cpu" for number in numbers)
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -135,9 +135,9 @@ def features(network: PatchTST, windows: Tensor) -> Tensor:
     series = network.revin(windows).flatten(0, 1).contiguous()
     parameters = [network.projection.weight, network.projection.bias, network.positions]
     for layer in _layers(network):
-        parameters += [one for linear in _linears(layer) for one in (linear.weight, linear.bias)]
+        parameters += [item for linear in _linears(layer) for item in (linear.weight, linear.bias)]
         parameters += [layer.norm.weight, layer.norm.bias]
-    differentiable = torch.is_grad_enabled() and any(one.requires_grad for one in (series, *parameters))
+    differentiable = torch.is_grad_enabled() and any(item.requires_grad for item in (series, *parameters))
     if network.training or differentiable:
         seed = int(torch.randint(2**62, ())) if network.training else 0
         tokens: Tensor = _Encoder.apply(network, seed, series, *parameters)  # type: ignore[no-untyped-call]
@@ -321,7 +321,7 @@ def _norm_back(norm: nn.BatchNorm1d, moments: _Moments, sums: Floats | None = No
     by = _numpy(norm.weight) * inverse
     means = np.zeros(2 * len(by)) if sums is None else sums.sum(axis=0, dtype=np.float64) / count
     plain, product = np.split(means, 2)
-    return Norm(*(_flat(one) for one in (moments.mean, inverse, by, -by * inverse * product, -by * plain)))
+    return Norm(*(_flat(item) for item in (moments.mean, inverse, by, -by * inverse * product, -by * plain)))
 
 
 # Evaluation
@@ -409,7 +409,7 @@ class _Encoder(torch.autograd.Function):
         if any(ctx.needs_input_grad):
             ctx.network, ctx.sizes, ctx.stages, ctx.fixed = network, sizes, stages, not network.training
             # torch lets go of what is saved this way after the backward pass, and notices changed parameters.
-            large = [torch.from_numpy(one) for array in arrays for one in array]
+            large = [torch.from_numpy(item) for array in arrays for item in array]
             ctx.save_for_backward(series, *parameters, *large)
         return torch.from_numpy(out)
 
@@ -421,7 +421,7 @@ class _Encoder(torch.autograd.Function):
         sizes, stages, layers = ctx.sizes, ctx.stages, _layers(ctx.network)
         series, *saved = ctx.saved_tensors
         n_large = len(layers) * len(_Arrays._fields)
-        parameters, large = saved[:-n_large], [_numpy(one) for one in saved[-n_large:]]
+        parameters, large = saved[:-n_large], [_numpy(item) for item in saved[-n_large:]]
         arrays = [
             _Arrays(*large[at : at + len(_Arrays._fields)]) for at in range(0, n_large, len(_Arrays._fields))
         ]
@@ -455,8 +455,8 @@ class _Encoder(torch.autograd.Function):
             ctx.network, series, leaving, ctx.needs_input_grad[2], sizes
         )
         gradients = [
-            torch.from_numpy(one.astype(np.float32)).reshape(parameter.shape) if needed else None
-            for one, parameter, needed in zip(
+            torch.from_numpy(of_end.astype(np.float32)).reshape(parameter.shape) if needed else None
+            for of_end, parameter, needed in zip(
                 of_ends + found, parameters, ctx.needs_input_grad[3:], strict=True
             )
         ]
@@ -556,9 +556,9 @@ def _backward(
         *(weights, stages.dropouts[0], sizes.n_tokens, sizes.real, before, next_sums, gradients),
     )
 
-    summed = [one.sum(axis=0, dtype=np.float64) for one in gradients]
+    summed = [gradient.sum(axis=0, dtype=np.float64) for gradient in gradients]
     projections, biases = summed[0].reshape(3, -1), summed[1].reshape(3, -1)
-    pairs = [one for pair in zip(projections, biases, strict=True) for one in pair]
+    pairs = [item for pair in zip(projections, biases, strict=True) for item in pair]
     norm_bias, norm_weight = np.split((sums.astype(np.float64) + first_sums).sum(axis=0), 2)
     return [*pairs, *summed[2:], norm_weight, norm_bias], next_sums
 

@@ -151,9 +151,9 @@ def store_4(array: Floats, at: int, step: int, a: Any) -> None:
 
 
 @inlined
-def fused_4(one: Any, a: Any, b: Any) -> Any:
+def fused_4(item: Any, a: Any, b: Any) -> Any:
     """one * a + b, four times."""
-    return fused(one, a[0], b[0]), fused(one, a[1], b[1]), fused(one, a[2], b[2]), fused(one, a[3], b[3])
+    return fused(item, a[0], b[0]), fused(item, a[1], b[1]), fused(item, a[2], b[2]), fused(item, a[3], b[3])
 
 
 @inlined
@@ -425,9 +425,9 @@ def bell_of(x: Any) -> Any:
 @inlined
 def normal_below(x: Any, bell: Any) -> Any:
     """P(X < x) for standard normal X, error 1e-7, given bell = exp(-x^2 / 2)."""
-    one = every(np.float32(1.0))
-    tail = tail_ratio(one / fused(magnitude(x), every(np.float32(0.3)), one)) * bell
-    return where_positive(x, one - tail, tail)
+    item = every(np.float32(1.0))
+    tail = tail_ratio(item / fused(magnitude(x), every(np.float32(0.3)), item)) * bell
+    return where_positive(x, item - tail, tail)
 
 
 # Patches and parameters

@@ -71,7 +71,9 @@ def suits(network: PatchTST, windows: Tensor) -> bool:
         return False
     if torch.get_autocast_dtype("cuda") != torch.bfloat16 or not has_sizes(network, windows):
         return False
-    wants_gradient = torch.is_grad_enabled() and any(one.requires_grad for one in network.parameters())
+    wants_gradient = torch.is_grad_enabled() and any(
+        parameter.requires_grad for parameter in network.parameters()
+    )
     if windows.requires_grad or (wants_gradient and not network.training):
         return False
     device = torch.cuda.get_device_properties(windows.device)
@@ -91,8 +93,11 @@ def has_sizes(network: PatchTST, windows: Tensor) -> bool:
         and (windows.shape[-1] + network.n_padded - network.patch_length) // network.patch_stride + 1
         == len(network.positions)
         and type(network.revin) in (RevIN, nn.Identity)
-        and all(one.dtype == torch.float32 and one.device == windows.device for one in network.parameters())
-        and all(one.training == network.training for one in network.modules())
+        and all(
+            parameter.dtype == torch.float32 and parameter.device == windows.device
+            for parameter in network.parameters()
+        )
+        and all(module.training == network.training for module in network.modules())
         and len(network.encoder) > 0
         and all(layer_fits(layer) for layer in network.encoder)
     )
@@ -162,7 +167,7 @@ class Features(torch.autograd.Function):
     def forward(ctx: Any, work: FusedPass, *parameters: Tensor) -> Tensor:
         """The features; parameters are named so that autograd sees them."""
         ctx.work = work
-        ctx.versions = [one._version for one in parameters]
+        ctx.versions = [parameter._version for parameter in parameters]
         return work.forward()
 
     @staticmethod
@@ -170,7 +175,7 @@ class Features(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of every parameter."""
         work: FusedPass = ctx.work
-        if ctx.versions != [one._version for one in work.parameters.values()]:
+        if ctx.versions != [parameter._version for parameter in work.parameters.values()]:
             raise RuntimeError("a parameter of PatchTST was changed in place between forward and backward.")
         if len(work.kept) != len(work.network.encoder):
             raise RuntimeError("features of PatchTST can be differentiated once, and in training only.")
@@ -195,7 +200,9 @@ class FusedPass:
         self.train = network.training
         # those that features depend on, in the order of `Features.backward`
         self.parameters = {
-            name: one for name, one in network.named_parameters() if not name.startswith("head.")
+            name: named_parameter
+            for name, named_parameter in network.named_parameters()
+            if not name.startswith("head.")
         }
         self.n_windows, self.n_variates, self.length = windows.shape
         self.n_series = self.n_windows * self.n_variates
@@ -207,8 +214,8 @@ class FusedPass:
         self.n_processors = (
             torch.cuda.get_device_properties(windows.device).multi_processor_count if self.on_gpu else 1
         )
-        one, nought = torch.ones(D_MODEL, device=windows.device), torch.zeros(D_MODEL, device=windows.device)
-        self.identity = torch.stack([one, nought])
+        item, nought = torch.ones(D_MODEL, device=windows.device), torch.zeros(D_MODEL, device=windows.device)
+        self.identity = torch.stack([item, nought])
         self.kept: list[dict[str, Tensor]] = []
 
     # -------------------------------------------------------------------------------------------- small helpers
@@ -256,7 +263,9 @@ class FusedPass:
 
     def projections(self, layer: Any) -> tuple[Tensor, ...]:
         """Weight and bias of query, key and value."""
-        return tuple(one for linear in (layer.query, layer.key, layer.value) for one in linear.parameters())
+        return tuple(
+            parameter for linear in (layer.query, layer.key, layer.value) for parameter in linear.parameters()
+        )
 
     # ------------------------------------------------------------------------------------------------- forward
     def forward(self) -> Tensor:
@@ -278,8 +287,8 @@ class FusedPass:
         revin = isinstance(network.revin, RevIN)
         self.level = self.numbers(self.n_series, 2)
         affine = revin and network.revin.affine
-        one, nought = self.identity.new_ones(self.n_variates), self.identity.new_zeros(self.n_variates)
-        self.gain = network.revin.gain.detach() if affine else one
+        item, nought = self.identity.new_ones(self.n_variates), self.identity.new_zeros(self.n_variates)
+        self.gain = network.revin.gain.detach() if affine else item
         self.offset = network.revin.offset.detach() if affine else nought
         self.kernels.embed[(self.n_programs("embed", self.n_series),)](
             self.windows, self.level, self.gain, self.offset, network.projection.weight, network.projection.bias,
@@ -426,8 +435,8 @@ class FusedPass:
         )  # fmt: skip
         square = D_MODEL * D_MODEL
         *weights, d_bq, d_bv, low = pieces.sum(0).split([square] * 3 + [D_MODEL] * 3)
-        for which, one in zip(("query", "key", "value"), weights, strict=True):
-            gradients[f"{name}{which}.weight"] = one.view(D_MODEL, D_MODEL)
+        for which, item in zip(("query", "key", "value"), weights, strict=True):
+            gradients[f"{name}{which}.weight"] = item.view(D_MODEL, D_MODEL)
         gradients[name + "query.bias"], gradients[name + "value.bias"] = d_bq, d_bv
         # Both sums are normalised over the batch and a softmax ignores what all keys share: these three do not
         # move the output, and what a sum over the batch would give is rounding alone.

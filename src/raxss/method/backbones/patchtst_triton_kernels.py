@@ -185,10 +185,10 @@ def put_statistics(partials, count, mean, squares):
 
 
 @triton.jit
-def put_sums(partials, one, other):
+def put_sums(partials, item, other):
     """Two sums a column, of this program."""
     place = partials + tl.program_id(0) * 2 * WIDTH + tl.arange(0, WIDTH)
-    tl.store(place, one)
+    tl.store(place, item)
     tl.store(place + WIDTH, other)
 
 
@@ -671,16 +671,16 @@ def settle_backward(
     t is the second sum as it is, and the first one normalised: so are they kept.
     """
     columns, chunk = tl.arange(0, WIDTH), tl.arange(0, CHUNK)
-    one, other = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
+    item, other = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
     for first in range(0, n_partials, CHUNK):
         there = (first + chunk)[:, None] < n_partials
         place = partials + (first + chunk)[:, None] * 2 * WIDTH + columns[None, :]
-        one += tl.sum(tl.load(place, mask=there, other=0.0), 0)
+        item += tl.sum(tl.load(place, mask=there, other=0.0), 0)
         other += tl.sum(tl.load(place + WIDTH, mask=there, other=0.0), 0)
     scale, mean = tl.load(settled + columns), tl.load(settled + 2 * WIDTH + columns)
     deviation = tl.load(settled + 3 * WIDTH + columns)
     slope = -scale * other / n_rows
-    level = -scale * one / n_rows
+    level = -scale * item / n_rows
     if FIRST:
         slope *= deviation
         level -= slope * mean
@@ -689,9 +689,9 @@ def settle_backward(
     tl.store(coefficients + 2 * WIDTH + columns, level)
     if not FIRST:  # both sums of a layer share one normalisation
         other += tl.load(d_weight + columns)
-        one += tl.load(d_bias + columns)
+        item += tl.load(d_bias + columns)
     tl.store(d_weight + columns, other)
-    tl.store(d_bias + columns, one)
+    tl.store(d_bias + columns, item)
 
 
 @triton.jit
@@ -705,11 +705,11 @@ def normalise(sums, scale, shift, out, n_rows, TYPE: tl.constexpr, ROWS: tl.cons
 @triton.jit
 def normalise_backward(sums, d_out, mean, deviation, partials, n_rows, ROWS: tl.constexpr):
     """Sums of dy and of dy * (input - mean) / deviation, for the last normalisation."""
-    one, other = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
+    item, other = tl.zeros((ROWS, WIDTH), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
     for number in range(tl.program_id(0), tl.cdiv(n_rows, ROWS), tl.num_programs(0)):
         rows = tl.cast(number, tl.int64) * ROWS + tl.arange(0, ROWS)
         valid = rows < n_rows
         given = tile(d_out, rows, valid)
-        one += given
+        item += given
         other += given * (tile(sums, rows, valid) - vector(mean)) * vector(deviation)
-    put_sums(partials, tl.sum(one, 0), tl.sum(other, 0))
+    put_sums(partials, tl.sum(item, 0), tl.sum(other, 0))

@@ -164,7 +164,7 @@ def fitted_cuts(x: Tensor, rows: Tensor, dilations: Tensor, n_cuts: int) -> Tens
 def _on_threads(x: Tensor, rows: Tensor, dilations: Tensor, cuts: Tensor) -> Tensor:
     """By compiled loops, some windows to a thread at a time."""
     found = np.empty((len(x), *cuts.shape), np.float32)
-    values, groups, steps, levels = (one.numpy() for one in (x, rows, dilations, cuts))
+    values, groups, steps, levels = (item.numpy() for item in (x, rows, dilations, cuts))
     n = max(SAMPLES_OF_A_TASK // x.shape[2], 1)
     pending = iter(range(0, len(x), n))
 

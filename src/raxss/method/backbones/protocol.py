@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from raxss._core.renames import current_backbone
 from raxss._core.settings import toml_value
-from raxss.errors import BackboneError, ConfigError, RAxSSError, nearest
+from raxss.errors import BackboneError, ConfigError, RAxSSError, did_you_mean
 from raxss.method.backbones.sizes import at_most_parameters, built_for_weights, check_window
 
 N_PROBES = 2  # windows in the batch that a new network is tried on
@@ -317,7 +317,7 @@ def n_parameters(backbone: nn.Module) -> int:
     >>> n_parameters(nn.Linear(3, 2))
     8
     """
-    return sum(one.numel() for one in backbone.parameters() if one.requires_grad)
+    return sum(parameter.numel() for parameter in backbone.parameters() if parameter.requires_grad)
 
 
 def describe(backbone: nn.Module) -> str:
@@ -336,8 +336,8 @@ def _resolve(backbone: str | BackboneMaker) -> tuple[BackboneMaker, str]:
     if isinstance(backbone, str):
         if backbone not in BACKBONES:
             raise ConfigError(
-                f"there is no backbone {backbone!r}{nearest(backbone, sorted(BACKBONES))} For a network of your "
-                "own, pass its class or see register_backbone."
+                f"there is no backbone {backbone!r}{did_you_mean(backbone, sorted(BACKBONES))} For a network of "
+                "your own, pass its class or see register_backbone."
             )
         return BACKBONES[backbone], repr(backbone)
     if isinstance(backbone, nn.Module):
@@ -360,12 +360,14 @@ def _check_options(maker: BackboneMaker, label: str, options: Mapping[str, Any])
         parameters = list(inspect.signature(maker).parameters.values())
     except (TypeError, ValueError):  # a builtin that does not tell
         return
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    known = [one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY][3:]
+    known = [parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY][
+        3:
+    ]
     for name in options:
         if name not in known:
-            raise ConfigError(f"backbone {label} has no option {name!r}{nearest(name, known)}")
+            raise ConfigError(f"backbone {label} has no option {name!r}{did_you_mean(name, known)}")
 
 
 def _probe(network: nn.Module, label: str, window_shape: tuple[int, int], n_outputs: int) -> None:

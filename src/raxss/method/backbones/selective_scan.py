@@ -62,7 +62,7 @@ def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
     _check_shapes(x, delta, A, B, C, D)
     with torch.autocast(x.device.type, enabled=False):
         kind = torch.float64 if x.dtype == torch.float64 else torch.float32
-        x, delta, A, B, C, D = (one.to(kind) for one in (x, delta, A, B, C, D))
+        x, delta, A, B, C, D = (item.to(kind) for item in (x, delta, A, B, C, D))
         for fast in (selective_scan_triton, selective_scan_numba):
             if fast.suits(x, delta, A, B, C, D):
                 return fast.scan(x, delta, A, B, C, D)
@@ -80,7 +80,7 @@ def plain_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Ten
     """
     state = x.new_zeros(len(x), *A.shape)
     pieces = []
-    parts = zip(*(one.split(CHUNK, dim=1) for one in (x, delta, B, C)), strict=True)
+    parts = zip(*(item.split(CHUNK, dim=1) for item in (x, delta, B, C)), strict=True)
     for x_part, delta_part, B_part, C_part in parts:
         if torch.is_grad_enabled():  # keep the state alone; the rest of the chunk is computed again
             y, state = checkpoint(

@@ -34,8 +34,8 @@ def suits(*inputs: Tensor) -> bool:
     (True, False)
     """
     return (
-        all(one.device.type == "cpu" and one.dtype == torch.float32 for one in inputs)
-        and all(type(one) in (Tensor, nn.Parameter) and one.numel() > 0 for one in inputs)
+        all(item.device.type == "cpu" and item.dtype == torch.float32 for item in inputs)
+        and all(type(item) in (Tensor, nn.Parameter) and item.numel() > 0 for item in inputs)
         and not torch.compiler.is_compiling()
         and torch._C._get_tracing_state() is None
         and torch._C._functorch.peek_interpreter_stack() is None
@@ -57,11 +57,11 @@ def scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -
     width = x.shape[-1]
     spare = -width % LANES  # channels that fill the last register
     if spare:
-        x, delta, D = (functional.pad(one, (0, spare)) for one in (x, delta, D))
+        x, delta, D = (functional.pad(item, (0, spare)) for item in (x, delta, D))
         A = functional.pad(A, (0, 0, 0, spare))
     inputs = (x, delta, A, B, C, D)
-    keeps = torch.is_grad_enabled() and any(one.requires_grad for one in inputs)
-    y: Tensor = _CompiledScan.apply(keeps, *(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
+    keeps = torch.is_grad_enabled() and any(entry.requires_grad for entry in inputs)
+    y: Tensor = _CompiledScan.apply(keeps, *(entry.contiguous() for entry in inputs))  # type: ignore[no-untyped-call]
     return y[..., :width] if spare else y
 
 
@@ -73,7 +73,7 @@ class _CompiledScan(torch.autograd.Function):
         """y; a state in `CHUNK` steps is kept where there will be a gradient."""
         from raxss.method.backbones.selective_scan_kernels import CHUNK, forward_one
 
-        x, delta, A, B, C, D = (one.detach().numpy() for one in inputs)
+        x, delta, A, B, C, D = (item.detach().numpy() for item in inputs)
         batch, length, width = x.shape
         states = np.empty((batch, -(-length // CHUNK) if keeps else 0, A.shape[1], width), np.float32)
         y, turned = np.empty_like(x), A.T.copy()
@@ -89,10 +89,10 @@ class _CompiledScan(torch.autograd.Function):
         """The gradient of every input."""
         from raxss.method.backbones.selective_scan_kernels import backward_one
 
-        x, delta, A, B, C, D, states = (one.detach().numpy() for one in ctx.saved_tensors)
+        x, delta, A, B, C, D, states = (saved_tensor.detach().numpy() for saved_tensor in ctx.saved_tensors)
         grad_y = grad_outputs[0].contiguous().numpy()
         batch, _, width = x.shape
-        grad_x, grad_delta, grad_B, grad_C = (np.empty_like(one) for one in (x, delta, B, C))
+        grad_x, grad_delta, grad_B, grad_C = (np.empty_like(item) for item in (x, delta, B, C))
         grad_A = np.empty((batch, A.shape[1], width), np.float32)
         grad_D, turned = np.empty((batch, width), np.float32), A.T.copy()
 

@@ -34,8 +34,8 @@ def suits(*inputs: Tensor) -> bool:
     False
     """
     return (
-        all(one.device.type == "cuda" and one.dtype == torch.float32 for one in inputs)
-        and all(one.numel() > 0 for one in inputs)
+        all(item.device.type == "cuda" and item.dtype == torch.float32 for item in inputs)
+        and all(item.numel() > 0 for item in inputs)
         and not torch.compiler.is_compiling()
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch.cuda.get_device_capability(inputs[0].device) >= (8, 0)
@@ -66,7 +66,7 @@ def scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -
 
 def run(*inputs: Tensor) -> Tensor:
     """`scan` on the device that is current; tests run it through Triton's interpreter."""
-    y: Tensor = _TritonScan.apply(*(one.contiguous() for one in inputs))  # type: ignore[no-untyped-call]
+    y: Tensor = _TritonScan.apply(*(item.contiguous() for item in inputs))  # type: ignore[no-untyped-call]
     return y
 
 

@@ -157,7 +157,7 @@ class Inception(nn.Module):
     def mean_kernel(self) -> Kernel:
         """The one kernel whose convolution is the mean of all: the smaller ones amid zeros."""
         farthest = len(self.weights) - 1
-        padded = [functional.pad(one, [farthest - reach] * 4) for reach, one in enumerate(self.weights)]
+        padded = [functional.pad(weight, [farthest - reach] * 4) for reach, weight in enumerate(self.weights)]
         return torch.stack(padded).mean(dim=0), torch.stack(list(self.biases)).mean(dim=0)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ def feature_support(
     parts = []
     for some in _whole_series(n_windows):
         vectors, members, places, shapeless = (
-            one[some].to(device) for one in (features, series, starts, flat)
+            item[some].to(device) for item in (features, series, starts, flat)
         )
         support = batch_support(
             compared(vectors)[:, None],

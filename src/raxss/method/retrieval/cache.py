@@ -64,18 +64,18 @@ def cached_retrieve_many(
     >>> both[0] is first, both[1].n_windows
     (True, 4)
     """
-    series = [_series(one) for one in samples]
-    keys = [_key(one.samples, settings) for one in series]
+    series = [_series(sample) for sample in samples]
+    keys = [_key(item.samples, settings) for item in series]
     found = [_memory.get(key) for key in keys]
-    missing = [place for place, one in enumerate(found) if one is None]
+    missing = [place for place, item in enumerate(found) if item is None]
     if missing:
         computed = retrieve_many([series[place] for place in missing], **settings, on_progress=on_progress)
-        for place, one in zip(missing, computed, strict=True):
-            _memory.put(keys[place], one)
-            found[place] = one
+        for place, item in zip(missing, computed, strict=True):
+            _memory.put(keys[place], item)
+            found[place] = item
     elif on_progress is not None:
         on_progress(1.0)
-    return [one for one in found if one is not None]
+    return [item for item in found if item is not None]
 
 
 def clear_cache() -> None:

@@ -205,7 +205,7 @@ def lay_out_on(device: torch.device, searches: list[Search]) -> Layout:
     origins, n_places = ends - lengths, int(ends[-1])
 
     on_host, fresh = _in_a_row(searches, origins, ends, pinned=device.type == "cuda")
-    samples, means, norms = (one.to(device, non_blocking=True) for one in on_host)
+    samples, means, norms = (item.to(device, non_blocking=True) for item in on_host)
     inverses, row_inverses, row_norms, arrives = norms
     rows, columns = _factors(first, samples, means, arrives)
     columns[torch.from_numpy(origins).to(device), 0] = 1.0
@@ -248,8 +248,8 @@ def _in_a_row(
         some[:, n_samples:] = 0.0
         some = means.numpy()[:, origin * stride : end * stride]
         n_means = n_samples - length + 1 if search.centred else 0
-        for variate, one in enumerate(search.samples if search.centred else ()):
-            some[variate, :n_means] = sliding_means(one, length)
+        for variate, sample in enumerate(search.samples if search.centred else ()):
+            some[variate, :n_means] = sliding_means(sample, length)
         some[:, n_means:] = 0.0
         skipped = search.flat | search.nonfinite
         place_norms(search.norms, search.flat, skipped, search.bank, norms.numpy()[:, origin:end])

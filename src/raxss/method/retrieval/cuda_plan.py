@@ -70,7 +70,7 @@ def plan(layout: Layout, most_products: int) -> Iterator[Tables]:
     Long series come first, so that no long block is left for the end.
     """
     draft = _Draft(layout)
-    for which in sorted(range(len(layout.searches)), key=lambda one: -layout.searches[one].n_windows):
+    for which in sorted(range(len(layout.searches)), key=lambda item: -layout.searches[item].n_windows):
         costs = draft.costs(which)
         block = 0
         while block < len(costs):
@@ -186,7 +186,7 @@ class _Draft:
     def _part(self, which: int, block: int, end: int) -> _Part:
         """The tables of these blocks of a series."""
         fresh = self._layout.fresh[which]
-        rows, ends, low, high = (one[block:end] for one in self._blocks_of(which))
+        rows, ends, low, high = (item[block:end] for item in self._blocks_of(which))
 
         # Rows: the first of every block, and those that start anew, with all columns that the block comes by.
         n_products, starts_at = _allot(0, high - low)

@@ -22,7 +22,7 @@ from raxss._core.memory import refuse_too_large
 from raxss._core.settings import at_least
 from raxss._core.threads import each_on_threads, now_and_then
 from raxss.data.series import Series
-from raxss.errors import ConfigError, DataError, nearest, one_of
+from raxss.errors import ConfigError, DataError, did_you_mean, one_of
 from raxss.method.retrieval.diagonal import nearest_by_diagonals, nearest_on_cpu, suits_diagonals
 from raxss.method.retrieval.on_torch import nearest_of_each, nearest_on_torch
 from raxss.method.retrieval.search import Retrieval, Search, WindowFlag, search_features, search_signal
@@ -326,7 +326,7 @@ def _whole(name: str, value: Any, *, least: int) -> int:
 
 def _check_measure(measure: str) -> None:
     if measure not in MEASURES:
-        raise ConfigError(f"unknown measure {measure!r}{nearest(str(measure).lower(), MEASURES)}")
+        raise ConfigError(f"unknown measure {measure!r}{did_you_mean(str(measure).lower(), MEASURES)}")
 
 
 def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[str, int]:
@@ -335,7 +335,7 @@ def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[s
         return "indices", 0
     if bank not in BANKS:
         raise ConfigError(
-            f"bank {bank!r} is unknown{nearest(bank, BANKS)} Or give an array of window indices."
+            f"bank {bank!r} is unknown{did_you_mean(bank, BANKS)} Or give an array of window indices."
         )
     return ("series", 0) if bank == "series" or bank_size >= n_windows else (bank, bank_size)
 
@@ -461,8 +461,8 @@ def retrieve_many(
         "bank_size": bank_size,
     }
     tasks = [
-        (one, {**settings, "features": None if features is None else features[which]})
-        for which, one in enumerate(series)
+        (item, {**settings, "features": None if features is None else features[which]})
+        for which, item in enumerate(series)
     ]
     tell = now_and_then(on_progress)
     found = _on_cpu(tasks, tell) if device == "cpu" else _on_device(tasks, device, tell)
@@ -473,20 +473,20 @@ def retrieve_many(
 
 def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]:
     """Long series on all threads, one after another; then the others, each on one thread."""
-    costs = [float(_n_samples(one)) ** 2 for one, _ in tasks]
+    costs = [float(_n_samples(task)) ** 2 for task, _ in tasks]
     total = sum(costs)
     found: dict[int, Retrieval] = {}
     done = 0.0
-    for which, (one, settings) in enumerate(tasks):
+    for which, (task, settings) in enumerate(tasks):
         # One thread would still be busy with such a series when the others are through.
         if costs[which] * torch.get_num_threads() > total:
             tell_part = partial(_tell_part, tell, done / total, costs[which] / total)
-            found[which] = retrieve(one, **settings, on_progress=tell_part)
+            found[which] = retrieve(task, **settings, on_progress=tell_part)
             done += costs[which]
 
     def on_one_thread(which: int) -> Retrieval | PlannedSearch:
-        one, settings = tasks[which]
-        question = ask(one, **settings)
+        item, settings = tasks[which]
+        question = ask(item, **settings)
         if not suits_diagonals(question.search):
             return question  # matrix products have threads of their own
         return question.answered(*nearest_by_diagonals(question.search, n_threads=1))
@@ -532,6 +532,8 @@ def _batches(tasks: list[Task]) -> Iterator[list[Task]]:
         yield batch
 
 
-def _n_samples(one: ArrayLike | Series) -> int:
+def _n_samples(array_like: ArrayLike | Series) -> int:
     """Length of a series."""
-    return int(one.samples.shape[1] if isinstance(one, Series) else (np.shape(one) or (0,))[-1])
+    return int(
+        array_like.samples.shape[1] if isinstance(array_like, Series) else (np.shape(array_like) or (0,))[-1]
+    )

@@ -341,18 +341,18 @@ def window_norms(
     norms = np.empty(len(means))
     for window in range(len(means)):
         mean = means[window]
-        one = samples[window * stride : window * stride + window_length]
+        item = samples[window * stride : window * stride + window_length]
         squares = 0.0
         for place in range(window_length):
-            squares += (one[place] - mean) ** 2
+            squares += (item[place] - mean) ** 2
         if squares < 1e-200:
             largest = 0.0
             for place in range(window_length):
-                largest = max(largest, abs(one[place] - mean))
+                largest = max(largest, abs(item[place] - mean))
             if largest > 0.0:
                 squares = 0.0
                 for place in range(window_length):
-                    squares += ((one[place] - mean) / largest) ** 2
+                    squares += ((item[place] - mean) / largest) ** 2
                 norms[window] = largest * np.sqrt(squares)
                 continue
         norms[window] = np.sqrt(squares)

@@ -35,7 +35,7 @@ from raxss._core.sealing import (
     read_all,
     read_tensor_header,
 )
-from raxss.errors import ModelError, listed
+from raxss.errors import ModelError, join_names
 
 FORMAT = "raxss-checkpoint-2"
 COPIES = 5  # of each tensor of a network: itself, its best, and Adam's three numbers for it
@@ -186,7 +186,7 @@ def refuse_other_tensors(header: TensorHeader, prefix: str, expected: Mapping[st
     """
     found = {name.removeprefix(prefix) for name in header.dtypes if name.startswith(prefix)}
     if found != set(expected):
-        missing = listed(sorted(set(expected) - found), most=3) or "none"
+        missing = join_names(sorted(set(expected) - found), most=3) or "none"
         raise ValueError(
             f"missing are the tensors {missing} of the network, and {len(found - set(expected))} that are there "
             "are not of it"

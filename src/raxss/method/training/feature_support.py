@@ -99,8 +99,8 @@ class EpochRefresh:
         weighting = weighting_named(self.weighting)
         of_each = np.split(support.cpu().numpy(), np.cumsum(pool.n_windows)[:-1])
         values = [
-            weighting.pool_influence(one.astype(np.float64), seed=self.seed + i)
-            for i, one in enumerate(of_each)
+            weighting.pool_influence(item.astype(np.float64), seed=self.seed + i)
+            for i, item in enumerate(of_each)
         ]
         pool.influence.copy_(torch.from_numpy(np.concatenate(values)))
 

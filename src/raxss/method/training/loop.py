@@ -51,8 +51,8 @@ from raxss.method.training.step import (
 )
 from raxss.method.training.step_memory import (
     check_step_memory,
-    memory_that_ends_between_epochs_is_told,
-    memory_that_ends_is_told,
+    hint_on_out_of_memory,
+    hint_on_out_of_memory_between_epochs,
 )
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic
@@ -202,7 +202,7 @@ def train(
         progress = load_checkpoint(checkpoint, learner, optimizer, fingerprint=fingerprint)
         logger.info("resuming after epoch %d of %d", progress.epoch, config.max_epochs)
     if progress.epoch < config.max_epochs:
-        with memory_that_ends_is_told(config, device):
+        with hint_on_out_of_memory(config, device):
             check_step_memory(learner.backbone, pool, config, augmentation)
         tell_lonely_windows(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
@@ -220,7 +220,7 @@ def train(
     def refreshed() -> None:
         if refresh is None:
             return
-        with memory_that_ends_between_epochs_is_told(device):
+        with hint_on_out_of_memory_between_epochs(device):
             refresh(learner, pool, validation, autocast if device.type == "cuda" else None)
 
     epochs = range(progress.epoch, config.max_epochs)
@@ -228,7 +228,7 @@ def train(
     for callback in callbacks:
         callback.on_train_begin(config.max_epochs, steps_an_epoch(config, len(pool)))
     try:
-        with reproducible(device), memory_that_ends_is_told(config, device), closing(orders):
+        with reproducible(device), hint_on_out_of_memory(config, device), closing(orders):
             refreshed()
             while not progress.is_over(config.max_epochs, config.patience, config.stop_loss):
                 record = _one_epoch(
@@ -273,9 +273,9 @@ def fit_temperature(
 
     For where the gradient of the loss does not see tau.
     """
-    series = torch.from_numpy(np.repeat(np.arange(len(targets)), [len(one) for one in influence]))
+    series = torch.from_numpy(np.repeat(np.arange(len(targets)), [len(item) for item in influence]))
     values, scores = (
-        torch.cat([one.double() for one in posteriors]),
+        torch.cat([posterior.double() for posterior in posteriors]),
         torch.from_numpy(np.concatenate(influence)),
     )
 

@@ -115,7 +115,7 @@ def check_step_memory(
 
 
 @contextmanager
-def memory_that_ends_is_told(config: TrainingPlan, device: torch.device) -> Iterator[None]:
+def hint_on_out_of_memory(config: TrainingPlan, device: torch.device) -> Iterator[None]:
     """Turn an allocation that failed inside a step into an error that says what to do."""
     advice = f"Set batch_size to {_advised(config.batch_size)} or less"
     with _memory_told(f"in a step with batch_size={config.batch_size}", advice, device):
@@ -123,7 +123,7 @@ def memory_that_ends_is_told(config: TrainingPlan, device: torch.device) -> Iter
 
 
 @contextmanager
-def memory_that_ends_between_epochs_is_told(device: torch.device) -> Iterator[None]:
+def hint_on_out_of_memory_between_epochs(device: torch.device) -> Iterator[None]:
     """Likewise where the features of all windows are compared: no batch is to blame."""
     advice = "Set a longer stride, refresh='never' or a network with fewer features"
     with _memory_told("while the features of all windows were looked at", advice, device):

@@ -78,25 +78,25 @@ class WindowPool:
         self.window_length = window_length
         self.device = device
         self.n_series = len(series)
-        self.n_samples = np.array([one.n_samples for one in series])
-        usable = [~np.isnan(one) for one in influence]
-        self.n_windows = np.array([one.sum() for one in usable])
+        self.n_samples = np.array([item.n_samples for item in series])
+        usable = [~np.isnan(item) for item in influence]
+        self.n_windows = np.array([item.sum() for item in usable])
         self.on_host = self._too_large(series) if on_host is None else on_host
         place = torch.device("cpu") if self.on_host else device
         strips, starts, offset = [], [], 0
-        for one, mask in zip(series, usable, strict=True):
-            strip = np.nan_to_num(one.samples.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-            strip = np.pad(strip, ((0, 0), (0, max(window_length - one.n_samples, 0))))
-            within = window_starts(one.n_samples, window_length=window_length, stride=stride)[mask]
+        for item, mask in zip(series, usable, strict=True):
+            strip = np.nan_to_num(item.samples.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+            strip = np.pad(strip, ((0, 0), (0, max(window_length - item.n_samples, 0))))
+            within = window_starts(item.n_samples, window_length=window_length, stride=stride)[mask]
             strips.append(strip)
             starts.append(within + offset)
             offset += strip.shape[1]
         self.strip = torch.from_numpy(np.concatenate(strips, axis=1)).to(place)
         self.starts = torch.from_numpy(np.concatenate(starts)).to(place)
         self.series = torch.from_numpy(np.repeat(np.arange(self.n_series), self.n_windows)).to(place)
-        kept = [one[mask] for one, mask in zip(influence, usable, strict=True)]
+        kept = [item[mask] for item, mask in zip(influence, usable, strict=True)]
         self.influence = torch.from_numpy(np.concatenate(kept).astype(np.float32)).to(place)
-        without_shape = [one[mask] for one, mask in zip(flat, usable, strict=True)]
+        without_shape = [item[mask] for item, mask in zip(flat, usable, strict=True)]
         self.flat = torch.from_numpy(np.concatenate(without_shape)).to(place)
         self.targets = torch.from_numpy(np.asarray(targets, dtype=np.int64)).to(device)
 
@@ -111,9 +111,9 @@ class WindowPool:
         device: torch.device,
     ) -> Self:
         """Windows that all count alike: nobody asks who is near, or which are flat."""
-        cut = [windows_of(one, window_length=window_length, stride=stride) for one in series]
-        influence = [np.where(one.nonfinite, np.nan, 0.0) for one in cut]
-        flat = [np.zeros(len(one), dtype=np.bool_) for one in cut]
+        cut = [windows_of(item, window_length=window_length, stride=stride) for item in series]
+        influence = [np.where(item.nonfinite, np.nan, 0.0) for item in cut]
+        flat = [np.zeros(len(item), dtype=np.bool_) for item in cut]
         return cls(
             series, targets, influence, flat, window_length=window_length, stride=stride, device=device
         )
@@ -123,7 +123,7 @@ class WindowPool:
 
     def _too_large(self, series: Sequence[Series]) -> bool:
         """Whether a GPU has no room for this pool; says so, with both numbers. Refuses what no memory bears."""
-        n_values = sum(one.n_variates * max(one.n_samples, self.window_length) for one in series)
+        n_values = sum(item.n_variates * max(item.n_samples, self.window_length) for item in series)
         needed = 4 * n_values + BYTES_A_WINDOW * int(self.n_windows.sum())
         refuse_too_large(
             needed + 4 * n_values,  # while it is put together

@@ -386,14 +386,14 @@ def register_weighting(
 
 def add_weightings(*weightings: Weighting) -> None:
     """Put these into the registry as they are; `register_weighting` also makes controls. All are added, or none."""
-    for one in weightings:
-        taken = WEIGHTINGS.get(one.name)
-        if taken is not None and taken.origin != one.origin:
+    for weighting in weightings:
+        taken = WEIGHTINGS.get(weighting.name)
+        if taken is not None and taken.origin != weighting.origin:
             raise ConfigError(
-                f"the weighting name {one.name!r} belongs to {taken.origin} already and cannot also mean "
-                f"{one.origin}. Register it under another name."
+                f"the weighting name {weighting.name!r} belongs to {taken.origin} already and cannot also mean "
+                f"{weighting.origin}. Register it under another name."
             )
-    WEIGHTINGS.update({one.name: one for one in weightings})
+    WEIGHTINGS.update({weighting.name: weighting for weighting in weightings})
 
 
 def weighting_named(name: str) -> Weighting:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from raxss._core.settings import is_number
-from raxss.errors import ConfigError, nearest, one_of
+from raxss.errors import ConfigError, did_you_mean, one_of
 from raxss.uncertainty.calibration.isotonic import IsotonicCalibration
 from raxss.uncertainty.calibration.maps import Calibration
 from raxss.uncertainty.calibration.temperature import TemperatureCalibration
@@ -74,7 +74,7 @@ def calibration_named(method: str) -> type[Calibration]:
     'IsotonicCalibration'
     """
     if method not in CALIBRATIONS:
-        raise ConfigError(f"there is no calibration {method!r}{nearest(method, CALIBRATIONS)}")
+        raise ConfigError(f"there is no calibration {method!r}{did_you_mean(method, CALIBRATIONS)}")
     return CALIBRATIONS[method]
 
 

@@ -63,10 +63,10 @@ class IsotonicCalibration:
                 f"an isotonic calibration has {len(self.knots)} maps; needed is one for two classes, or one a "
                 "class for three and more."
             )
-        kept = tuple(one.copy() for one in self.knots)
-        for place, one in enumerate(kept):
-            check_rising(f"map {place} of an isotonic calibration", "knots", one)
-            one.setflags(write=False)
+        kept = tuple(knot.copy() for knot in self.knots)
+        for place, item in enumerate(kept):
+            check_rising(f"map {place} of an isotonic calibration", "knots", item)
+            item.setflags(write=False)
         object.__setattr__(self, "knots", kept)
 
     @property
@@ -80,7 +80,7 @@ class IsotonicCalibration:
         if self.n_classes == 2:
             second = np.interp(values[:, 1], *self.knots[0])
             return np.stack([1.0 - second, second], axis=1)
-        mapped = np.stack([np.interp(values[:, c], *one) for c, one in enumerate(self.knots)], axis=1)
+        mapped = np.stack([np.interp(values[:, c], *knot) for c, knot in enumerate(self.knots)], axis=1)
         return shared_out(mapped)
 
     @classmethod
@@ -93,7 +93,7 @@ class IsotonicCalibration:
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """One array a map, ``(2, n_knots)``, named by its place."""
-        return {str(place): one for place, one in enumerate(self.knots)}
+        return {str(place): knot for place, knot in enumerate(self.knots)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:

@@ -89,9 +89,11 @@ class TemperatureCalibration:
         """Read back what `arrays` gave; whatever else is refused."""
         needed = {"temperature", "n_classes"}
         if set(arrays) != needed or any(
-            one.shape != (1,) or one.dtype != np.float64 for one in arrays.values()
+            array.shape != (1,) or array.dtype != np.float64 for array in arrays.values()
         ):
-            found = ", ".join(f"{name!r} {one.dtype} {one.shape}" for name, one in sorted(arrays.items()))
+            found = ", ".join(
+                f"{name!r} {array.dtype} {array.shape}" for name, array in sorted(arrays.items())
+            )
             raise ConfigError(
                 f"a temperature calibration has the arrays {found or 'none'}; needed are 'n_classes' and "
                 "'temperature', each one float64."

@@ -66,10 +66,10 @@ class VennAbersCalibration:
                 "one pair for two classes, or one a class for three and more."
             )
         for name in ("lower", "upper"):
-            kept = tuple(one.copy() for one in getattr(self, name))
-            for place, one in enumerate(kept):
-                check_rising(f"the {name} map {place} of a Venn-Abers calibration", "steps", one)
-                one.setflags(write=False)
+            kept = tuple(item.copy() for item in getattr(self, name))
+            for place, item in enumerate(kept):
+                check_rising(f"the {name} map {place} of a Venn-Abers calibration", "steps", item)
+                item.setflags(write=False)
             object.__setattr__(self, name, kept)
 
     @property
@@ -118,16 +118,16 @@ class VennAbersCalibration:
         """Two arrays a pair, ``(2, n_steps)``, named by its place."""
         pairs = enumerate(zip(self.lower, self.upper, strict=True))
         return {
-            f"{place}/{name}": one
+            f"{place}/{name}": item
             for place, both in pairs
-            for name, one in zip(("p0", "p1"), both, strict=True)
+            for name, item in zip(("p0", "p1"), both, strict=True)
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:
         """Read back what `arrays` gave; whatever else is refused."""
         names = [(f"{place}/p0", f"{place}/p1") for place in range(len(arrays) // 2)]
-        if set(arrays) != {one for pair in names for one in pair}:
+        if set(arrays) != {item for pair in names for item in pair}:
             raise ConfigError(
                 f"a Venn-Abers calibration has arrays named {', '.join(sorted(map(repr, arrays)))}; needed are "
                 "'0/p0', '0/p1' and so on."

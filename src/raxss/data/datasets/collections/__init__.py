@@ -17,6 +17,8 @@ _BY_PLACE = (
     "made",
     "disk",
 )  # what is there already comes first, then what must be copied or downloaded
-_ordered = sorted(DATASETS.values(), key=lambda one: (_BY_PLACE.index(one.where), bool(one.base), one.name))
+_ordered = sorted(
+    DATASETS.values(), key=lambda item: (_BY_PLACE.index(item.where), bool(item.base), item.name)
+)
 DATASETS.clear()
-DATASETS.update((one.name, one) for one in _ordered)
+DATASETS.update((item.name, item) for item in _ordered)

@@ -14,7 +14,7 @@ from raxss.data.datasets.registry import register_dataset
 from raxss.data.formats.opening import open_recording
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.tables import MAX_TABLE_ROWS, MalformedCsvError, records
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 RECORDS, REFERENCE = "training2017", "REFERENCE.csv"
 MAX_REFERENCE_BYTES = 2**24
@@ -50,7 +50,7 @@ class CinC2017(Dataset):
             return n_needed, absent
         reference, labels = read_reference(folder)
         home = _record_folder(reference, folder)
-        there = {one.name for one in os.scandir(home)}
+        there = {item.name for item in os.scandir(home)}
         files = [f"{name}{suffix}" for name in labels for suffix in (".hea", ".mat")]
         prefix = home.relative_to(folder).as_posix()
         absent = [name if prefix == "." else f"{prefix}/{name}" for name in files if name not in there]
@@ -63,24 +63,24 @@ def read_reference(folder: Path) -> tuple[Path, dict[str, str]]:
     try:
         with open_confined(path, folder) as file:
             text = file.read(MAX_REFERENCE_BYTES).decode("utf-8-sig")
-        rows = list(records(text.encode(), f"the labels {shown(path)} of cinc2017", MAX_TABLE_ROWS))
+        rows = list(records(text.encode(), f"the labels {display_name(path)} of cinc2017", MAX_TABLE_ROWS))
     except (OSError, UnicodeDecodeError, MalformedCsvError) as error:
         reason = str(error.strerror or error) if isinstance(error, OSError) else str(error)
         raise RecordingError(
-            f"the labels {shown(path)} of cinc2017 cannot be read ({reason}). Copy the file again."
+            f"the labels {display_name(path)} of cinc2017 cannot be read ({reason}). Copy the file again."
         ) from error
     labels: dict[str, str] = {}
     for number, row in rows:
         cells = [cell.strip() for cell in row]
         if len(cells) != 2 or not re.fullmatch(r"[A-Za-z0-9_-]+", cells[0]) or cells[1] not in LETTERS:
             raise RecordingError(
-                f"the labels {shown(path)} of cinc2017 have {','.join(cells)[:40]!r} in line {number}; a record's "
-                f"name and one of {', '.join(LETTERS)} are needed. Copy the file again."
+                f"the labels {display_name(path)} of cinc2017 have {','.join(cells)[:40]!r} in line {number}; a "
+                f"record's name and one of {', '.join(LETTERS)} are needed. Copy the file again."
             )
         if labels.setdefault(cells[0], LETTERS[cells[1]]) != LETTERS[cells[1]]:
             raise RecordingError(
-                f"the labels {shown(path)} of cinc2017 name record {cells[0]!r} twice, with different labels; "
-                f"line {number} is the second. Copy the file again."
+                f"the labels {display_name(path)} of cinc2017 name record {cells[0]!r} twice, with different "
+                f"labels; line {number} is the second. Copy the file again."
             )
     return path, labels
 

@@ -75,7 +75,9 @@ register_dataset(
         may_ship=True,
         base="https://s3.amazonaws.com/openneuro.org/ds003029",
         label_file=CLINICAL_SHEET.as_posix(),
-        options=tuple(one for one in inspect.signature(plan_bids).parameters if one != "root"),
+        options=tuple(
+            parameter for parameter in inspect.signature(plan_bids).parameters if parameter != "root"
+        ),
     )
 )
 
@@ -157,7 +159,7 @@ def _centre_row(centre: str, rows: pd.DataFrame, known: bool) -> dict[str, Any]:
         "channels": len(counted),
         "series": len(series),
         "soz_share": share,
-        "type": ", ".join(INTRACRANIAL[one] for one in sorted(intracranial["type"].str.upper().unique())),
+        "type": ", ".join(INTRACRANIAL[item] for item in sorted(intracranial["type"].str.upper().unique())),
         "rate": _span(intracranial["rate"]),
         "outcomes": ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())),
         "paper": _paper(shown),

@@ -16,7 +16,7 @@ from raxss.data.datasets.registry import register_dataset
 from raxss.data.formats.numpy_arrays import load_member
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.recording import ArrayRecording, Recording
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 FILE = "watch.npz"
 RATE = 50.0
@@ -64,7 +64,7 @@ def _arrays(path: Path, folder: Path) -> dict[str, NDArray[Any]]:
 @lru_cache(maxsize=1)
 def _read(path: Path, folder: Path, stamp: tuple[int, int]) -> dict[str, NDArray[Any]]:
     """All arrays of the file, once a process; ``stamp`` notices a file that changed."""
-    what = f"the data {shown(path)} of watch"
+    what = f"the data {display_name(path)} of watch"
     try:
         with open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
             arrays = {

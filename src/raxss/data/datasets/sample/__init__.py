@@ -38,8 +38,8 @@ def load_sample() -> SeriesCollection:
         ends = np.cumsum(stored["lengths"])[:-1]
         counts = decode(stored["planes"])
     return SeriesCollection(
-        Series(one.astype(np.float32) / np.float32(UNITS_PER_MV), RATE, label=label, group=name, name=name)
-        for one, name, label in zip(np.split(counts, ends), names, labels, strict=True)
+        Series(item.astype(np.float32) / np.float32(UNITS_PER_MV), RATE, label=label, group=name, name=name)
+        for item, name, label in zip(np.split(counts, ends), names, labels, strict=True)
     )
 
 

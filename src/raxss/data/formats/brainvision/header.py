@@ -34,7 +34,7 @@ from raxss.data.formats.fields import (
     whole,
 )
 from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
 MOST_CHANNELS = 4096
@@ -108,7 +108,7 @@ def read_header(path: Path) -> BrainVisionHeader:
     """The header of a BrainVision recording that is not refused."""
     header, problems = _looked_at(path, root_of(path))
     if header is None or refusals(problems):
-        raise RecordingError(f"recording {shown(path)} is refused: {refusals(problems)[0].message}")
+        raise RecordingError(f"recording {display_name(path)} is refused: {refusals(problems)[0].message}")
     return header
 
 
@@ -131,7 +131,7 @@ def _looked_at(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[P
         return None, [*problems, refused.problem]
     except OSError as error:  # the file changed while it was looked at
         problem = Problem(
-            "not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again."
+            "not-readable", f"{display_name(path)} cannot be read ({error.strerror or CHANGED}). Try again."
         )
         return None, [*problems, problem]
     header = BrainVisionHeader(

@@ -31,7 +31,7 @@ from raxss.data.formats.edf.signals import (
 )
 from raxss.data.formats.fields import MAX_RATE, MIN_RATE, problem_of_rates
 from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, listed, shown
+from raxss.errors import RecordingError, display_name, join_names
 
 FIXED_BYTES = 256  # of the header, and as many again for each signal
 # name, width
@@ -119,7 +119,9 @@ def examine(path: Path, root: Path) -> tuple[EdfHeader | None, list[Problem]]:
     except OSError as error:
         reason = error.strerror or "input/output error"
         return None, [
-            Problem("not-readable", f"{shown(path)} cannot be read ({reason.lower()}). Check the disk.")
+            Problem(
+                "not-readable", f"{display_name(path)} cannot be read ({reason.lower()}). Check the disk."
+            )
         ]
 
 
@@ -150,25 +152,25 @@ def _examine_open(path: Path, file: BinaryIO, size: int) -> tuple[EdfHeader | No
 def _problem_of_format(path: Path, fixed: bytes, size: int) -> Problem | None:
     """Whether this is EDF or BDF at all, and of the kind that its name says."""
     if size == 0:
-        return Problem("no-data", f"{shown(path)} is empty. Copy or export it again.")
+        return Problem("no-data", f"{display_name(path)} is empty. Copy or export it again.")
     version, suffix = fixed[:8], path.suffix.lower()
     family = {EDF_VERSION: "EDF", BDF_VERSION: "BDF"}.get(version)
     if family is None and len(version) == 8:
         return Problem(
             "not-this-format",
-            f"{shown(path)} does not begin as EDF ('0' and seven spaces) or BDF (255 and 'BIOSEMI') does, so it is "
-            "something else or damaged. Copy or export it again.",
+            f"{display_name(path)} does not begin as EDF ('0' and seven spaces) or BDF (255 and 'BIOSEMI') does, "
+            "so it is something else or damaged. Copy or export it again.",
         )
     if len(fixed) < FIXED_BYTES:
         return Problem(
             "header-damaged",
-            f"{shown(path)} has {size} bytes, and the header alone of an EDF file has {FIXED_BYTES}; it was cut "
-            "off. Copy it again.",
+            f"{display_name(path)} has {size} bytes, and the header alone of an EDF file has {FIXED_BYTES}; it was "
+            "cut off. Copy it again.",
         )
     if family is not None and suffix in (".edf", ".bdf") and suffix != f".{family.lower()}":
         return Problem(
             "not-this-format",
-            f"{shown(path)} is named {suffix} and its content is {family}. Rename it to .{family.lower()}.",
+            f"{display_name(path)} is named {suffix} and its content is {family}. Rename it to .{family.lower()}.",
         )
     return None
 
@@ -182,7 +184,7 @@ def _problems_of_frame(
             damaged_field(path, "number of signals", whole["number of signals"], "a whole number from 1 on")
         ]
     if n_signals == 0:
-        return [Problem("no-data", f"{shown(path)} declares 0 signals, so there is nothing to read.")]
+        return [Problem("no-data", f"{display_name(path)} declares 0 signals, so there is nothing to read.")]
     header_bytes = integer_of(whole["size of the header"])
     needed = FIXED_BYTES * (n_signals + 1)
     if header_bytes != needed:
@@ -192,8 +194,8 @@ def _problems_of_frame(
         return [
             Problem(
                 "header-damaged",
-                f"{shown(path)} declares {n_signals} signals, whose header has {needed} bytes, and the file has "
-                f"{size}; it was cut off or the number is wrong. Copy or export it again.",
+                f"{display_name(path)} declares {n_signals} signals, whose header has {needed} bytes, and the file "
+                f"has {size}; it was cut off or the number is wrong. Copy or export it again.",
             )
         ]
     problems = []
@@ -201,8 +203,8 @@ def _problems_of_frame(
         problems.append(
             Problem(
                 "header-inconsistent",
-                f"{shown(path)} has a date or time of start that cannot be (not shown here). Times are counted "
-                "from the start of the recording, so nothing depends on it.",
+                f"{display_name(path)} has a date or time of start that cannot be (not shown here). Times are "
+                "counted from the start of the recording, so nothing depends on it.",
             )
         )
     return problems
@@ -220,8 +222,8 @@ def _problems_of_text(path: Path, fields: dict[str, list[bytes]]) -> list[Proble
     return [
         Problem(
             "non-ascii",
-            f"{shown(path)} has characters that are not printable ASCII in: {', '.join(names)}. They are read as "
-            "UTF-8 or Latin-1; a name may look odd.",
+            f"{display_name(path)} has characters that are not printable ASCII in: {', '.join(names)}. They are "
+            "read as UTF-8 or Latin-1; a name may look odd.",
         )
     ]
 
@@ -244,8 +246,8 @@ def _sized(
         problems.append(
             Problem(
                 "bad-rate",
-                f"{shown(path)} says that a record lasts {seconds:g} s; a finite time above 0 is needed to know "
-                "the rate. Export it again.",
+                f"{display_name(path)} says that a record lasts {seconds:g} s; a finite time above 0 is needed to "
+                "know the rate. Export it again.",
             )
         )
         return None, problems
@@ -264,14 +266,16 @@ def _problems_of_length(path: Path, header: EdfHeader, present: int, rest: int) 
     if header.n_records == 0:
         found = "declares 0 records" if declared == 0 else f"has {rest} bytes of data and a record has {size}"
         return [
-            Problem("no-data", f"{shown(path)} {found}, so no record can be read. Copy or export it again.")
+            Problem(
+                "no-data", f"{display_name(path)} {found}, so no record can be read. Copy or export it again."
+            )
         ]
     problems = []
     if declared == -1:
         problems.append(
             Problem(
                 "header-inconsistent",
-                f"{shown(path)} does not say how many records it has (-1), as a recorder leaves it that was "
+                f"{display_name(path)} does not say how many records it has (-1), as a recorder leaves it that was "
                 f"stopped early; by its size there are {present}, which are read.",
             )
         )
@@ -279,8 +283,8 @@ def _problems_of_length(path: Path, header: EdfHeader, present: int, rest: int) 
         problems.append(
             Problem(
                 "data-truncated",
-                f"{shown(path)} declares {declared} records and has {present} whole ones; those are read. Copy it "
-                "again if the rest should be there.",
+                f"{display_name(path)} declares {declared} records and has {present} whole ones; those are read. "
+                "Copy it again if the rest should be there.",
             )
         )
     elif rest or 0 <= declared < present:
@@ -288,7 +292,7 @@ def _problems_of_length(path: Path, header: EdfHeader, present: int, rest: int) 
         problems.append(
             Problem(
                 "data-longer",
-                f"{shown(path)} has {extra} bytes after the {header.n_records} records that "
+                f"{display_name(path)} has {extra} bytes after the {header.n_records} records that "
                 f"{'fit' if declared == -1 else 'it declares'}; they are not read.",
             )
         )
@@ -316,12 +320,12 @@ def _kind_of(path: Path, whole: dict[str, bytes], signals: SignalHeaders) -> tup
         if kind.endswith("+D"):
             problem = Problem(
                 "header-damaged",
-                f"{shown(path)} is marked as {kind} and has no signal '{family} Annotations', so when its records "
-                "began is not known. Export it again.",
+                f"{display_name(path)} is marked as {kind} and has no signal '{family} Annotations', so when its "
+                "records began is not known. Export it again.",
             )
             return kind, [problem]
         faults.append(f"is marked as {kind} and has no signal '{family} Annotations'; it is read without")
-    return kind, [Problem("header-inconsistent", f"{shown(path)} {fault}.") for fault in faults]
+    return kind, [Problem("header-inconsistent", f"{display_name(path)} {fault}.") for fault in faults]
 
 
 def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
@@ -333,7 +337,7 @@ def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
         return [
             Problem(
                 "bad-rate",
-                f"{shown(path)} has {first.n_samples} samples in {header.record_seconds:g} s, that is "
+                f"{display_name(path)} has {first.n_samples} samples in {header.record_seconds:g} s, that is "
                 f"{rates[first]:g} Hz, in {named_channels(labels, wrong)}; rates from {MIN_RATE:g} to {MAX_RATE:g} "
                 "Hz are possible. Export it again.",
             )
@@ -343,8 +347,12 @@ def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
         return []
     if problem := problem_of_rates(len(distinct)):
         return [problem]
-    told = listed((f"{rate:g}" for rate in distinct), N_NAMED)
-    return [Problem("mixed-rates", f"{shown(path)} has channels of {told} Hz; each is read at its own rate.")]
+    told = join_names((f"{rate:g}" for rate in distinct), N_NAMED)
+    return [
+        Problem(
+            "mixed-rates", f"{display_name(path)} has channels of {told} Hz; each is read at its own rate."
+        )
+    ]
 
 
 def _is_rate(rate: float) -> bool:
@@ -362,7 +370,7 @@ def _problems_of_memory(path: Path, header: EdfHeader, size: int) -> list[Proble
     return [
         Problem(
             "too-large",
-            f"{shown(path)} has {size} bytes, and its {len(header.data_signals)} signals at the rate of the "
+            f"{display_name(path)} has {size} bytes, and its {len(header.data_signals)} signals at the rate of the "
             f"fastest would take {needed}, more than {MAX_EXPANSION} times as much. Export fast and slow "
             "signals to files of their own.",
         )

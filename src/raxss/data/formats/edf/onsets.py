@@ -22,7 +22,7 @@ from raxss.data.formats.edf.header import EdfHeader
 from raxss.data.formats.edf.signals import EdfSignal
 from raxss.data.formats.fields import problem_of_segments
 from raxss.data.problems import Problem
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 # Onsets are decimal text, often of milliseconds: records nearer than this follow each other.
 ONSET_TOLERANCE = 1e-3  # seconds
@@ -44,8 +44,8 @@ def time_problems(path: Path, root: Path, header: EdfHeader) -> list[Problem]:
         problems.append(
             Problem(
                 "header-inconsistent",
-                f"{shown(path)} does not say when {n_blank} of its {header.n_records} records began; they are "
-                "taken to follow the one before.",
+                f"{display_name(path)} does not say when {n_blank} of its {header.n_records} records began; they "
+                "are taken to follow the one before.",
             )
         )
     runs = contiguous_runs(onsets, header)
@@ -56,15 +56,15 @@ def time_problems(path: Path, root: Path, header: EdfHeader) -> list[Problem]:
             problems.append(
                 Problem(
                     "header-inconsistent",
-                    f"{shown(path)} is marked as continuous ({header.kind}), and the times of its records have "
-                    "gaps; the times count.",
+                    f"{display_name(path)} is marked as continuous ({header.kind}), and the times of its records "
+                    "have gaps; the times count.",
                 )
             )
         problems.append(
             Problem(
                 "gaps",
-                f"{shown(path)} has {len(runs) - 1} gaps between its {header.n_records} records; the {len(runs)} "
-                "stretches become segments with their true times.",
+                f"{display_name(path)} has {len(runs) - 1} gaps between its {header.n_records} records; the "
+                f"{len(runs)} stretches become segments with their true times.",
             )
         )
     drift = max(
@@ -75,8 +75,8 @@ def time_problems(path: Path, root: Path, header: EdfHeader) -> list[Problem]:
         problems.append(
             Problem(
                 "header-inconsistent",
-                f"{shown(path)} has record times that drift away from the records' duration by {drift:.3g} s in "
-                "all; the duration counts.",
+                f"{display_name(path)} has record times that drift away from the records' duration by {drift:.3g} "
+                "s in all; the duration counts.",
             )
         )
     return problems
@@ -143,7 +143,9 @@ def _onsets(path: Path, file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.f
         (_onset_of(path, number, text, may_be_blank) for number, text in enumerate(texts)), np.float64
     )
     if len(told) < header.n_records:
-        raise RecordingError(f"recording {shown(path)} became shorter while it was read. Check it again.")
+        raise RecordingError(
+            f"recording {display_name(path)} became shorter while it was read. Check it again."
+        )
     blank = np.isnan(told)
     if blank.any():
         told = _filled(told, header.record_seconds)
@@ -151,7 +153,7 @@ def _onsets(path: Path, file: BinaryIO, header: EdfHeader) -> tuple[NDArray[np.f
     if len(early):
         number = int(early[0]) + 1
         raise RecordingError(
-            f"recording {shown(path)} says that record {number} began at {told[number]:g} s, before record "
+            f"recording {display_name(path)} says that record {number} began at {told[number]:g} s, before record "
             f"{number - 1}, from {told[number - 1]:g} s, was over; a record lasts {header.record_seconds:g} s. "
             "Export it again."
         )
@@ -187,13 +189,13 @@ def _onset_of(path: Path, number: int, text: bytes, may_be_blank: bool) -> float
         return float(found[1])
     if text.strip(b"\0"):
         raise RecordingError(
-            f"recording {shown(path)} has annotations in record {number} that do not begin with the time of the "
-            "record. Export it again."
+            f"recording {display_name(path)} has annotations in record {number} that do not begin with the time of "
+            "the record. Export it again."
         )
     if not may_be_blank:
         raise RecordingError(
-            f"recording {shown(path)} may have gaps and does not say when record {number} began, so its time is "
-            "not known. Export it again."
+            f"recording {display_name(path)} may have gaps and does not say when record {number} began, so its "
+            "time is not known. Export it again."
         )
     return math.nan
 

@@ -55,7 +55,7 @@ class EdfRecording(Recording):
             for first, last in self._runs
         )
         self._is_bdf = self._header.sample_bytes == 3
-        self._places = [place for place, one in enumerate(self._header.signals) if not one.is_annotations]
+        self._places = [place for place, item in enumerate(self._header.signals) if not item.is_annotations]
         self._mapped: Any = None
         self._touched = 0  # bytes of the mapped file
 
@@ -98,7 +98,9 @@ class EdfRecording(Recording):
         """Samples of a few records; ``first`` and ``last`` count from the start of the file."""
         with decoding(self.name):
             if self._is_bdf:
-                decoded = [one.data for one in self._some_samples(channels, per_record, first, last).signals]
+                decoded = [
+                    signal.data for signal in self._some_samples(channels, per_record, first, last).signals
+                ]
             else:
                 signals = self._whole_file(-(-last // per_record) - first // per_record).signals
                 rate = signals[channels[0]].sampling_frequency

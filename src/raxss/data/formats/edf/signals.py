@@ -20,7 +20,7 @@ import numpy as np
 
 from raxss.data.formats.fields import described, known_units, microvolts_per
 from raxss.data.problems import Problem
-from raxss.errors import listed, shown
+from raxss.errors import display_name, join_names
 
 # name, width; all signals' labels come before the first transducer
 SIGNAL_FIELDS = (
@@ -112,20 +112,21 @@ class SignalHeaders:
         if odd:
             yield Problem(
                 "header-damaged",
-                f"{shown(self.path)} has a signal labelled {self.labels[odd[0]]!r}; annotations of this format are "
-                f"labelled '{self.family} Annotations', so whether this is text or signal is not certain. Correct "
-                "the label.",
+                f"{display_name(self.path)} has a signal labelled {self.labels[odd[0]]!r}; annotations of this "
+                f"format are labelled '{self.family} Annotations', so whether this is text or signal is not "
+                "certain. Correct the label.",
             )
         if not self._data():
             yield Problem(
                 "no-data",
-                f"{shown(self.path)} holds annotations only and no signal. Name the file that has the signals.",
+                f"{display_name(self.path)} holds annotations only and no signal. Name the file that has the "
+                "signals.",
             )
         if nameless := [place for place in self._data() if not self.labels[place].strip()]:
             yield Problem(
                 "nameless-channel",
-                f"{shown(self.path)} has {_count(nameless)} without a label: {self._named(nameless)}. Ask for "
-                "them by position.",
+                f"{display_name(self.path)} has {_count(nameless)} without a label: {self._named(nameless)}. Ask "
+                "for them by position.",
             )
         counts = Counter(self.labels[place] for place in self._data())
         if repeated := [
@@ -133,7 +134,7 @@ class SignalHeaders:
         ]:
             yield Problem(
                 "duplicate-channel",
-                f"{shown(self.path)} has {_count(repeated)} whose label is not theirs alone: "
+                f"{display_name(self.path)} has {_count(repeated)} whose label is not theirs alone: "
                 f"{self._named(repeated)}. Ask for them by position.",
             )
 
@@ -154,8 +155,8 @@ class SignalHeaders:
         if empty := [place for place in self._data() if self.n_samples[place] == 0]:
             yield Problem(
                 "bad-rate",
-                f"{shown(self.path)} declares 0 samples in a record for {self._named(empty)}, a rate of 0 Hz; at "
-                "least 1 is needed. Export it without them.",
+                f"{display_name(self.path)} declares 0 samples in a record for {self._named(empty)}, a rate of 0 "
+                "Hz; at least 1 is needed. Export it without them.",
             )
 
     def _of_ranges(self) -> Iterator[Problem]:
@@ -170,8 +171,8 @@ class SignalHeaders:
         for fault, places in faults.items():
             yield Problem(
                 "bad-range",
-                f"{shown(self.path)}: {self._named(places)}: {fault}. Samples cannot be turned into physical "
-                "values; export the recording again.",
+                f"{display_name(self.path)}: {self._named(places)}: {fault}. Samples cannot be turned into "
+                "physical values; export the recording again.",
             )
 
     def _of_units(self) -> Iterator[Problem]:
@@ -187,13 +188,13 @@ class SignalHeaders:
         if blank:
             yield Problem(
                 "blank-unit",
-                f"{shown(self.path)} has {_count(blank)} without a unit: {self._named(blank)}. Their samples are "
-                "taken as stored, not as volts.",
+                f"{display_name(self.path)} has {_count(blank)} without a unit: {self._named(blank)}. Their "
+                "samples are taken as stored, not as volts.",
             )
         if other:
             yield Problem(
                 "unknown-unit",
-                f"{shown(self.path)} has {_count(other)} in units other than volts "
+                f"{display_name(self.path)} has {_count(other)} in units other than volts "
                 f"({known_units(self.units[place] for place in other)}): {self._named(other)}. Their samples are "
                 "taken as stored.",
             )
@@ -262,7 +263,7 @@ def named_channels(labels: Sequence[str], places: Sequence[int]) -> str:
     >>> named_channels(["C3", ""], [0, 1])
     "'C3' (0), '' (1)"
     """
-    return listed((f"{labels[place]!r} ({place})" for place in places), N_NAMED)
+    return join_names((f"{labels[place]!r} ({place})" for place in places), N_NAMED)
 
 
 def integer_of(field: bytes) -> int | None:
@@ -289,5 +290,6 @@ def damaged_field(path: Path, name: str, field: bytes, wanted: str) -> Problem:
     """About a numeric field. Where bytes before it were lost it may hold the patient, so text is not repeated."""
     return Problem(
         "header-damaged",
-        f"{shown(path)} has {described(text_of(field))} as {name}; {wanted} is needed. Copy or export it again.",
+        f"{display_name(path)} has {described(text_of(field))} as {name}; {wanted} is needed. Copy or export it "
+        "again.",
     )

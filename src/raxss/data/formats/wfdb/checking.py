@@ -35,7 +35,7 @@ from raxss.data.formats.wfdb.header import (
 )
 from raxss.data.formats.wfdb.values import StoredSignal, first_value_problems, matlab_problems
 from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, shown
+from raxss.errors import RecordingError, display_name
 
 MOST_SECONDS = 366 * 86400  # from the first sample to the last, gaps included
 # wfdb takes a millisecond for each signal line, which it reads again for every segment, block and rate
@@ -68,7 +68,10 @@ def inspect_wfdb(path: Path, root: Path) -> list[Problem]:
         problems.append(refused.problem)
     except OSError as error:
         problems.append(
-            Problem("not-readable", f"{shown(path)} cannot be read ({error.strerror or CHANGED}). Try again.")
+            Problem(
+                "not-readable",
+                f"{display_name(path)} cannot be read ({error.strerror or CHANGED}). Try again.",
+            )
         )
     return list(dict.fromkeys(problems))  # segments have the same ones
 
@@ -77,7 +80,7 @@ def read_header(path: Path) -> WfdbHeader:
     """The header of a WFDB record that is not refused. For checks only: the package wfdb decodes."""
     refused = refusals(inspect_wfdb(path, root_of(path)))
     if refused:
-        raise RecordingError(f"recording {shown(path)} is refused: {refused[0].message}")
+        raise RecordingError(f"recording {display_name(path)} is refused: {refused[0].message}")
     return parse_header(header_file(path), root_of(path), [])
 
 
@@ -104,7 +107,11 @@ def _check_data(header: WfdbHeader, folder: Path, root: Path, problems: list[Pro
         if signals[0].format in COMPRESSED:
             _check_flac(found, root, called)
             continue
-        storage, offset, width = signals[0].format, signals[0].offset, sum(one.per_frame for one in signals)
+        storage, offset, width = (
+            signals[0].format,
+            signals[0].offset,
+            sum(signal.per_frame for signal in signals),
+        )
         if found.suffix.lower() == ".mat":
             problems += matlab_problems(found, root, storage, offset, width, frames)
         problems += first_value_problems(found, root, storage, offset, stored_signals(signals))
@@ -114,7 +121,9 @@ def _check_data(header: WfdbHeader, folder: Path, root: Path, problems: list[Pro
 
 def stored_signals(signals: Sequence[WfdbSignal]) -> list[StoredSignal]:
     """What values.py needs to know of signals."""
-    return [StoredSignal(one.position, one.per_frame, one.skew, one.first_value) for one in signals]
+    return [
+        StoredSignal(signal.position, signal.per_frame, signal.skew, signal.first_value) for signal in signals
+    ]
 
 
 def _called(signals: Sequence[WfdbSignal]) -> str:
@@ -219,7 +228,7 @@ def _check_meaning(header: WfdbHeader, problems: list[Problem]) -> None:
     if problem is not None:
         raise Refused(problem.code, problem.message)
     if len({signal.per_frame for signal in signals}) > 1:
-        rates = ", ".join(f"{rate:g}" for rate in sorted({one.per_frame * header.rate for one in signals}))
+        rates = ", ".join(f"{rate:g}" for rate in sorted({item.per_frame * header.rate for item in signals}))
         problems.append(Problem("mixed-rates", f"signals have rates of {rates} Hz; each is read at its own."))
 
 
@@ -261,7 +270,7 @@ def _check_segments(header: WfdbHeader, path: Path, root: Path, problems: list[P
     records = [parts[name] for name, length in header.segments if name != "~" and length]
     if not records:
         raise Refused("no-data", "the record has gaps and no segment with samples. Leave it out.")
-    like = {tuple((one.name, one.per_frame, one.unit) for one in record.signals) for record in records}
+    like = {tuple((item.name, item.per_frame, item.unit) for item in record.signals) for record in records}
     if len(like) > 1:
         raise Refused(
             "not-supported", "segments have different signals or units. Read them one by one, as records."
@@ -291,8 +300,8 @@ def _problems_of_layout(
         count = len(described_by.signals)
         told = f"the header declares {header.n_signals:,} signals, and its segments have {count:,}"
         problems.append(Problem("header-inconsistent", f"{told}; these count. Copy the record again."))
-    if layout is not None and not {one.name for one in record.signals} <= {
-        one.name for one in layout.signals
+    if layout is not None and not {signal.name for signal in record.signals} <= {
+        signal.name for signal in layout.signals
     }:
         told = (
             "segments have signals that the layout of the record does not have; those of the segments count"
@@ -336,6 +345,6 @@ def measured(header: WfdbHeader, folder: Path) -> int | None:
     for file, signals in _by_file(header.signals):
         if signals[0].format in COMPRESSED:
             return None
-        frame_bytes = sum(one.per_frame for one in signals) * SAMPLE_BYTES[signals[0].format]
+        frame_bytes = sum(signal.per_frame for signal in signals) * SAMPLE_BYTES[signals[0].format]
         frames.append(math.floor(((folder / file).stat().st_size - signals[0].offset) / frame_bytes))
     return min(frames)

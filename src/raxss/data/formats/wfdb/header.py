@@ -26,7 +26,7 @@ from raxss.data.formats.fields import (
     whole,
 )
 from raxss.data.problems import Problem
-from raxss.errors import shown
+from raxss.errors import display_name
 
 HEADER_BYTES = 2**20
 MOST_SIGNALS = 512
@@ -104,7 +104,8 @@ def header_file(path: Path) -> Path:
         )
     if path.suffix != ".hea" and path.suffix.lower() == ".hea" and path.exists():
         raise Refused(
-            "not-supported", f"{shown(path)} is named {path.suffix}, and wfdb asks for .hea. Rename it."
+            "not-supported",
+            f"{display_name(path)} is named {path.suffix}, and wfdb asks for .hea. Rename it.",
         )
     if path.suffix.lower() in SUFFIXES:
         return path.with_suffix(".hea")

@@ -23,7 +23,7 @@ from raxss.data.formats.wfdb.header import COMPRESSED, WfdbHeader, WfdbSignal
 from raxss.data.formats.wfdb.values import first_value_problem
 from raxss.data.problems import Problem
 from raxss.data.recording import Channel, Recording, Segment, refuse_too_long
-from raxss.errors import listed, shown
+from raxss.errors import display_name, join_names
 
 KEPT_BYTES = 2**26  # of decoded samples: all of a file of 16 MB
 
@@ -56,7 +56,7 @@ class WfdbRecording(Recording):
                 signals = self._wfdb.rdheader(str(folder / first))
             else:
                 parts = [(header.stem, signals.sig_len or measured(read_header(header), folder))]
-        self._per_frame = [int(one or 1) for one in signals.samps_per_frame]
+        self._per_frame = [int(item or 1) for item in signals.samps_per_frame]
         self.channels = tuple(
             Channel(_clean(name), float(signals.fs) * per_frame, _clean(unit))
             for name, per_frame, unit in zip(signals.sig_name, self._per_frame, signals.units, strict=True)
@@ -157,37 +157,41 @@ class WfdbRecording(Recording):
         problems: list[Problem] = []
         for record, frames in records.items():
             header = read_header(Path(f"{record}.hea"))
-            is_even = all(one.per_frame == 1 for one in header.signals)
+            is_even = all(signal.per_frame == 1 for signal in header.signals)
             # wfdb stumbles over integers of format 61 where it leaves frames as they are
-            signals = [one for one in header.signals if not one.skew and (is_even or one.format != "61")]
+            signals = [
+                signal for signal in header.signals if not signal.skew and (is_even or signal.format != "61")
+            ]
             is_whole = header.n_samples == frames
-            if is_whole and any(one.checksum for one in signals):
+            if is_whole and any(signal.checksum for signal in signals):
                 totals = self._totals(record, header, signals)
                 wrong |= {name: None for name, is_right in totals.items() if not is_right}
-            compressed = [one for one in signals if one.format in COMPRESSED and one.first_value is not None]
+            compressed = [
+                signal for signal in signals if signal.format in COMPRESSED and signal.first_value is not None
+            ]
             if compressed:
-                first = self._stored(record, 0, 1, [one.position - 1 for one in compressed])
-                found = {one.position: int(row[0]) for one, row in zip(compressed, first, strict=True)}
+                first = self._stored(record, 0, 1, [item.position - 1 for item in compressed])
+                found = {item.position: int(row[0]) for item, row in zip(compressed, first, strict=True)}
                 problems += first_value_problem(stored_signals(compressed), found)
         if wrong:
-            told = f"{shown(self.name)} tells a checksum that its samples do not have"
+            told = f"{display_name(self.name)} tells a checksum that its samples do not have"
             to_do = "Its data file belongs to another record or was changed; copy it again."
-            problems.append(Problem("checksum", f"{told}: {listed(map(repr, wrong))}. {to_do}"))
+            problems.append(Problem("checksum", f"{told}: {join_names(map(repr, wrong))}. {to_do}"))
         return list(dict.fromkeys(problems))
 
     def _totals(self, record: str, header: WfdbHeader, signals: Sequence[WfdbSignal]) -> dict[str, bool]:
         """Name of each signal with a checksum -> whether its samples add up to it."""
-        places = [one.position - 1 for one in signals]
+        places = [signal.position - 1 for signal in signals]
         totals = np.zeros(len(signals), np.int64)
-        at_once = max(1, KEPT_BYTES // (8 * sum(one.per_frame for one in header.signals)))
+        at_once = max(1, KEPT_BYTES // (8 * sum(signal.per_frame for signal in header.signals)))
         for start in range(0, header.n_samples or 0, at_once):
             stop = min(start + at_once, header.n_samples or 0)
             rows = self._stored(record, start, stop, places)
             totals += np.array([row.sum(dtype=np.int64) for row in rows])
         return {
-            one.name: (total - one.checksum) % 2**16 == 0  # of 16 bits, with or without a sign
-            for one, total in zip(signals, totals.tolist(), strict=True)
-            if one.checksum
+            signal.name: (total - signal.checksum) % 2**16 == 0  # of 16 bits, with or without a sign
+            for signal, total in zip(signals, totals.tolist(), strict=True)
+            if signal.checksum
         }
 
     def _stored(self, record: str, start: int, stop: int, places: list[int]) -> list[NDArray[np.int64]]:

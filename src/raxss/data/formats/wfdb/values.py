@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from raxss.data.confinement import open_confined
 from raxss.data.formats.fields import Refused
 from raxss.data.problems import Problem
-from raxss.errors import listed
+from raxss.errors import join_names
 
 MAT_BYTES = 20  # of a MATLAB 4 header: type, rows, columns, whether complex, length of the name
 MAT_WIDTHS = {
@@ -65,15 +65,15 @@ def first_value_problems(
 
 def first_value_problem(signals: Sequence[StoredSignal], found: dict[int, int]) -> list[Problem]:
     """The problem that some signals, by position, begin with another value than the header's."""
-    compared = [one for one in signals if one.first_value is not None and not one.skew]
-    wrong = [one.position for one in compared if found[one.position] != one.first_value]
+    compared = [signal for signal in signals if signal.first_value is not None and not signal.skew]
+    wrong = [item.position for item in compared if found[item.position] != item.first_value]
     if not wrong:
         return []
     return [
         Problem(
             "first-value",
             f"{len(wrong)} of {len(signals)} signals do not begin with the first value that the header "
-            f"tells: {listed(f'signal {position}' for position in wrong)}. Either the data file was "
+            f"tells: {join_names(f'signal {position}' for position in wrong)}. Either the data file was "
             "exchanged, changed or cut at its beginning, or the header was; the samples are read "
             "as they are. Compare both with the original.",
         )

@@ -93,21 +93,21 @@ def report_contents(
     samples: list[Series] = []
     classes: tuple[Any, ...] = ()
     settings: dict[str, Any] = {}
-    for one in evidence:
-        if one.series is None:
+    for item in evidence:
+        if item.series is None:
             raise DataError(
-                f"the evidence of {one.name!r} was loaded without its samples, which a report shows. Pass them: "
+                f"the evidence of {item.name!r} was loaded without its samples, which a report shows. Pass them: "
                 "SeriesEvidence.load(folder, series=...)."
             )
-        if classes and one.classes != classes:
+        if classes and item.classes != classes:
             raise DataError(
-                f"series {one.name!r} was scored for the classes {', '.join(map(repr, one.classes))}, those before "
-                f"it for {', '.join(map(repr, classes))}; one report needs one model."
+                f"series {item.name!r} was scored for the classes {', '.join(map(repr, item.classes))}, those "
+                f"before it for {', '.join(map(repr, classes))}; one report needs one model."
             )
-        classes, settings = one.classes, one.settings
-        samples.append(one.series)
-        channels.append(_channel(one, one.series))
-        del one  # or its lists would be held while the next is computed
+        classes, settings = item.classes, item.settings
+        samples.append(item.series)
+        channels.append(_channel(item, item.series))
+        del item  # or its lists would be held while the next is computed
     if not channels:
         raise DataError("there is no evidence to report: no series were given. Give one at least.")
     focus = _focus(classes, channels, model, positive)
@@ -157,7 +157,7 @@ def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
     >>> plain_text("C3\\u202e4\\n"), plain_text("a" * 400, longest=5)
     ('C3\ufffd4\ufffd', 'aaaa…')
     """
-    text = "".join("\ufffd" if unicodedata.category(one) in UNSEEN else one for one in str(value))
+    text = "".join("\ufffd" if unicodedata.category(item) in UNSEEN else item for item in str(value))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
@@ -196,7 +196,7 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
         "n_windows": len(usable),
         "n_usable": int(usable.sum()),
         "window_samples": round((table["end_s"][0] - table["start_s"][0]) * series.rate),
-        "warnings": [plain_text(one, 1000) for one in evidence.warnings],
+        "warnings": [plain_text(warning, 1000) for warning in evidence.warnings],
         "heat": encoded(np.stack([over_time(values) for values in said.T])),
         "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
@@ -238,7 +238,7 @@ def _windows(evidence: Evidence, series: Series) -> dict[str, Any]:
             }
         )
     return {
-        "top": [[place[int(window)] for window in one] for one in tops],
+        "top": [[place[int(window)] for window in top] for top in tops],
         "windows": {
             "window": chosen.tolist(),
             "start": starts(columns["start_s"][chosen]),
@@ -270,16 +270,16 @@ def _add_signals(
     order = sorted(range(len(channels)), key=lambda place: -channels[place]["probability"][focus])
     wanted = [_wanted(channel, focus) for channel in channels]
     kept = spans_to_keep(wanted, order, full_bytes)
-    for channel, one, spans in zip(channels, series, kept, strict=True):
-        steps = QuantisationSteps.of(one.samples)
-        size, low, high = envelope(one.samples)
+    for channel, item, spans in zip(channels, series, kept, strict=True):
+        steps = QuantisationSteps.of(item.samples)
+        size, low, high = envelope(item.samples)
         channel["steps"] = {"middle": steps.middle.tolist(), "step": steps.step.tolist()}
         channel["envelope"] = {
             "samples": size,
             "low": encoded(steps.numbers(low)),
             "high": encoded(steps.numbers(high)),
         }
-        channel["full"] = _full(one, steps, spans)
+        channel["full"] = _full(item, steps, spans)
 
 
 def _wanted(channel: Mapping[str, Any], focus: int) -> Wanted:
@@ -315,7 +315,7 @@ def _plain(value: Any) -> Any:
     """As JSON has it, every text made harmless to look at."""
     value = json_ready(value)
     if isinstance(value, dict):
-        return {plain_text(key): _plain(one) for key, one in value.items()}
+        return {plain_text(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float) else plain_text(value)

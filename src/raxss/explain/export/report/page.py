@@ -21,7 +21,7 @@ from typing import Any
 
 from raxss._core.atomic import refuse_existing, write_bytes
 from raxss._core.bounded import json_of, read_bytes
-from raxss.errors import DataError, shown
+from raxss.errors import DataError, display_name
 from raxss.explain.export.report.contents import FORMAT
 
 SHELL = """<!doctype html>
@@ -84,20 +84,20 @@ class Report:
     def read(cls, path: Path | str) -> Report:
         """Read what `save` wrote. A file whose shell is not that of this or a known earlier version is refused."""
         path = Path(path)
-        what = f"report {shown(path)}"
+        what = f"report {display_name(path)}"
         try:
             content = read_bytes(path, what, MAX_REPORT_BYTES, why="no report that raxss writes is longer")
         except OSError as error:
             raise DataError(f"{what} cannot be read: {error.strerror or error}.") from error
-        contents = contents_of(content, name=shown(path))
+        contents = contents_of(content, name=display_name(path))
         channels = contents.get("channels")
         named = isinstance(channels, list) and all(
-            isinstance(one, dict) and isinstance(one.get("name"), str) for one in channels
+            isinstance(channel, dict) and isinstance(channel.get("name"), str) for channel in channels
         )
         if not (named and channels and isinstance(contents.get("recording"), str)):
             raise DataError(
-                f"the data of {shown(path)} cannot be read (needed are the name of the recording and its channels, "
-                "with theirs); make it anew with raxss explain."
+                f"the data of {display_name(path)} cannot be read (needed are the name of the recording and its "
+                "channels, with theirs); make it anew with raxss explain."
             )
         earlier = _earlier_shell(content)
         return cls(contents, () if earlier is None else earlier[2])

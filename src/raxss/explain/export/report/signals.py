@@ -194,10 +194,10 @@ def spans_to_keep(channels: Sequence[Wanted], order: Sequence[int], budget: int 
     >>> spans_to_keep([one], [0])[0].spans
     [(0, 1000)]
     """
-    kept = [Kept(one.n_samples, 2 * one.n_variates) for one in channels]
-    if sum(one.n_samples * one.bytes_a_sample for one in kept) <= budget:
-        for one in kept:
-            one.add([(0, one.n_samples)])
+    kept = [Kept(channel.n_samples, 2 * channel.n_variates) for channel in channels]
+    if sum(item.n_samples * item.bytes_a_sample for item in kept) <= budget:
+        for item in kept:
+            item.add([(0, item.n_samples)])
         return kept
     first = [(place, [*channels[place].groups[0], channels[place].context]) for place in order]
     later = [(place, group) for place in order for group in channels[place].groups[1:]]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from raxss.errors import shown
+from raxss.errors import display_name
 from raxss.explain.export.report.page import Report
 from raxss.explain.export.report.signals import GAP, NO_WINDOW, decoded
 
@@ -113,9 +113,9 @@ def _of_tables(
     if not isinstance(found, dict):
         yield path, f"the report says {_shown(found)}, computed anew it is a table"
         return
-    for key, one in expected.items():
+    for key, item in expected.items():
         if key in found:
-            yield from _differences(found[key], one, (*path, key), _measure(key, expected, measure))
+            yield from _differences(found[key], item, (*path, key), _measure(key, expected, measure))
         else:
             yield (*path, key), "is not in the report"
     for key in sorted(found.keys() - expected.keys()):
@@ -147,8 +147,8 @@ def _of_lists(found: Any, expected: Sequence[Any], path: Path, measure: float) -
         yield path, f"the report has {len(found)} of them, computed anew there are {len(expected)}"
     else:
         measure = max(measure, min(1.0, _largest(expected)))
-        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(one, other, (*path, place), measure)
+        for place, (item, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(item, other, (*path, place), measure)
 
 
 def _same(found: Any, expected: Any, measure: float) -> bool:
@@ -180,12 +180,12 @@ def _of_arrays(found: Any, expected: str, dtype: str, nothing: int) -> str:
 def _named(path: Path, channels: Sequence[Mapping[str, Any]]) -> str:
     """How a person finds the place: ``channel 'C3', windows.weight[4]``."""
     told, path = ([], path) if path[:1] != ("channels",) or len(path) < 2 else ([path[1]], path[2:])
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{shown(step)[1:-1]}" for step in path)
-    channel = [f"channel {shown(channels[int(place)]['name'])}" for place in told]
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{display_name(step)[1:-1]}" for step in path)
+    channel = [f"channel {display_name(channels[int(place)]['name'])}" for place in told]
     return ", ".join([*channel, *([steps.removeprefix(".")] if steps else [])])
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else f"a list of {len(value)}"
-    return shown(value) if isinstance(value, str) else shown(repr(value))[1:-1]
+    return display_name(value) if isinstance(value, str) else display_name(repr(value))[1:-1]

@@ -135,7 +135,7 @@ def test_threads_and_tasks_do_not_change_a_bit(rng, length, monkeypatch):
                 found.append(shares(*given))
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(one, found[0]) for one in found)
+    assert all(torch.equal(item, found[0]) for item in found)
     assert found[0].std() > 0.1
 
 
@@ -188,7 +188,7 @@ def on_a_gpu(test):
 
 
 def there(*given):
-    return [one.cuda() for one in given]
+    return [item.cuda() for item in given]
 
 
 @on_a_gpu

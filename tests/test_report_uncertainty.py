@@ -39,11 +39,11 @@ def test_the_data_of_a_report_has_both_numbers_the_interval_the_set_and_the_tria
     assert channel["doubt"] == {
         "calibrated": evidence.probability.tolist(),
         "interval": evidence.interval.to_json(),
-        "set": [one in evidence.prediction_set for one in evidence.classes],
+        "set": [label in evidence.prediction_set for label in evidence.classes],
         "abstains": evidence.abstains,
     }
     trial = report.contents["trial"]
-    assert trial["reliability"] == json.loads(json.dumps(dict(model.trial_.reliability)))
+    assert trial["reliability"] == json.loads(json.dumps(dict(model.validation_report_.reliability)))
     assert trial["n_series"] == 24
     assert "scores" not in trial
 
@@ -76,7 +76,7 @@ def test_the_page_shows_interval_both_numbers_set_and_reliability(
 ):
     if not calibrated:
         model = RAxSSClassifier(**SETTINGS).fit(series[:12], validation=series[12:])
-    longest = max(series, key=lambda one: one.n_samples)
+    longest = max(series, key=lambda item: item.n_samples)
     evidence = model.explain(longest)
     model.report(longest).save(tmp_path / "report.html")
     page = browser.open(tmp_path / "report.html")
@@ -90,12 +90,12 @@ def test_the_page_shows_interval_both_numbers_set_and_reliability(
         assert f"{evidence.series_probability[place]:.3f}: what the windows add up to" in trust
     assert "90 % prediction set" in trust
     assert ("abstains" in trust) == evidence.abstains
-    assert all(str(one) in trust for one in evidence.prediction_set)
+    assert all(str(item) in trust for item in evidence.prediction_set)
     tried = page.locator("section.tried")
-    tables = model.trial_.reliability
+    tables = model.validation_report_.reliability
     assert tried.locator("circle").count() == sum(len(rows) for rows in tables.values())
     assert "24 validation series" in tried.text_content()
-    assert f"{model.trial_.figures['uncalibrated']['brier']:.4f}" in tried.text_content()
+    assert f"{model.validation_report_.figures['uncalibrated']['brier']:.4f}" in tried.text_content()
     assert_quiet(page)
     page.close()
 
@@ -133,7 +133,10 @@ def test_a_report_tells_the_verdict_links_to_its_page_and_holds_with_it(browser,
     page = browser.open(tmp_path / "report.html")
     section = page.locator("section.faithful")
     assert "partly faithful: some hold." in section.text_content()
-    assert [one.text_content() for one in section.locator("li").all()] == ["✓ It rests on them", "✗ Not <b>"]
+    assert [item.text_content() for item in section.locator("li").all()] == [
+        "✓ It rests on them",
+        "✗ Not <b>",
+    ]
     assert_quiet(page)
     section.locator("a").click()
     page.wait_for_url(re.compile("page.html"))
@@ -177,10 +180,10 @@ def test_the_verdict_of_another_model_and_what_is_none_are_refused(model, tmp_pa
 def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path):
     """By the threshold: of two classes, both are in the set between 1 - t and t."""
     model = RAxSSClassifier(**SETTINGS, conformal_alpha=0.1).fit(series[:12], validation=series[12:])
-    longest = max(series, key=lambda one: one.n_samples)
+    longest = max(series, key=lambda item: item.n_samples)
     evidence = model.explain(longest)
     threshold = evidence.settings["conformal_threshold"]
-    assert threshold == model.trial_.threshold(0.1, calibrated=False)
+    assert threshold == model.validation_report_.threshold(0.1, calibrated=False)
     low, high = sorted([threshold, 1 - threshold])
     for score in np.linspace(0, 1, 101):
         if min(abs(score - low), abs(score - high)) > 1e-9:

@@ -233,7 +233,10 @@ def run(tmp_path_factory, words):
         ["predict", "out/model", "all.csv", "--out", "out/p.csv", "--device", "cpu"],
         ["predict", "out/model", *whole[:4], "--out", "out/q.parquet", "--device", "cpu"],
         ["explain", "out/model", whole[0], "--out", "out/why", "--device", "cpu"],
-        *(["predict", "out/model", one, "--out", f"out/{number}.csv"] for number, one in enumerate(bad[::3])),
+        *(
+            ["predict", "out/model", item, "--out", f"out/{number}.csv"]
+            for number, item in enumerate(bad[::3])
+        ),
     ]
     tree = f"rec/{words[18]}/bids"
     bids_with_canaries(folder / tree, words)

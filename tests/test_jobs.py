@@ -149,16 +149,16 @@ def test_what_raises_is_a_failure_is_not_run_again_and_harms_no_other(tmp_path, 
     found = dict(each_result(raises, [(tmp_path, item) for item in range(4)], n_workers=n_workers))
     assert (found[0], found[3]) == (0, 3)
     assert (found[1].kind, found[1].message) == ("KeyError", "'no item 1'")
-    assert re.search(r"^test_engines:\d+ in raises$", found[1].details, re.MULTILINE)
+    assert re.search(r"^test_jobs:\d+ in raises$", found[1].details, re.MULTILINE)
     assert ".py" not in found[1].details  # where in the code, and nothing of whose disk it is on
     assert str(found[2]) == "SystemExit: enough"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["0-0", "1-0", "2-0", "3-0"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["0-0", "1-0", "2-0", "3-0"]
 
 
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path):
     found = dict(each_result(killed_at_first, [(tmp_path, item) for item in range(6)], n_workers=2))
     assert found == {item: largest_eigenvalue(item) for item in range(6)}
-    runs = sorted(one.name for one in tmp_path.iterdir())
+    runs = sorted(entry.name for entry in tmp_path.iterdir())
     assert runs == ["0-0", "1-0", "2-0", "3-0", "3-1", "4-0", "5-0"]  # the killed one again, no other
 
 
@@ -216,11 +216,11 @@ def test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause():
         told = [re.sub(r":\d+", "", line) for line in failure_of(error).details.splitlines()]
     here = "test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause"
     assert told == [
-        "test_engines in outer",
-        "test_engines in inner",
+        "test_jobs in outer",
+        "test_jobs in inner",
         "KeyError: 'x'",
-        f"test_engines in {here}",
-        "test_engines in outer",
+        f"test_jobs in {here}",
+        "test_jobs in outer",
         "ValueError: no",
     ]
 
@@ -268,9 +268,9 @@ import sys
 from pathlib import Path
 from contextlib import closing
 sys.path.insert(0, sys.argv[1])
-import test_engines
+import test_jobs
 from raxss._core.jobs import each_result
-list(each_result(test_engines.sleep_long, [Path(sys.argv[2])] * 3, engine=sys.argv[3], n_workers=2))
+list(each_result(test_jobs.sleep_long, [Path(sys.argv[2])] * 3, engine=sys.argv[3], n_workers=2))
 """
 
 
@@ -287,7 +287,7 @@ def started(folder, engine="local"):
     )
     wait_until(lambda: len(list(folder.iterdir())) == 2 or driver.poll() is not None, seconds=60)
     assert driver.poll() is None, driver.stdout.read()
-    return driver, [int(one.name.partition("-")[0]) for one in folder.iterdir()]
+    return driver, [int(item.name.partition("-")[0]) for item in folder.iterdir()]
 
 
 def test_ctrl_c_ends_all_workers_at_once(tmp_path):

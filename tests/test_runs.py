@@ -91,7 +91,7 @@ def test_each_seed_draws_a_split_of_its_own_that_keeps_patients_together(data):
     (view,) = views(data)
     collection = read_prepared(data)
     assert list(view.splits) == [1, 2, 3, 4, 5]
-    assert len({tuple(one.test) for one in view.splits.values()}) > 1
+    assert len({tuple(item.test) for item in view.splits.values()}) > 1
     for split in view.splits.values():
         sides = [{collection[int(k)].origin["patient"] for k in getattr(split, part)} for part in PARTS]
         assert len(sides[0]) + len(sides[1]) + len(sides[2]) == len(sides[0] | sides[1] | sides[2]) == 15
@@ -102,8 +102,8 @@ def test_five_folds_test_every_series_once(data):
     (view,) = views(data, '[split]\nkind = "folds"')
     tested = Counter(int(k) for split in view.splits.values() for k in split.test)
     assert tested == dict.fromkeys(range(60), 1)
-    assert [one.fold for one in view.splits.values()] == ["0", "1", "2", "3", "4"]
-    assert {one.description for one in view.splits.values()} == {"5 folds by patient"}
+    assert [item.fold for item in view.splits.values()] == ["0", "1", "2", "3", "4"]
+    assert {item.description for item in view.splits.values()} == {"5 folds by patient"}
 
 
 def test_more_seeds_than_folds_are_refused_with_both_numbers(data):
@@ -114,7 +114,7 @@ def test_more_seeds_than_folds_are_refused_with_both_numbers(data):
 def test_a_centre_that_is_left_out_is_the_whole_test_part(data):
     found = views(data, '[split]\nkind = "leave-one-out"')
     collection = read_prepared(data)
-    assert [one.name for one in found] == [f"prepared: {centre}" for centre in CENTRES]
+    assert [item.name for item in found] == [f"prepared: {centre}" for centre in CENTRES]
     for view, centre in zip(found, CENTRES, strict=True):
         for split in view.splits.values():
             assert split.fold == centre
@@ -127,7 +127,7 @@ def test_a_centre_that_is_left_out_is_the_whole_test_part(data):
 def test_a_centre_alone_is_split_within_itself(data):
     found = views(data, '[split]\nkind = "per-centre"\nby = "channel"\nonly = ["UMMC", "JHH"]')
     collection = read_prepared(data)
-    assert [one.name for one in found] == ["prepared: UMMC", "prepared: JHH"]
+    assert [item.name for item in found] == ["prepared: UMMC", "prepared: JHH"]
     for view, centre in zip(found, ("UMMC", "JHH"), strict=True):
         for split in view.splits.values():
             members = np.concatenate([getattr(split, part) for part in PARTS])
@@ -205,7 +205,7 @@ def test_windows_that_do_not_fit_are_refused_with_the_numbers(data):
 def test_a_tenth_of_short_series_is_let_pass(data):
     collection = read_prepared(data)
     windows = study_of(data).datasets[0].windows
-    short = [one.with_samples(one.samples[:, :100]) for one in collection[:6]]
+    short = [item.with_samples(item.samples[:, :100]) for item in collection[:6]]
     check_windows(type(collection[:1])([*short, *collection[6:]]), windows)
     with pytest.raises(ConfigError, match="7 of 61 series"):
         check_windows(type(collection[:1])([*short, short[0], *collection[6:]]), windows)
@@ -261,13 +261,13 @@ def test_two_blocks_of_one_name_are_refused(data):
 def test_the_longest_series_of_a_centre_is_one_of_its_own(tmp_path):
     hospital(tmp_path / "prepared", lengths={"NIH": 900, "UMMC": 500})
     found = views(tmp_path / "prepared", '[split]\nkind = "per-centre"')
-    assert {one.name: one.longest for one in found} == {
+    assert {item.name: item.longest for item in found} == {
         "prepared: JHH": 400,
         "prepared: NIH": 900,
         "prepared: UMMC": 500,
     }
     unseen = views(tmp_path / "prepared", '[split]\nkind = "leave-one-out"')
-    assert [one.longest for one in unseen] == [900, 900, 900]  # the others are what it learns from
+    assert [item.longest for item in unseen] == [900, 900, 900]  # the others are what it learns from
 
 
 def test_a_dataset_that_is_not_there_says_where_to_get_it(tmp_path, monkeypatch):
@@ -347,7 +347,7 @@ def test_the_hash_is_of_everything_that_decides_the_numbers(data, tmp_path):
         "another setting": cell(data, "sss", text="[system.sss]\nn_neighbors = 5"),
         "a trial": cell(data, "sss", trial=True),
     }
-    hashes = {name: one.config_hash for name, one in cells.items()}
+    hashes = {name: item.config_hash for name, item in cells.items()}
     assert len(set(hashes.values())) == len(hashes), hashes
     assert cell(data, "sss", out="elsewhere").config_hash == hashes["as it is"]
 
@@ -374,8 +374,8 @@ def test_a_system_whose_numbers_changed_gets_new_cells_and_no_other_does(data):
     study = study_of(data)
     (view,) = views_of(study, data.parent / "out" / "data")
     before, after = (
-        cell_of(study, view, dataclasses.replace(SYSTEMS["sss"], revision=one), 1, data.parent).config_hash
-        for one in (0, 1)
+        cell_of(study, view, dataclasses.replace(SYSTEMS["sss"], revision=item), 1, data.parent).config_hash
+        for item in (0, 1)
     )
     assert before == cell(data, "sss").config_hash
     assert after != before
@@ -397,21 +397,21 @@ def test_only_systems_that_may_use_an_extension_depend_on_it(data):
 
 @pytest.fixture(scope="module")
 def ran(data):
-    one = cell(data, "sss", out="ran")
-    return one, run_cell(one)
+    item = cell(data, "sss", out="ran")
+    return item, run_cell(item)
 
 
 def test_a_result_says_what_it_is_about(data, ran):
-    one, result = ran
+    item, result = ran
     collection = read_prepared(data)
-    test = collection[one.split.test]
+    test = collection[item.split.test]
     assert result.names == tuple(test.names)
     assert result.labels == tuple(test.labels)
     assert result.probabilities.shape == (len(test), 2)
     assert (result.classes, result.positive) == (("ill", "well"), "ill")
     assert result.groups == tuple(series.origin["patient"] for series in test)
     assert result.split["description"] == "patient"
-    assert (result.split["n_train"], result.split["n_test"]) == (len(one.split.train), len(test))
+    assert (result.split["n_train"], result.split["n_test"]) == (len(item.split.train), len(test))
     assert result.settings["window_length"] == 40
     assert result.settings["max_epochs"] == 1
     assert result.settings["n_threads"] == 1
@@ -419,11 +419,11 @@ def test_a_result_says_what_it_is_about(data, ran):
 
 
 def test_the_numbers_are_those_of_the_estimator_by_hand(data, ran):
-    one, result = ran
+    item, result = ran
     from raxss import RAxSSClassifier
 
     collection = read_prepared(data)
-    train, validation, test = one.split.parts(collection)
+    train, validation, test = item.split.parts(collection)
     model = RAxSSClassifier.from_preset(
         "sss", window_length=40, stride=20, max_epochs=1, random_state=1, device="cpu"
     )
@@ -437,15 +437,15 @@ def test_the_numbers_are_those_of_the_estimator_by_hand(data, ran):
         torch.set_num_threads(before)
     truth = np.repeat(test.labels, len(windows) // len(test))
     assert result.window_accuracy == np.mean(model.classes_[windows.argmax(axis=1)] == truth)
-    assert result.n_parameters == sum(one.numel() for one in model.backbone_.parameters())
+    assert result.n_parameters == sum(parameter.numel() for parameter in model.backbone_.parameters())
 
 
 def test_a_system_that_chooses_nothing_learns_from_the_validation_part_too(data):
     from raxss import RAxSSClassifier
 
-    one = cell(data, "recommended", out="all")
-    result = run_cell(one)
-    train, validation, test = one.split.parts(read_prepared(data))
+    item = cell(data, "recommended", out="all")
+    result = run_cell(item)
+    train, validation, test = item.split.parts(read_prepared(data))
     settings = {"window_length": 40, "stride": 20, "max_epochs": 1, "random_state": 1, "device": "cpu"}
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -472,46 +472,46 @@ def test_a_variant_that_asks_the_validation_part_does_not_learn_from_it(data, se
 
 
 def test_a_second_run_writes_the_same_bytes(data, ran):
-    one, _ = ran
+    item, _ = ran
     again = cell(data, "sss", out="again")
     run_cell(again)
-    assert again.place != one.place
-    assert again.place.read_bytes() == one.place.read_bytes()
+    assert again.place != item.place
+    assert again.place.read_bytes() == item.place.read_bytes()
 
 
 def test_facts_lie_beside_the_result_and_do_not_name_the_host(ran):
-    one, _ = ran
-    facts = json.loads(one.facts_place.read_text())
+    item, _ = ran
+    facts = json.loads(item.facts_place.read_text())
     assert facts["seconds"] == pytest.approx(sum(facts["seconds_by_part"].values()), abs=0.01)
     assert set(facts["seconds_by_part"]) == {"load", "fit", "validation", "test"}
     assert (facts["n_threads"], facts["device"]) == (1, "cpu")
-    for file in (one.facts_place, one.place):
+    for file in (item.facts_place, item.place):
         assert platform.node() not in file.read_text()
-        assert str(one.place.parents[3]) not in file.read_text()
+        assert str(item.place.parents[3]) not in file.read_text()
 
 
 def test_a_result_that_was_cut_short_is_not_done(ran, tmp_path):
-    one, result = ran
-    assert done(one).probabilities.tolist() == result.probabilities.tolist()
-    cut = dataclasses.replace(one, place=tmp_path / one.place.name)
+    item, result = ran
+    assert done(item).probabilities.tolist() == result.probabilities.tolist()
+    cut = dataclasses.replace(item, place=tmp_path / item.place.name)
     assert done(cut) is None
-    cut.place.write_bytes(one.place.read_bytes()[:-20])
+    cut.place.write_bytes(item.place.read_bytes()[:-20])
     assert done(cut) is None
-    other = dataclasses.replace(one, config_hash="0" * 12)
+    other = dataclasses.replace(item, config_hash="0" * 12)
     assert done(other) is None
 
 
 @pytest.mark.parametrize("system", ["recommended", "features-forest"])
 def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
     few_trees = "[system.features-forest]\nn_trees = 20"
-    one = cell(hospital(tmp_path / "a" / "prepared"), system, text=few_trees)
-    collection = read_prepared(one.view.folder)
-    tested = [collection[int(k)] for k in one.split.test]
+    item = cell(hospital(tmp_path / "a" / "prepared"), system, text=few_trees)
+    collection = read_prepared(item.view.folder)
+    tested = [collection[int(k)] for k in item.split.test]
     swapped = {series.name: {"ill": "well", "well": "ill"}[series.label] for series in tested}
     folder = hospital(tmp_path / "b" / "prepared", labels=swapped)
-    view = dataclasses.replace(one.view, folder=folder, content=read_prepared(folder).collection_hash)
-    other = dataclasses.replace(one, view=view, place=tmp_path / "other.json")
-    first, second = run_cell(one), run_cell(other)
+    view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
+    other = dataclasses.replace(item, view=view, place=tmp_path / "other.json")
+    first, second = run_cell(item), run_cell(other)
     assert first.names == second.names
     assert all(a != b for a, b in zip(first.labels, second.labels, strict=True))
     assert np.array_equal(first.probabilities, second.probabilities)
@@ -519,34 +519,34 @@ def test_labels_of_the_test_part_never_reach_a_model(system, tmp_path):
 
 
 def test_a_trial_never_opens_the_test_part(tmp_path):
-    one = cell(hospital(tmp_path / "a" / "prepared"), "recommended", trial=True)
-    collection = read_prepared(one.view.folder)
-    loud = [collection[int(k)].name for k in one.split.test]
+    item = cell(hospital(tmp_path / "a" / "prepared"), "recommended", trial=True)
+    collection = read_prepared(item.view.folder)
+    loud = [collection[int(k)].name for k in item.split.test]
     folder = hospital(tmp_path / "b" / "prepared", loud=loud)
-    view = dataclasses.replace(one.view, folder=folder, content=read_prepared(folder).collection_hash)
-    other = dataclasses.replace(one, view=view, place=tmp_path / "other.json")
-    run_cell(one)
+    view = dataclasses.replace(item.view, folder=folder, content=read_prepared(folder).collection_hash)
+    other = dataclasses.replace(item, view=view, place=tmp_path / "other.json")
+    run_cell(item)
     run_cell(other)
-    assert one.place.read_bytes() == other.place.read_bytes()
-    read = CellResult.read(one.place)
+    assert item.place.read_bytes() == other.place.read_bytes()
+    read = CellResult.read(item.place)
     assert (read.names, read.labels, read.groups, read.window_accuracy) == ((), (), (), None)
     assert read.validation
 
 
 def test_a_part_with_one_class_has_no_figure_and_says_so(data):
-    one = cell(data)
+    item = cell(data)
     labels = read_prepared(data).labels
-    ill = np.array([k for k in one.split.test if labels[k] == "ill"])
-    splits = {1: dataclasses.replace(one.split, test=ill)}
-    weak = dataclasses.replace(one, view=dataclasses.replace(one.view, splits=splits))
+    ill = np.array([k for k in item.split.test if labels[k] == "ill"])
+    splits = {1: dataclasses.replace(item.split, test=ill)}
+    weak = dataclasses.replace(item, view=dataclasses.replace(item.view, splits=splits))
     with pytest.raises(LabelError, match=r"the test part has one class only, 'ill' \(split: patient\)"):
         run_cell(weak)
 
 
 def test_data_that_changed_meanwhile_is_noticed(data):
-    one = cell(data)
+    item = cell(data)
     with pytest.raises(DataError, match="'prepared' changed after the study began"):
-        run_cell(dataclasses.replace(one, view=dataclasses.replace(one.view, content="0" * 64)))
+        run_cell(dataclasses.replace(item, view=dataclasses.replace(item.view, content="0" * 64)))
 
 
 def test_a_cell_leaves_the_global_generators_as_they_were(data):

@@ -57,11 +57,13 @@ def test_what_is_measured_is_what_a_model_fitted_so_says(answers, series, method
     some = answers[(answers["fold"] == 0) & (answers["calibration"] == method) & (answers["level"] == level)]
     assert_allclose(some[["probability_0", "probability_1"]], model.predict_proba(test), atol=1e-9)
     assert (some[["set_0.3_0", "set_0.3_1"]].to_numpy() == model.predict_set(test)).all()
-    said = list(model.answers(test))
+    said = list(model.score_series(test))
     best = model.predict_proba(test).argmax(axis=1)
-    low = [np.nan if one.interval is None else one.interval.low[c] for one, c in zip(said, best, strict=True)]
+    low = [
+        np.nan if item.interval is None else item.interval.low[c] for item, c in zip(said, best, strict=True)
+    ]
     assert_allclose(some["low"], low, atol=1e-9)
-    assert some["warned"].tolist() == [bool(one.notes) for one in said]
+    assert some["warned"].tolist() == [bool(item.notes) for item in said]
 
 
 def test_figures_and_coverage_are_those_of_the_rows(answers):
@@ -73,13 +75,13 @@ def test_figures_and_coverage_are_those_of_the_rows(answers):
     row = table[(table["calibration"] == "none") & np.isclose(table["nominal"], 0.7)].iloc[0]
     sets = some[["set_0.3_0", "set_0.3_1"]].to_numpy()
     assert row["coverage"] == pytest.approx(
-        np.mean([one[c] for one, c in zip(sets, some["target"], strict=True)])
+        np.mean([item[c] for item, c in zip(sets, some["target"], strict=True)])
     )
     assert row["abstains"] == pytest.approx(np.mean(sets.sum(axis=1) != 1))
 
 
 def test_smoothed_predictions_are_not_calibrated_otherwise(series):
     model = RAxSSClassifier(**SMALL, smoothing=0.5).fit(series[:20])
-    (one,) = model.predictor().predictions([series[30]])
+    (item,) = model.predictor().predictions([series[30]])
     with pytest.raises(ConfigError, match=r"smoothing is 0\.5"):
-        calibrated_otherwise(one, None, "window")
+        calibrated_otherwise(item, None, "window")

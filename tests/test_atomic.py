@@ -336,10 +336,10 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_and_a_living_one_is_let_b
     living = storage._place_beside(tmp_path / "result")  # another writer's, alive
     living.mkdir()
     with storage.whole_folder(tmp_path / "result") as place:
-        partial = {one.name for one in tmp_path.iterdir() if one.name.startswith(".result")}
+        partial = {item.name for item in tmp_path.iterdir() if item.name.startswith(".result")}
         assert partial == {living.name, place.name, ".result.lock"}
         storage.write_text(tmp_path / "table.csv", "whole")
-    assert sorted(one.name for one in tmp_path.iterdir()) == [living.name, "result", "table.csv"]
+    assert sorted(item.name for item in tmp_path.iterdir()) == [living.name, "result", "table.csv"]
 
 
 def test_a_file_is_held_by_one_at_a_time_until_it_is_closed(tmp_path):

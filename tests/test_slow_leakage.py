@@ -9,7 +9,7 @@ from scipy.signal import lfilter
 
 from raxss.data.near_duplicates import find_copies
 from raxss.data.series import Series
-from test_audit import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
+from test_leakage import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_copies_planted_in_real_data_are_found(name, shared_data):
             copy = replace(series[source], samples=samples, rate=series[source].rate * faster)
             planted.append((int(source), kind, copy))
     copies = find_copies([*series, *(copy for _, _, copy in planted)], [0] * len(series) + [1] * len(planted))
-    found = {(one.first, one.second) for one in copies if one.first < len(series) <= one.second}
+    found = {(item.first, item.second) for item in copies if item.first < len(series) <= item.second}
     wanted = {(source, len(series) + place): kind for place, (source, kind, _) in enumerate(planted)}
     missed = [kind for pair, kind in wanted.items() if pair not in found]
     wrong = found - set(wanted)
@@ -69,7 +69,7 @@ def test_copies_planted_in_real_data_are_found(name, shared_data):
 def test_ten_thousand_series_take_about_a_minute():
     rng = np.random.default_rng(0)
     samples = lfilter([1.0], [1.0, -0.95], rng.normal(size=(10_000, 5000)), axis=1).astype(np.float32)
-    series = [Series(one) for one in samples]
+    series = [Series(sample) for sample in samples]
     parts = rng.choice(3, len(series), p=[0.7, 0.1, 0.2])
     began = time.perf_counter()
     assert find_copies(series, parts) == []

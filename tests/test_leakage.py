@@ -108,7 +108,7 @@ def test_a_copy_in_another_part_is_caught(name):
     samples, faster = COPIES[name](series[source].samples)
     series[target] = replace(series[target], samples=samples, rate=500.0 * faster)
     audit = audit_split(SeriesCollection(series), split)
-    leaks = {one.code: one.message for one in audit.findings if one.severity == "leak"}
+    leaks = {finding.code: finding.message for finding in audit.findings if finding.severity == "leak"}
     expected = (
         "identical-samples"
         if name in ("duplicate under a new id", "float64 copy of float32")
@@ -128,51 +128,51 @@ def with_origin(series, **levels):
 
 
 def shared_patient(series, split):
-    one, other = series[split.train[0]], int(split.test[0])
-    series[other] = with_origin(series[other], patient=one.origin["patient"])
-    return split, {"shared-patient", "shared-recording", "shared-electrode"}, one.origin["patient"]
+    item, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], patient=item.origin["patient"])
+    return split, {"shared-patient", "shared-recording", "shared-electrode"}, item.origin["patient"]
 
 
 def patient_spelt_twice(series, split):
-    one = series[split.train[0]].origin["patient"]
-    letters, number = one.rstrip("0123456789"), int(one.lstrip("abcdefghijklmnopqrstuvwxyz"))
+    item = series[split.train[0]].origin["patient"]
+    letters, number = item.rstrip("0123456789"), int(item.lstrip("abcdefghijklmnopqrstuvwxyz"))
     other = int(split.test[0])
     series[other] = with_origin(series[other], patient=f"sub-{letters.upper()}_{number:04d}")
-    return split, {"patient-spelt-twice"}, one
+    return split, {"patient-spelt-twice"}, item
 
 
 def shared_group_of_a_manifest(series, split):
-    for index, one in enumerate(series):
-        series[index] = replace(one, origin={}, group=one.origin["patient"])
+    for index, item in enumerate(series):
+        series[index] = replace(item, origin={}, group=item.origin["patient"])
     other = int(split.test[0])
     series[other] = replace(series[other], group=series[split.train[0]].group)
     return split, {"shared-patient"}, series[split.train[0]].group
 
 
 def shared_pair(series, split):
-    for index, one in enumerate(series):
-        series[index] = replace(one, origin={"pair": one.name})
-    one, other = series[split.train[0]], int(split.test[0])
-    series[other] = with_origin(series[other], pair=one.name)
-    return split, {"shared-pair"}, one.name
+    for index, item in enumerate(series):
+        series[index] = replace(item, origin={"pair": item.name})
+    item, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], pair=item.name)
+    return split, {"shared-pair"}, item.name
 
 
 def shared_recording(series, split):
-    for index, one in enumerate(series):
+    for index, item in enumerate(series):
         series[index] = replace(
-            one, origin={"recording": "/".join([one.origin["patient"], one.origin["recording"]])}
+            item, origin={"recording": "/".join([item.origin["patient"], item.origin["recording"]])}
         )
-    one, other = series[split.train[0]], int(split.test[0])
-    series[other] = with_origin(series[other], recording=one.origin["recording"])
-    return split, {"shared-recording"}, one.origin["recording"]
+    item, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], recording=item.origin["recording"])
+    return split, {"shared-recording"}, item.origin["recording"]
 
 
 def shared_electrode(series, split):
-    for index, one in enumerate(series):
-        series[index] = replace(one, origin={"electrode": one.name})
-    one, other = series[split.train[0]], int(split.test[0])
-    series[other] = with_origin(series[other], electrode=one.name)
-    return split, {"shared-electrode"}, one.name
+    for index, item in enumerate(series):
+        series[index] = replace(item, origin={"electrode": item.name})
+    item, other = series[split.train[0]], int(split.test[0])
+    series[other] = with_origin(series[other], electrode=item.name)
+    return split, {"shared-electrode"}, item.name
 
 
 def channels_of_one_electrode(series, split):
@@ -254,9 +254,9 @@ def series_in_two_parts(series, split):
 
 
 def name_in_two_parts(series, split):
-    one, other = int(split.train[0]), int(split.test[0])
-    series[other] = replace(series[other], name=series[one].name)
-    return split, {"name-in-two-parts"}, series[one].name
+    item, other = int(split.train[0]), int(split.test[0])
+    series[other] = replace(series[other], name=series[item].name)
+    return split, {"name-in-two-parts"}, series[item].name
 
 
 OTHER_LEAKS = [
@@ -286,13 +286,13 @@ def test_a_planted_leak_is_caught(plant):
     series = list(hospital())
     split, codes, told = plant(series, split_series(SeriesCollection(series), seed=1))
     audit = audit_split(SeriesCollection(series), split)
-    leaks = {one.code for one in audit.findings if one.severity == "leak"}
+    leaks = {finding.code for finding in audit.findings if finding.severity == "leak"}
     assert not audit.clean
     if codes is None:  # a series that is in two parts brings its groups along
         assert "series-in-two-parts" in leaks
     else:
         assert leaks == codes
-    assert any(told in one.message for one in audit.findings)
+    assert any(told in finding.message for finding in audit.findings)
 
 
 def parts_of(collection, split, *names):
@@ -316,8 +316,8 @@ def test_statistics_tell_what_they_were_fitted_on(fitted_on, code, kind):
     scaling = Scaling.fit(parts_of(collection, split, *fitted_on), "train")
     scaling = Scaling("train", scaling.mean.astype(kind), scaling.deviation.astype(kind))
     audit = audit_split(collection, split, statistics=scaling)
-    findings = [one for one in audit.findings if one.code.startswith("statistics")]
-    assert [one.code for one in findings] == ([code] if code else [])
+    findings = [finding for finding in audit.findings if finding.code.startswith("statistics")]
+    assert [finding.code for finding in findings] == ([code] if code else [])
     assert audit.clean == (code != "statistics-saw-test")
     if code == "statistics-saw-test":
         assert f"those of {' + '.join(fitted_on)} " in findings[0].message
@@ -331,17 +331,17 @@ def test_statistics_of_other_data_are_noted_and_not_called_a_leak():
         statistics=Scaling("train", np.array([3.0]), np.array([9.0])),
     )
     assert audit.clean
-    assert "statistics-unexplained" in [one.code for one in audit.findings]
+    assert "statistics-unexplained" in [finding.code for finding in audit.findings]
 
 
 def test_statistics_say_nothing_where_each_series_is_scaled_alone():
     collection = SeriesCollection(
-        replace(one, samples=z_scored(one.samples.astype(np.float64))) for one in hospital()
+        replace(item, samples=z_scored(item.samples.astype(np.float64))) for item in hospital()
     )
     split = split_series(collection, seed=2)
     for scaling in (Scaling.fit(list(collection), "train"), Scaling.fit([], "series")):
         audit = audit_split(collection, split, statistics=scaling)
-        assert not [one for one in audit.findings if one.code.startswith("statistics")]
+        assert not [finding for finding in audit.findings if finding.code.startswith("statistics")]
 
 
 def test_statistics_of_other_variates_are_refused():
@@ -355,11 +355,11 @@ def test_statistics_of_other_variates_are_refused():
 def test_test_names_in_a_library_are_caught():
     collection = hospital()
     split = split_series(collection, seed=2)
-    names = [one.name for one in parts_of(collection, split, "train")]
+    names = [part.name for part in parts_of(collection, split, "train")]
     assert audit_split(collection, split, training_names=names).clean
     stolen = collection[int(split.test[5])].name
     audit = audit_split(collection, split, training_names=[*names, stolen])
-    (leak,) = [one for one in audit.findings if one.severity == "leak"]
+    (leak,) = [finding for finding in audit.findings if finding.severity == "leak"]
     assert leak.code == "training-saw-test"
     assert repr(stolen) in leak.message
 
@@ -367,13 +367,13 @@ def test_test_names_in_a_library_are_caught():
 def test_a_model_that_was_fitted_on_more_than_its_parts_is_caught():
     collection = hospital()
     split = split_series(collection, seed=2)
-    digests = [one.digest for one in parts_of(collection, split, "train", "validation")]
+    digests = [part.digest for part in parts_of(collection, split, "train", "validation")]
     assert audit_split(collection, split, training_digests=digests).clean
     stolen = collection[int(split.test[3])]
     audit = audit_split(
         collection, split, training_digests=[*digests[1:], stolen.digest]
     )  # as many as before
-    (leak,) = [one for one in audit.findings if one.severity == "leak"]
+    (leak,) = [finding for finding in audit.findings if finding.severity == "leak"]
     assert leak.code == "training-saw-test"
     assert (
         f"1 series of the test part are among those the model was fitted on: {stolen.name!r}" in leak.message
@@ -383,10 +383,10 @@ def test_a_model_that_was_fitted_on_more_than_its_parts_is_caught():
 def test_a_message_names_ten_and_counts_the_rest():
     series = list(hospital())
     split = split_series(SeriesCollection(series), seed=1)
-    for one, other in zip(split.train[:13], split.test[:13], strict=True):
-        series[other] = replace(series[other], samples=series[one].samples)
+    for item, other in zip(split.train[:13], split.test[:13], strict=True):
+        series[other] = replace(series[other], samples=series[item].samples)
     audit = audit_split(SeriesCollection(series), split)
-    (leak,) = [one for one in audit.findings if one.code == "identical-samples"]
+    (leak,) = [finding for finding in audit.findings if finding.code == "identical-samples"]
     assert leak.message.startswith("13 times")
     assert leak.message.count("(train)") == 10
     assert "and 3 more" in leak.message
@@ -428,8 +428,10 @@ def watch(folder):
     with np.load(folder / "watch" / "watch.npz") as stored:
         pieces = np.split(stored["X"], np.cumsum(stored["lengths"])[:-1])
         return SeriesCollection(
-            Series(one.T, 50.0, label=str(kind), name=f"set {k}", origin={"patient": str(subject)})
-            for k, (one, kind, subject) in enumerate(zip(pieces, stored["y"], stored["subject"], strict=True))
+            Series(piece.T, 50.0, label=str(kind), name=f"set {k}", origin={"patient": str(subject)})
+            for k, (piece, kind, subject) in enumerate(
+                zip(pieces, stored["y"], stored["subject"], strict=True)
+            )
         )
 
 
@@ -519,7 +521,7 @@ def split_of(collection, **options):
 
 
 def without_groups(collection):
-    return SeriesCollection(replace(one, origin={}, group=None) for one in collection)
+    return SeriesCollection(replace(item, origin={}, group=None) for item in collection)
 
 
 @pytest.mark.parametrize("name", CLEAN)
@@ -528,7 +530,7 @@ def test_a_clean_split_raises_no_alarm(name, shared_data):
     scaling = Scaling.fit(parts_of(collection, split, "train"), "train")
     audit = audit_split(collection, split, statistics=scaling)
     assert audit.clean, audit.findings
-    assert not {one.code for one in audit.findings} - {
+    assert not {finding.code for finding in audit.findings} - {
         "groups-unknown",
         "patient-unknown",
         "leaky-by-design",
@@ -540,10 +542,10 @@ def test_a_clean_split_raises_no_alarm(name, shared_data):
 def test_one_seizure_in_two_clips_is_found_in_real_data(shared_data):
     """Two packages cut and filtered sub-pt01's first seizure, each in its own way; 14 channels are in both."""
     short, long = pt01(shared_data, "84ch_-1s_+2s"), pt01(shared_data, "14ch_-10s_+20s")
-    series = [*short, *(replace(one, name=f"long {one.name}") for one in long)]
+    series = [*short, *(replace(entry, name=f"long {entry.name}") for entry in long)]
     copies = find_copies(series, [0] * len(short) + [1] * len(long))
     assert len(copies) == 14
-    assert all(f"long {series[one.first].name}" == series[one.second].name for one in copies)
+    assert all(f"long {series[item.first].name}" == series[item.second].name for item in copies)
 
 
 @pytest.mark.parametrize("n_each", [1, 20])
@@ -552,27 +554,27 @@ def test_our_own_balanced_splits_are_clean_in_every_fold(n_each, monkeypatch):
     collection = few_positive(n_each)
     splits = [
         *leave_one_out(collection, level="patient", seed=1, balance="train_val").values(),
-        *(one for seed in range(4) for one in folds(collection, seed=seed, balance="train_val")),
+        *(item for seed in range(4) for item in folds(collection, seed=seed, balance="train_val")),
         *(
-            one
+            item
             for seed in range(4)
-            for one in folds(collection, by="channel", seed=seed, balance="train_val")
+            for item in folds(collection, by="channel", seed=seed, balance="train_val")
         ),
         *leave_one_out(collection, level="channel", seed=1, balance="train_val").values(),
     ]
     for split in splits:
-        codes = {one.code for one in audit_split(collection, split).findings}
+        codes = {finding.code for finding in audit_split(collection, split).findings}
         assert "balanced-before-split" not in codes, split.fold
 
 
 def test_no_patient_at_all_is_noted():
-    collection = SeriesCollection(replace(one, origin={"recording": one.name}) for one in hospital())
+    collection = SeriesCollection(replace(item, origin={"recording": item.name}) for item in hospital())
     audit = audit_split(collection, split_series(collection, seed=1))
-    assert [one.code for one in audit.findings] == ["patient-unknown"]
+    assert [finding.code for finding in audit.findings] == ["patient-unknown"]
     assert "one person's series may sit on both sides" in audit.findings[0].message
     collection = hospital()
     audit = audit_split(collection, split_series(collection, seed=1))
-    assert "patient-unknown" not in [one.code for one in audit.findings]
+    assert "patient-unknown" not in [finding.code for finding in audit.findings]
 
 
 def test_a_part_that_is_empty_or_of_one_class_is_noted():
@@ -580,19 +582,20 @@ def test_a_part_that_is_empty_or_of_one_class_is_noted():
     split = split_series(collection, seed=1)
     labels = collection.labels[split.test]
     split = replace(split, validation=split.validation[:0], test=split.test[labels == "SOZ"])
-    told = {one.code: one.message for one in audit_split(collection, split).findings}
+    told = {finding.code: finding.message for finding in audit_split(collection, split).findings}
     assert told["part-empty"] == "the validation part has no series."
     assert told["part-one-class"] == "the test part has one class only, 'SOZ'."
     whole = audit_split(collection, split_series(collection, seed=1, fractions=(0.8, 0.0, 0.2)))
-    assert not [one for one in whole.findings if one.code.startswith("part-")]
+    assert not [finding for finding in whole.findings if finding.code.startswith("part-")]
 
 
 def test_an_electrode_that_names_its_patient_is_printed_once():
     collection = SeriesCollection(
-        with_origin(one, electrode=f"{one.origin['patient']}/{one.origin['electrode']}") for one in hospital()
+        with_origin(item, electrode=f"{item.origin['patient']}/{item.origin['electrode']}")
+        for item in hospital()
     )
     audit = audit_split(collection, split_series(collection, by="channel", seed=1))
-    (message,) = [one.message for one in audit.findings if one.code == "shared-electrode"]
+    (message,) = [finding.message for finding in audit.findings if finding.code == "shared-electrode"]
     assert "'jh01/A'" in message
     assert "jh01/jh01" not in message
 
@@ -616,9 +619,11 @@ def test_one_recording_stored_as_two_runs_is_a_note_on_one_side_and_a_leak_acros
     collection = SeriesCollection(series)
     together = audit_split(collection, split_series(collection, seed=1))
     assert together.clean
-    assert [one.code for one in together.findings] == ["same-part-duplicates"]
+    assert [finding.code for finding in together.findings] == ["same-part-duplicates"]
     assert "20 times" in together.findings[0].message
-    leaks = {one.code: one.message for one in audit_split(collection, runs_apart(collection)).findings}
+    leaks = {
+        finding.code: finding.message for finding in audit_split(collection, runs_apart(collection)).findings
+    }
     assert leaks["identical-samples"].startswith("10 times")
     assert "'jh0 run-1 (train) = jh0 run-2 (test)'" in leaks["identical-samples"]
 
@@ -686,26 +691,29 @@ def test_signals_that_say_nothing_of_their_origin_are_no_copies(name):
         rng = np.random.default_rng(length)
         series = [Series(POOR[name](rng)[-length:], 500.0) for _ in range(12)]
         found = find_copies(series, np.arange(len(series)) % 3)
-        assert [one for one in found if one.kind != "identical"] == []  # pulses of one phase are identical
+        assert [item for item in found if item.kind != "identical"] == []  # pulses of one phase are identical
 
 
 def test_identical_values_are_found_in_poor_signals_too():
     rng = np.random.default_rng(1)
     sine, pulses = (POOR[name](rng) for name in ("slow sine", "regular pulses"))
     copies = find_copies([Series(sine), Series(pulses), Series(sine), Series(pulses)], [0, 0, 1, 1])
-    assert [(one.first, one.second, one.kind) for one in copies] == [(0, 2, "identical"), (1, 3, "identical")]
+    assert [(item.first, item.second, item.kind) for item in copies] == [
+        (0, 2, "identical"),
+        (1, 3, "identical"),
+    ]
 
 
 def test_a_copy_is_found_where_one_variate_is_mains_only(rng):
     both = np.stack([rng.normal(size=1500).cumsum(), np.sin(0.3 * np.arange(1500))])
     copies = find_copies([Series(both[::-1]), Series(3 * both[::-1][:, 200:])], [0, 1])
-    assert [(one.first, one.second, one.kind) for one in copies] == [(0, 1, "stretch")]
+    assert [(item.first, item.second, item.kind) for item in copies] == [(0, 1, "stretch")]
 
 
 def test_duplicates_within_a_part_are_a_note(rng):
     noise = rng.normal(size=(20, 500))
     noise[3] = noise[4]
-    collection = SeriesCollection(Series(one, label=k % 2, name=f"s{k}") for k, one in enumerate(noise))
+    collection = SeriesCollection(Series(item, label=k % 2, name=f"s{k}") for k, item in enumerate(noise))
     split = Split(
         train=np.arange(12),
         validation=np.arange(12, 15),
@@ -717,7 +725,9 @@ def test_duplicates_within_a_part_are_a_note(rng):
     )
     audit = audit_split(collection, split)
     assert audit.clean
-    assert "'s3 = s4'" in next(one.message for one in audit.findings if one.code == "same-part-duplicates")
+    assert "'s3 = s4'" in next(
+        finding.message for finding in audit.findings if finding.code == "same-part-duplicates"
+    )
 
 
 def test_a_copy_is_found_beside_gaps(rng):
@@ -725,7 +735,7 @@ def test_a_copy_is_found_beside_gaps(rng):
     other = 2 - 3 * samples
     other[300:340] = np.nan
     copies = find_copies([Series(samples), Series(other, gaps_marked=True)], [0, 1])
-    assert [(one.first, one.second) for one in copies] == [(0, 1)]
+    assert [(item.first, item.second) for item in copies] == [(0, 1)]
 
 
 def test_a_stretch_is_found_across_the_borders_of_what_is_read_at_once(rng, monkeypatch, tmp_path):
@@ -736,9 +746,11 @@ def test_a_stretch_is_found_across_the_borders_of_what_is_read_at_once(rng, monk
     crops = [Series(long[begin : begin + 900], 100.0) for begin in (1, 1100, 2600, 8470, 19_100)]
     others = [Series(rng.normal(size=900).cumsum(), 100.0) for _ in range(5)]
     copies = find_copies([mapped, *crops, *others], [0] + [1] * 10)
-    assert [(one.first, one.second, one.kind) for one in copies] == [(0, k, "stretch") for k in range(1, 6)]
+    assert [(item.first, item.second, item.kind) for item in copies] == [
+        (0, k, "stretch") for k in range(1, 6)
+    ]
     halved = Series(resample_poly(long, 1, 2), 50.0)
-    assert [one.kind for one in find_copies([mapped, halved, *others], [0] + [1] * 6)] == ["resampled"]
+    assert [item.kind for item in find_copies([mapped, halved, *others], [0] + [1] * 6)] == ["resampled"]
 
 
 def test_all_variates_must_be_copied(rng):
@@ -775,7 +787,7 @@ def test_a_split_of_other_data_is_refused():
 def raxss(*arguments, code=0):
     from raxss.cli import app
 
-    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(result.exception, RAxSSError):
         assert code == 1, result.exception
         return str(result.exception)
@@ -809,7 +821,7 @@ def test_split_then_audit_then_spoil_it(manifest, tmp_path):
     assert "NOT clean" in told
     found = json.loads(raxss("audit-split", manifest, "--split", file, "--json", code=1))
     assert found["clean"] is False
-    assert {one["code"] for one in found["findings"]} == {"copied-stretch", "one-patient-two-ids"}
+    assert {item["code"] for item in found["findings"]} == {"copied-stretch", "one-patient-two-ids"}
     assert set(found["findings"][0]) == {"code", "severity", "message", "split"}
 
 
@@ -868,7 +880,7 @@ def test_what_a_model_was_fitted_on_is_read_without_its_network(tmp_path, rng):
     scaling, digests = read_fitted(tmp_path / "model")
     assert_allclose(scaling.mean, model.scaling_.mean)
     assert_allclose(scaling.deviation, model.scaling_.deviation)
-    assert digests == sorted(one.digest for one in collection)
+    assert digests == sorted(item.digest for item in collection)
     (tmp_path / "model" / "model.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ModelError, match="'model' cannot be audited"):
         read_fitted(tmp_path / "model")

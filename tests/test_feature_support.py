@@ -69,12 +69,12 @@ def exact_supports(learner, series, moments, **settings):
     """What prediction would retrieve for each series with this network."""
     mean, scale = moments
     found = []
-    for one in series:
-        cut = windows_of(one, window_length=LENGTH, stride=STRIDE)
+    for item in series:
+        cut = windows_of(item, window_length=LENGTH, stride=STRIDE)
         features = score_windows(learner.backbone, cut, device=CPU, with_features=True)[1]
         found.append(
             retrieve(
-                one.samples,
+                item.samples,
                 window_length=LENGTH,
                 stride=STRIDE,
                 measure="cosine",
@@ -111,8 +111,8 @@ def test_support_of_whole_series_matches_the_naive_lists(seed, n_neighbors, excl
     before, batch.ROWS_AT_ONCE = batch.ROWS_AT_ONCE, rows
     try:
         found = feature_support(
-            *(torch.from_numpy(np.concatenate(one)) for one in columns),
-            n_windows=[len(one) for one in expected],
+            *(torch.from_numpy(np.concatenate(entry)) for entry in columns),
+            n_windows=[len(item) for item in expected],
             n_neighbors=n_neighbors,
             exclusion=exclusion,
             device=CPU,
@@ -124,7 +124,7 @@ def test_support_of_whole_series_matches_the_naive_lists(seed, n_neighbors, excl
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "weighting", [name for name, one in WEIGHTINGS.items() if one.needs_retrieval and not one.needs_gate]
+    "weighting", [name for name, item in WEIGHTINGS.items() if item.needs_retrieval and not item.needs_gate]
 )
 def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(rng, weighting, device):
     series = toy_series(rng)
@@ -138,7 +138,7 @@ def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(
     scaling = feature_moments(learner.backbone, pool)
     for part, some in ((pool, series[:4]), (held, series[4:])):
         supports = exact_supports(learner.cpu(), some, scaling, n_neighbors=10, exclusion=8)
-        expected = [influence(one, weighting, seed=3 + i) for i, one in enumerate(supports)]
+        expected = [influence(support, weighting, seed=3 + i) for i, support in enumerate(supports)]
         usable = np.concatenate(expected)
         assert_allclose(part.influence.cpu(), usable[~np.isnan(usable)], atol=3e-5)
     assert places == (pool.influence.data_ptr(), held.influence.data_ptr())  # a recorded step looks there
@@ -202,7 +202,7 @@ def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(rng):
     series = waves(rng)
     settings = SMALL | REFRESHED | {"max_epochs": 3, "scaling": "none", "temperature": 0.05}
     model = RAxSSClassifier(**settings).fit(series[:12], validation=series[12:])
-    truth = [model.classes_.tolist().index(one.label) for one in series[12:]]
+    truth = [model.classes_.tolist().index(item.label) for item in series[12:]]
     picked = model.predict_proba(series[12:])[np.arange(6), truth]
     noted = model.history_.set_index("epoch").loc[model.best_epoch_, "validation_loss"]
     assert -np.log(picked).mean() == pytest.approx(noted, abs=1e-5)
@@ -254,7 +254,7 @@ def test_features_of_training_windows_are_gone_before_those_of_validation_are_ma
     made, alive = [], []
 
     def noted(*arguments, **options):
-        alive.append([one() is not None for one in made])
+        alive.append([item() is not None for item in made])
         features = pool_features(*arguments, **options)
         made.append(weakref.ref(features))
         return features

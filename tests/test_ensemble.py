@@ -36,7 +36,7 @@ _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 def gradients_by_member(network):
     """Whether anything in each member would move."""
     return [
-        any(one.grad is not None and bool(one.grad.any()) for one in member.parameters())
+        any(parameter.grad is not None and bool(parameter.grad.any()) for parameter in member.parameters())
         for member in network.members
     ]
 
@@ -77,7 +77,9 @@ def test_a_batch_smaller_than_the_committee_teaches_its_first_members(of, n_wind
     assert logits.shape == (n_windows, 1)
     logits.sum().backward()
     assert gradients_by_member(network) == [k < n_windows for k in range(3)]
-    assert all(one.grad is None or one.grad.isfinite().all() for one in network.parameters())
+    assert all(
+        parameter.grad is None or parameter.grad.isfinite().all() for parameter in network.parameters()
+    )
 
 
 def test_members_that_were_taught_nothing_stay_as_they_are(rng):
@@ -88,7 +90,7 @@ def test_members_that_were_taught_nothing_stay_as_they_are(rng):
     take_step(
         learner, pool, optimizer, torch.arange(4), config=config
     )  # both have been taught, and have momentum
-    before = [copy.deepcopy(one.state_dict()) for one in learner.backbone.members]
+    before = [copy.deepcopy(item.state_dict()) for item in learner.backbone.members]
     take_step(learner, pool, optimizer, torch.arange(1), config=config)
     for k, member in enumerate(learner.backbone.members):
         same = [torch.equal(value, before[k][name]) for name, value in member.state_dict().items()]
@@ -197,10 +199,10 @@ def test_contributions_of_a_fitted_committee_add_up_to_its_score(fitted, space):
     model.set_params(space=space)
     scores = model.predict_proba(series)
     posteriors = list(model.window_probabilities(series))
-    for one, score, posterior in zip(model.explain(series), scores, posteriors, strict=True):
-        weights = one.windows["weight"].to_numpy()
+    for item, score, posterior in zip(model.explain(series), scores, posteriors, strict=True):
+        weights = item.windows["weight"].to_numpy()
         np.testing.assert_allclose(weights @ posterior, score, atol=1e-6)
-        contributions = one.windows[[f"contribution_{name}" for name in model.classes_]].to_numpy()
+        contributions = item.windows[[f"contribution_{name}" for name in model.classes_]].to_numpy()
         np.testing.assert_allclose(contributions, weights[:, None] * posterior, atol=1e-7)
         np.testing.assert_allclose(contributions.sum(axis=0), score, atol=1e-12)
     model.set_params(space="signal")
@@ -244,15 +246,15 @@ def test_a_gate_and_a_projection_read_the_features_of_all_members(rng, settings)
     learned = {**SMALL, **settings, "series_loss_weight": 1.0, "batch_size": 256}
     model = RAxSSClassifier("ensemble", backbone_options=OF_TWO, **learned).fit(series)
     assert len(model.heads_.mean) == sum(model.backbone_.widths) == 2 * 64
-    one = model.explain(series[0])
-    assert one.windows["weight"].sum() == pytest.approx(1)
+    item = model.explain(series[0])
+    assert item.windows["weight"].sum() == pytest.approx(1)
 
 
 def test_a_step_of_a_committee_needs_about_the_memory_of_one_member(rng):
     pool = pool_of(rng, window_length=64)
-    one = step_bytes(build("convnet"), pool, 128)
+    item = step_bytes(build("convnet"), pool, 128)
     four = step_bytes(build("ensemble", of="convnet", members=4), pool, 128)
-    assert 0.9 * one < four < 1.2 * one
+    assert 0.9 * item < four < 1.2 * item
 
 
 # Errors -----------------------------------------------------------------------------------------------------------

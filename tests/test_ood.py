@@ -14,7 +14,7 @@ from scipy.signal import welch
 from raxss import RAxSSClassifier, Series
 from raxss.data.datasets import load_dataset, load_sample
 from raxss.errors import RateMismatchError
-from raxss.uncertainty.ood import EDGES, N_BANDS, Familiar, Likeness, spectrum_shares
+from raxss.uncertainty.ood import EDGES, N_BANDS, Likeness, OODDetector, spectrum_shares
 from toys import SMALL, waves
 
 
@@ -31,7 +31,7 @@ def ieeg_like(rng, n_series, rate=512.0, n_samples=10_240):
 
 
 def notes_about(familiar, series):
-    return [familiar.notes(one) for one in series]
+    return [familiar.notes(item) for item in series]
 
 
 def kinds(notes):
@@ -46,7 +46,7 @@ def test_shares_are_those_of_welchs_periodogram_in_the_same_bands(rng):
     frequency, power = welch(samples, nperseg=1024, detrend="linear", scaling="spectrum")
     power[[0, -1]] /= 2  # welch doubles what has a twin at negative frequencies; so do all but these two
     bands = [(frequency > low) & (frequency <= high) for low, high in itertools.pairwise(EDGES)]
-    expected = np.array([power[one].sum() for one in bands])
+    expected = np.array([power[band].sum() for band in bands])
     assert 2 * len(samples) // 1024 - 1 == n_segments
     assert_allclose(spectrum_shares(series), expected / expected.sum(), rtol=0.02)
 
@@ -82,22 +82,22 @@ def test_of_a_day_no_more_is_read_than_of_a_minute(rng):
 
 
 def test_ecg_is_unlike_ieeg_and_the_other_way_round_whatever_the_rate_says(rng):
-    ieeg, ecg = ieeg_like(rng, 60), [replace(one, rate=512.0) for one in load_sample()[:150]]
-    of_ieeg, of_ecg = Familiar.of(ieeg), Familiar.of(ecg)
+    ieeg, ecg = ieeg_like(rng, 60), [replace(item, rate=512.0) for item in load_sample()[:150]]
+    of_ieeg, of_ecg = OODDetector.of(ieeg), OODDetector.of(ecg)
     foreign_to_ieeg = notes_about(of_ieeg, ecg)
     foreign_to_ecg = notes_about(of_ecg, ieeg)
-    assert np.mean(["spectrum" in kinds(one) for one in foreign_to_ieeg]) > 0.9
-    assert np.mean(["spectrum" in kinds(one) for one in foreign_to_ecg]) > 0.9
-    assert np.mean([bool(one) for one in notes_about(of_ieeg, ieeg_like(rng, 100))]) < 0.1
-    others = [replace(one, rate=512.0) for one in load_sample()[150:]]
-    assert np.mean([bool(one) for one in notes_about(of_ecg, others)]) < 0.1
+    assert np.mean(["spectrum" in kinds(item) for item in foreign_to_ieeg]) > 0.9
+    assert np.mean(["spectrum" in kinds(item) for item in foreign_to_ecg]) > 0.9
+    assert np.mean([bool(item) for item in notes_about(of_ieeg, ieeg_like(rng, 100))]) < 0.1
+    others = [replace(item, rate=512.0) for item in load_sample()[150:]]
+    assert np.mean([bool(item) for item in notes_about(of_ecg, others)]) < 0.1
 
 
 def test_the_note_names_the_band_that_is_most_unusual(rng):
-    familiar = Familiar.of([Series(rng.normal(size=2000), rate=100.0) for _ in range(40)])
+    familiar = OODDetector.of([Series(rng.normal(size=2000), rate=100.0) for _ in range(40)])
     hum = np.sin(2 * np.pi * 0.3 * np.arange(2000))  # 30 Hz
     (note,) = familiar.notes(Series(rng.normal(size=2000) + 3 * hum, rate=100.0))
-    low, high = (float(one) for one in note.split("between ")[1].split(" Hz")[0].split(" and "))
+    low, high = (float(item) for item in note.split("between ")[1].split(" Hz")[0].split(" and "))
     assert low < 30 <= high
     share = float(note.split("most of all, ")[1].split(" %")[0])
     assert share == pytest.approx(100 * (4.5 + 0.2) / 5.5, abs=6)
@@ -105,7 +105,7 @@ def test_the_note_names_the_band_that_is_most_unusual(rng):
 
 @pytest.mark.parametrize(("n_samples", "told"), [(49, "shorter"), (50, None), (400, None), (401, "longer")])
 def test_lengths_beyond_twice_those_learned_from_are_told(rng, n_samples, told):
-    familiar = Familiar.of([Series(rng.normal(size=n)) for n in (100, 150, 200)])
+    familiar = OODDetector.of([Series(rng.normal(size=n)) for n in (100, 150, 200)])
     notes = familiar.notes(Series(rng.normal(size=n_samples)))
     assert len(notes) == (told is not None)
     assert all(told in note and str(n_samples) in note for note in notes)
@@ -113,7 +113,7 @@ def test_lengths_beyond_twice_those_learned_from_are_told(rng, n_samples, told):
 
 def test_supports_far_from_the_usual_ones_are_told_with_both_numbers(rng):
     series = [Series(rng.normal(size=100)) for _ in range(50)]
-    familiar = Familiar.of(series, rng.normal(0.4, 0.02, size=50))
+    familiar = OODDetector.of(series, rng.normal(0.4, 0.02, size=50))
     assert familiar.notes(series[0], 0.41) == []
     assert familiar.notes(series[0], np.nan) == familiar.notes(series[0]) == []
     (note,) = familiar.notes(series[0], 0.8)
@@ -124,7 +124,7 @@ def test_supports_far_from_the_usual_ones_are_told_with_both_numbers(rng):
 
 
 def test_few_series_do_not_say_what_is_usual(rng):
-    familiar = Familiar.of([Series(rng.normal(size=500)) for _ in range(19)], [0.5] * 19)
+    familiar = OODDetector.of([Series(rng.normal(size=500)) for _ in range(19)], [0.5] * 19)
     assert (familiar.spectrum, familiar.support) == (None, None)
     assert familiar.notes(Series(np.zeros(500)), -1.0) == []
 
@@ -132,7 +132,7 @@ def test_few_series_do_not_say_what_is_usual(rng):
 def test_of_series_of_one_kind_about_as_many_are_warned_of_as_are_meant_to_be(rng):
     values = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 8))
     likeness = Likeness.of(values[:500], farthest=0.975)
-    beyond = np.mean([likeness.distance(one) > likeness.limit for one in values[500:]])
+    beyond = np.mean([likeness.distance(value) > likeness.limit for value in values[500:]])
     assert 0.01 < beyond < 0.05
 
 
@@ -150,8 +150,8 @@ def fitted(series):
 
 
 def test_a_model_warns_of_what_it_has_not_learned_from(fitted, series, rng):
-    told = [fitted.explain(one).warnings for one in series[40:]]
-    assert np.mean([any("unlike" in note for note in one) for one in told]) < 0.2
+    told = [fitted.explain(item).warnings for item in series[40:]]
+    assert np.mean([any("unlike" in note for note in item) for item in told]) < 0.2
     noise = Series(rng.normal(size=(1, 150)).cumsum(axis=1) ** 3, rate=10.0, name="other")
     assert any("spectrum is unlike" in note for note in fitted.explain(noise).warnings)
     long = Series(np.tile(series[0].samples, 9), rate=10.0)
@@ -161,24 +161,28 @@ def test_a_model_warns_of_what_it_has_not_learned_from(fitted, series, rng):
 def test_a_model_of_ieeg_warns_of_ecg_and_a_model_of_ecg_of_ieeg(rng):
     quick = {"window_length": 512, "stride": 2048, "max_epochs": 1, "random_state": 0, "device": "cpu"}
     ieeg = ieeg_like(rng, 40)
-    ecg = [replace(one, rate=512.0) for one in load_sample()[:80]]  # so that the rate gives nothing away
-    labels = [one.label for one in ecg]
+    ecg = [replace(item, rate=512.0) for item in load_sample()[:80]]  # so that the rate gives nothing away
+    labels = [item.label for item in ecg]
     of_ieeg = RAxSSClassifier("dlinear", **quick).fit(ieeg)
     of_ecg = RAxSSClassifier("dlinear", **quick).fit(ecg, labels)
     for model, foreign in ((of_ieeg, ecg[:10]), (of_ecg, ieeg[:10])):
-        told = [any("unlike" in note for note in one.warnings) for one in model.explain_each(foreign)]
+        told = [any("unlike" in note for note in item.warnings) for item in model.explain_each(foreign)]
         assert np.mean(told) >= 0.8
-        assert [any("unlike" in note for note in one.notes) for one in model.answers(foreign)] == told
+        assert [any("unlike" in note for note in item.notes) for item in model.score_series(foreign)] == told
     with pytest.raises(RateMismatchError, match="rate of 300 Hz, but the model was fitted at 512 Hz"):
         of_ieeg.explain(load_sample()[0])
 
 
 def test_supports_are_those_of_prediction_and_are_not_compared_under_other_settings(fitted, series):
     predictor = fitted.predictor()
-    means = [np.nanmean(one.aggregation.support) for one in predictor.predictions(list(series[:40]))]
-    assert fitted.familiar_.support.middle[0] == pytest.approx(np.median(means), abs=1e-6)
+    means = [
+        np.nanmean(prediction.aggregation.support) for prediction in predictor.predictions(list(series[:40]))
+    ]
+    assert fitted.ood_detector_.support.middle[0] == pytest.approx(np.median(means), abs=1e-6)
     changed = copy.deepcopy(fitted)
-    changed.familiar_ = replace(fitted.familiar_, support=replace(fitted.familiar_.support, limit=-1.0))
+    changed.ood_detector_ = replace(
+        fitted.ood_detector_, support=replace(fitted.ood_detector_.support, limit=-1.0)
+    )
     assert any("alike than in the series" in note for note in changed.explain(series[0]).warnings)
     changed.set_params(n_neighbors=3)
     assert not any("alike than in the series" in note for note in changed.explain(series[0]).warnings)
@@ -187,12 +191,12 @@ def test_supports_are_those_of_prediction_and_are_not_compared_under_other_setti
 def test_it_comes_back_from_the_model_folder_and_holds_no_samples(fitted, series, tmp_path):
     fitted.save_pretrained(tmp_path / "model")
     again = RAxSSClassifier.from_pretrained(tmp_path / "model", device="cpu")
-    arrays, others = fitted.familiar_.arrays(), again.familiar_.arrays()
+    arrays, others = fitted.ood_detector_.arrays(), again.ood_detector_.arrays()
     assert arrays.keys() == others.keys()
     for name, array in arrays.items():
         assert_array_equal(array, others[name])
     kept = load_file(tmp_path / "model" / "model.safetensors")
-    assert sum(one.size for name, one in kept.items() if name.startswith("familiar/")) < 400
+    assert sum(item.size for name, item in kept.items() if name.startswith("familiar/")) < 400
     assert "familiar" not in json.loads((tmp_path / "model" / "config.json").read_text())
 
 
@@ -210,7 +214,7 @@ def test_it_comes_back_from_the_model_folder_and_holds_no_samples(fitted, series
 )
 def test_arrays_that_are_no_summary_are_refused(fitted, change):
     with pytest.raises(ValueError, match="training data"):
-        Familiar.from_arrays(fitted.familiar_.arrays() | change)
+        OODDetector.from_arrays(fitted.ood_detector_.arrays() | change)
 
 
 # Real recordings --------------------------------------------------------------------------------------------
@@ -226,9 +230,9 @@ def test_real_recordings_of_another_kind_are_warned_of_and_of_the_same_kind_most
     own = load_dataset(name, root=shared_data, classes=classes)
     own = [own[int(place)] for place in rng.permutation(len(own))[:300]]
     n_known = int(0.7 * len(own))
-    familiar = Familiar.of(own[:n_known])
-    assert np.mean([bool(one) for one in notes_about(familiar, own[n_known:])]) <= 0.08
+    familiar = OODDetector.of(own[:n_known])
+    assert np.mean([bool(item) for item in notes_about(familiar, own[n_known:])]) <= 0.08
     others = (
         load_sample()[:100] if foreign == "ecg" else load_dataset("bern-barcelona", root=shared_data)[:100]
     )
-    assert np.mean(["spectrum" in kinds(one) for one in notes_about(familiar, others)]) > 0.9
+    assert np.mean(["spectrum" in kinds(item) for item in notes_about(familiar, others)]) > 0.9

@@ -85,28 +85,28 @@ def two(tmp_path_factory):
 
 def test_sources_are_joined_as_centres_with_the_samples_of_each(two):
     views, joined = opened(two, JOINED)
-    assert [one.name for one in views] == ["south and Nord: Nord", "south and Nord: south"]
-    assert Counter(one.origin["centre"] for one in joined) == {"south": 16, "Nord": 16}
+    assert [view.name for view in views] == ["south and Nord: Nord", "south and Nord: south"]
+    assert Counter(item.origin["centre"] for item in joined) == {"south": 16, "Nord": 16}
     assert Counter(joined.labels) == {"ill": 16, "well": 16}
-    assert {one.rate for one in joined} == {50.0}
+    assert {item.rate for item in joined} == {50.0}
     renamed = {"F": "ill", "N": "well"}
     expected = {}
     for centre, file in (("south", "south.csv"), ("Nord", "north.csv")):
-        for one in read_manifest(two / file):
-            expected[f"{centre}/{one.name}"] = Preparation(rate=50).apply(one)
+        for item in read_manifest(two / file):
+            expected[f"{centre}/{item.name}"] = Preparation(rate=50).apply(item)
     assert set(joined.names) == set(expected)
-    for one in joined:
-        as_it_was = expected[one.name]
-        assert np.array_equal(one.samples, as_it_was.samples)
-        assert one.label == renamed.get(as_it_was.label, as_it_was.label)
-        assert one.origin["patient"] == f"{one.origin['centre']}/{as_it_was.origin['patient']}"
+    for item in joined:
+        as_it_was = expected[item.name]
+        assert np.array_equal(item.samples, as_it_was.samples)
+        assert item.label == renamed.get(as_it_was.label, as_it_was.label)
+        assert item.origin["patient"] == f"{item.origin['centre']}/{as_it_was.origin['patient']}"
 
 
 def test_each_source_is_tested_on_a_model_of_the_other_whatever_the_seed(two):
     views, joined = opened(two, JOINED)
     for view, centre in zip(views, ("Nord", "south"), strict=True):
         assert view.positive == "ill"
-        assert len({tuple(one.train) for one in view.splits.values()}) == 2  # a seed draws who validates
+        assert len({tuple(item.train) for item in view.splits.values()}) == 2  # a seed draws who validates
         for split in view.splits.values():
             centres = {
                 part: {joined[int(k)].origin["centre"] for k in getattr(split, part)} for part in PARTS
@@ -121,11 +121,11 @@ def test_patients_of_the_same_name_are_different_people(two):
     views, joined = opened(two, JOINED.replace('split = { kind = "leave-one-out" }', split))
     assert len(set(groups_by(joined, "patient")[1])) == 16
     assert len(set(groups_by(joined, None)[1])) == 16
-    assert {one.group for one in joined} == {one.origin["patient"] for one in joined}
-    for one in views[0].splits.values():
-        sides = [{joined[int(k)].origin["patient"] for k in getattr(one, part)} for part in PARTS]
+    assert {entry.group for entry in joined} == {entry.origin["patient"] for entry in joined}
+    for item in views[0].splits.values():
+        sides = [{joined[int(k)].origin["patient"] for k in getattr(item, part)} for part in PARTS]
         assert sum(map(len, sides)) == len(set.union(*sides)) == 16
-        assert audit_split(joined, one).clean
+        assert audit_split(joined, item).clean
 
 
 def test_what_is_joined_is_joined_once_and_anew_when_a_source_changes(tmp_path):
@@ -237,18 +237,18 @@ CROPPED = f'[dataset]\ndata = "south.csv"\ncrop = [0.5, 1.0]\n{WINDOWS}\nsplit =
 
 def test_each_series_is_a_stretch_of_what_it_was(two):
     (view,), cropped = opened(two, CROPPED)
-    whole = {one.name: one for one in read_manifest(two / "south.csv")}
+    whole = {item.name: item for item in read_manifest(two / "south.csv")}
     assert set(cropped.names) == set(whole)
-    starts = {one.name: round(one.start_seconds * one.rate) for one in cropped}
-    for one in cropped:
-        start, original = starts[one.name], whole[one.name]
-        assert 400 <= one.n_samples <= 800
-        assert (start, start + one.n_samples) == random_cut(one.name, 800, (0.5, 1.0), seed=1)
-        assert np.array_equal(one.samples, np.float32(original.samples[:, start : start + one.n_samples]))
-        assert (one.label, dict(one.origin)) == (original.label, dict(original.origin))
-    assert len({one.n_samples for one in cropped}) > 10
+    starts = {item.name: round(item.start_seconds * item.rate) for item in cropped}
+    for item in cropped:
+        start, original = starts[item.name], whole[item.name]
+        assert 400 <= item.n_samples <= 800
+        assert (start, start + item.n_samples) == random_cut(item.name, 800, (0.5, 1.0), seed=1)
+        assert np.array_equal(item.samples, np.float32(original.samples[:, start : start + item.n_samples]))
+        assert (item.label, dict(item.origin)) == (original.label, dict(original.origin))
+    assert len({item.n_samples for item in cropped}) > 10
     assert len(set(starts.values())) > 10
-    assert view.longest == max(one.n_samples for one in cropped)
+    assert view.longest == max(item.n_samples for item in cropped)
 
 
 def test_all_seeds_see_the_same_lengths_and_another_first_seed_others(two):
@@ -258,7 +258,7 @@ def test_all_seeds_see_the_same_lengths_and_another_first_seed_others(two):
     (other,), _ = opened(two, CROPPED, seeds="[1, 2, 3, 4, 5]")
     assert (other.folder, other.content) == (view.folder, view.content)
     _, others = opened(two, CROPPED, seeds="[2, 1]")
-    assert [one.n_samples for one in others] != [one.n_samples for one in cropped]
+    assert [item.n_samples for item in others] != [entry.n_samples for entry in cropped]
 
 
 def test_a_cut_does_not_depend_on_the_other_series(two, tmp_path):
@@ -267,9 +267,9 @@ def test_a_cut_does_not_depend_on_the_other_series(two, tmp_path):
     (tmp_path / "south").symlink_to(two / "south")
     (tmp_path / "south.csv").write_text("\n".join([lines[0], *reversed(lines[3:])]) + "\n")
     _, fewer = opened(tmp_path, CROPPED)
-    by_name = {one.name: one.digest for one in cropped}
+    by_name = {item.name: item.digest for item in cropped}
     assert len(fewer) == 14
-    assert all(by_name[one.name] == one.digest for one in fewer)
+    assert all(by_name[item.name] == item.digest for item in fewer)
 
 
 def test_lengths_are_log_uniform_and_places_uniform():
@@ -290,9 +290,9 @@ def test_a_short_series_keeps_at_least_one_sample():
 
 def test_the_z_score_is_that_of_what_is_left(two):
     _, cropped = opened(two, f'{CROPPED}\npreparation = {{ scaling = "series" }}')
-    for one in cropped:
-        assert abs(float(one.samples.mean())) < 1e-6
-        assert float(one.samples.std()) == pytest.approx(1, abs=1e-5)
+    for item in cropped:
+        assert abs(float(item.samples.mean())) < 1e-6
+        assert float(item.samples.std()) == pytest.approx(1, abs=1e-5)
 
 
 def test_series_that_a_cut_leaves_too_short_are_refused_as_elsewhere(two):
@@ -313,11 +313,11 @@ SHUFFLED += "fractions = [0.5, 0.25, 0.25] }"
 def test_shuffled_labels_change_nothing_but_labels_and_patients_keep_one(two):
     (view,), shuffled = opened(two, SHUFFLED)
     assert view.name == "south, labels shuffled"
-    plain = {one.name: one for one in read_manifest(two / "south.csv")}
+    plain = {item.name: item for item in read_manifest(two / "south.csv")}
     assert Counter(shuffled.labels) == {"ill": 8, "well": 8}
-    assert any(one.label != plain[one.name].label for one in shuffled)
-    assert all(np.array_equal(one.samples, np.float32(plain[one.name].samples)) for one in shuffled)
-    of_patient = {(one.origin["patient"], one.label) for one in shuffled}
+    assert any(item.label != plain[item.name].label for item in shuffled)
+    assert all(np.array_equal(item.samples, np.float32(plain[item.name].samples)) for item in shuffled)
+    of_patient = {(item.origin["patient"], item.label) for item in shuffled}
     assert len(of_patient) == 8
     for split in view.splits.values():  # as balanced as with true labels: two patients, one of each class
         assert Counter(shuffled.labels[split.test]) == {"ill": 2, "well": 2}
@@ -340,7 +340,7 @@ def test_labels_are_shuffled_among_the_classes_that_are_asked_for(tmp_path):
     manifest = nights(tmp_path, "south", classes=("ill", "well", "odd"), rate=50.0, n_patients=12)
     text = SHUFFLED.replace("shuffled", 'classes = ["ill", "well"]\nshuffled')
     _, shuffled = opened(tmp_path, text)
-    asked = {one.name for one in read_manifest(manifest) if one.label != "odd"}
+    asked = {item.name for item in read_manifest(manifest) if item.label != "odd"}
     assert set(shuffled.names) == asked
     assert Counter(shuffled.labels) == {"ill": 8, "well": 8}
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import naive
 from raxss import RAxSSClassifier, Series
 from raxss.benchmark.analyses.faithfulness import Faithfulness, another_seed, with_seed
-from raxss.benchmark.analyses.mil_adapter import MILSubject
+from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.runs import cell_of, fit_cell
 from raxss.benchmark.study import Study
@@ -47,7 +47,7 @@ def copies_of(series, rng, n=9):
     """The series, and copies with some stretches replaced; one with nothing left of it."""
     stretches = Stretches.of(series, 64, seed=3)
     chosen = [rng.random(len(stretches)) < share for share in np.linspace(0, 1, n)]
-    return [stretches.without(name, one) for name in stretches.stand_ins for one in chosen]
+    return [stretches.without(name, item) for name in stretches.stand_ins for item in chosen]
 
 
 def model_of(series, **settings):
@@ -57,8 +57,8 @@ def model_of(series, **settings):
 
 def one_by_one(predictor, copies):
     """The slow twin: each copy predicted as if it were the only one."""
-    found = [next(predictor.predictions([one], with_lists=False)) for one in copies]
-    return np.stack([one.aggregation.series_probability for one in found])
+    found = [next(predictor.predictions([copy], with_lists=False)) for copy in copies]
+    return np.stack([item.aggregation.series_probability for item in found])
 
 
 # Windows ------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_windows_are_the_same_where_their_bytes_are(rng):
     samples = rng.normal(size=(2, 300)).astype(np.float32)
     samples[:, 50] = np.nan
     copies = copies_of(Series(samples, gaps_marked=True), rng)
-    cut = [windows_of(one, window_length=64, stride=10) for one in copies]
+    cut = [windows_of(copy, window_length=64, stride=10) for copy in copies]
     distinct = distinct_windows(cut)
     plain = np.nan_to_num(np.stack([windows.samples for windows in cut]))
     assert_array_equal(distinct.places, naive.distinct_places(plain))
@@ -86,7 +86,7 @@ def test_a_single_bit_makes_another_window():
         other.view(np.uint32)[0, 50] ^= np.uint32(1) << np.uint32(bit)
         if np.isfinite(other).all():
             copies.append(Series(other))
-    found = distinct_windows([windows_of(one, window_length=100, stride=1) for one in copies])
+    found = distinct_windows([windows_of(item, window_length=100, stride=1) for item in copies])
     assert len(found) == len(copies) > 25
 
 
@@ -143,7 +143,7 @@ def test_attention_pools_copies_at_once_as_it_does_one_after_the_other(pooling, 
     samples[:, 40] = np.nan
     gappy = Series(samples, rate=series[0].rate, gaps_marked=True)
     copies = [*copies_of(series[0], rng), *copies_of(gappy, rng, n=4)]
-    assert_allclose(MILSubject(model).probabilities(copies), model._probabilities(copies), atol=2e-6)
+    assert_allclose(MILModelAdapter(model).probabilities(copies), model._probabilities(copies), atol=2e-6)
 
 
 # Neighbours ---------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_stretches_that_are_asked_about_ahead_go_as_one_after_the_other():
         value, bound = rng.normal(size=n), rng.normal()
 
         def still_flips(some, value=value, bound=bound):
-            return np.array([value[one].sum() + (one[::2].sum() % 2) > bound for one in some])
+            return np.array([value[item].sum() + (item[::2].sum() % 2) > bound for item in some])
 
         chosen, candidates = np.ones(n, dtype=bool), rng.permutation(n)
         found = without_needless(chosen, candidates, still_flips)
@@ -193,7 +193,7 @@ def test_stretches_that_are_asked_about_ahead_go_as_one_after_the_other():
 
 def test_the_stretches_of_a_smallest_flip_change_the_decision():
     series = short_series(12)
-    subject = model_of(series, max_epochs=4).subject()
+    subject = model_of(series, max_epochs=4).model_adapter()
     n_flipped = 0
     for judged in subject.judged(series[:6]):
         found = smallest_flip(subject, judged, "mean", seed=5)
@@ -211,8 +211,8 @@ def test_steps_at_once_have_the_gradients_of_one_after_the_other(rng):
     whole = [
         integrated_gradients(lambda x: x**3, windows, baseline, n_steps=16, at_once=n) for n in (1, 5, 16, 40)
     ]
-    for one in whole[1:]:
-        assert_allclose(one, whole[0], rtol=1e-12)
+    for item in whole[1:]:
+        assert_allclose(item, whole[0], rtol=1e-12)
 
 
 # Studies ------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_a_study_asks_the_same_fold_fitted_with_another_seed(tmp_path):
     answer = json.loads(kept.read_text("utf-8"))["answer"]
     assert answer["about"]["seed"] == 1
     assert answer["about"]["other_seed"] == 2
-    rows = {one["change"]: one for one in answer["by_series"]["stability"][0]}
+    rows = {item["change"]: item for item in answer["by_series"]["stability"][0]}
     assert rows["another seed"]["moved"] > 0  # it is another model
 
 

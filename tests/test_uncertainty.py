@@ -18,7 +18,7 @@ from raxss.uncertainty.bootstrap import N_DRAWS, SEED, bootstrap_interval
 from raxss.uncertainty.calibration import TemperatureCalibration
 from raxss.uncertainty.conformal import conformal_threshold, fewest_series, nonconformity, prediction_sets
 from raxss.uncertainty.reliability import calibration_figures, reliability_table
-from raxss.uncertainty.validation import Trial, cross_fitted, folds_of
+from raxss.uncertainty.validation import ValidationReport, cross_fitted, folds_of
 from resealed import reseal, unseal
 from test_calibration import overconfident
 from toys import SMALL, waves
@@ -105,7 +105,7 @@ def test_evidence_keeps_which_of_its_warnings_say_that_a_series_is_unlike(plain,
     samples = np.tile(series[0].samples, 9)
     samples[:, :100] = 0.0
     longer = replace(series[0], samples=samples)
-    (answer,), evidence = plain.answers([longer]), plain.explain(longer)
+    (answer,), evidence = plain.score_series([longer]), plain.explain(longer)
     assert "the recording is longer than any" in evidence.notes[0]
     assert evidence.notes == answer.notes == tuple(evidence.warnings[: len(answer.notes)])
     assert len(evidence.warnings) > len(evidence.notes)  # of flat windows, too
@@ -145,7 +145,7 @@ def slow_bootstrap(weights, posteriors, blocks):
     drawn = np.random.default_rng(SEED).integers(len(names), size=(N_DRAWS, len(names)))
     scores = []
     for draw in drawn:
-        rows = np.concatenate([np.flatnonzero(blocks == names[one]) for one in draw])
+        rows = np.concatenate([np.flatnonzero(blocks == names[item]) for item in draw])
         scores.append(weights[rows] @ posteriors[rows] / weights[rows].sum())
     return np.quantile(scores, [0.025, 0.975], axis=0)
 
@@ -204,7 +204,7 @@ def test_a_day_of_windows_takes_no_more_than_a_second(rng):
 
 
 def test_evidence_of_a_plain_model_has_the_bootstrap_and_of_venn_abers_its_pair(plain, by_series, series):
-    longest = max(series, key=lambda one: one.n_samples)
+    longest = max(series, key=lambda item: item.n_samples)
     evidence = plain.explain(longest)
     assert evidence.interval.method == "block bootstrap over windows"
     assert (evidence.interval.low <= evidence.probability).all()
@@ -217,7 +217,7 @@ def test_evidence_of_a_plain_model_has_the_bootstrap_and_of_venn_abers_its_pair(
 
 def test_the_interval_of_a_score_calibrated_otherwise_is_of_the_calibrated_score(series):
     model = fitted_with(series, calibration="temperature", calibration_level="series")
-    longest = max(series, key=lambda one: one.n_samples)
+    longest = max(series, key=lambda item: item.n_samples)
     evidence = model.explain(longest)
     raw = copy.deepcopy(model).set_params(calibration="none").explain(longest)
     for told, uncalibrated in (
@@ -277,7 +277,7 @@ def test_too_few_series_rule_nothing_out():
     scores = np.full(8, 0.2)
     assert conformal_threshold(scores, 0.1) == np.inf
     assert conformal_threshold(np.append(scores, 0.3), 0.1) == 0.3
-    assert [fewest_series(one) for one in (0.1, 0.05, 0.01, 0.5, 0.3)] == [9, 19, 99, 1, 3]
+    assert [fewest_series(item) for item in (0.1, 0.05, 0.01, 0.5, 0.3)] == [9, 19, 99, 1, 3]
     for alpha in (0.3, 0.1, 0.05, 0.01):
         assert np.isfinite(conformal_threshold(np.zeros(fewest_series(alpha)), alpha))
         assert conformal_threshold(np.zeros(fewest_series(alpha) - 1), alpha) == np.inf
@@ -288,7 +288,7 @@ def test_a_model_answers_with_sets_and_evidence_says_when_to_abstain(plain, seri
     scores = nonconformity(
         plain.predict_proba(series[12:]), np.searchsorted(plain.classes_, series[12:].labels)
     )
-    assert_allclose(plain.trial_.scores["uncalibrated"], scores, atol=1e-12)
+    assert_allclose(plain.validation_report_.scores["uncalibrated"], scores, atol=1e-12)
     assert_array_equal(sets, prediction_sets(plain.predict_proba(series), conformal_threshold(scores, 0.1)))
     for place in (0, 13):
         evidence = plain.explain(series[place])
@@ -307,7 +307,7 @@ def test_a_level_that_the_validation_part_is_too_small_for_is_told(plain, series
 
 def test_without_a_validation_part_nothing_is_ruled_out(series):
     model = RAxSSClassifier(**SETTINGS, validation_fraction=0).fit(series[:12])
-    assert model.trial_ is None
+    assert model.validation_report_ is None
     with pytest.warns(SignalWarning, match="no validation part"):
         assert model.predict_set(series[:2]).all()
     assert model.explain(series[0]).prediction_set is None
@@ -344,7 +344,7 @@ def test_no_series_is_judged_by_a_map_that_saw_its_group(rng):
 def test_folds_keep_groups_whole_and_classes_apart(rng):
     targets, groups = rng.integers(0, 3, size=60), rng.integers(0, 20, size=60)
     folds = folds_of(targets, groups, seed=1)
-    assert all(len(set(folds[groups == one])) == 1 for one in groups)
+    assert all(len(set(folds[groups == group])) == 1 for group in groups)
     assert set(folds) == set(range(5))
     alone = folds_of(np.array([0, 0, 1, 1]), None, seed=0)
     assert all(set(np.array([0, 0, 1, 1])[alone != fold]) == {0, 1} for fold in alone)
@@ -354,7 +354,7 @@ def test_a_class_in_one_group_alone_leaves_no_honest_judgement(rng):
     targets, groups = np.array([0, 0, 0, 1, 1]), np.array([0, 1, 2, 3, 3])
     nothing = cross_fitted(targets, groups, lambda _, held: np.zeros((len(held), 2)), n_classes=2, seed=0)
     assert nothing is None
-    trial = Trial.of(targets, {"uncalibrated": np.full((5, 2), 0.5)}, n_groups=4, settings="")
+    trial = ValidationReport.of(targets, {"uncalibrated": np.full((5, 2), 0.5)}, n_groups=4, settings="")
     assert "a class is in one group alone" in trial.why_no_sets(0.2, calibrated=True)
     assert trial.why_no_sets(0.2, calibrated=False) == ""
 
@@ -374,11 +374,15 @@ def test_the_trial_of_a_calibrated_model_is_cross_fitted_by_hand(series, plain, 
             by_hand.calibration_ = TemperatureCalibration.fit(scores, targets[others])
         else:
             told = list(plain.window_probabilities(validation[others]))
-            of_windows = np.repeat(targets[others], [len(one) for one in told])
+            of_windows = np.repeat(targets[others], [len(item) for item in told])
             by_hand.calibration_ = TemperatureCalibration.fit(np.concatenate(told), of_windows)
         said[held] = by_hand.predict_proba(validation[held])
-    assert_allclose(model.trial_.scores["calibrated"], nonconformity(said, targets), atol=1e-9)
-    assert_allclose(model.trial_.scores["uncalibrated"], plain.trial_.scores["uncalibrated"], atol=1e-12)
+    assert_allclose(model.validation_report_.scores["calibrated"], nonconformity(said, targets), atol=1e-9)
+    assert_allclose(
+        model.validation_report_.scores["uncalibrated"],
+        plain.validation_report_.scores["uncalibrated"],
+        atol=1e-12,
+    )
 
 
 def test_the_reliability_table_counts_what_a_loop_counts(rng):
@@ -407,7 +411,7 @@ def test_figures_are_those_of_scikit_learn(rng):
 
 def changed_folder(model, folder, facts=None, arrays=None):
     """A model folder with other facts or arrays, its hash put right."""
-    given = {name: torch.from_numpy(one) for name, one in (arrays or {}).items()}
+    given = {name: torch.from_numpy(array) for name, array in (arrays or {}).items()}
     return reseal(
         model.save_pretrained(folder),
         lambda found: found.update(facts or {}),
@@ -451,5 +455,5 @@ def test_a_folder_from_before_there_were_trials_works_as_before(plain, series, t
             old = RAxSSClassifier.from_pretrained(folder, device="cpu")
         assert_array_equal(old.predict_proba(series), plain.predict_proba(series))
         evidence = old.explain(series[0])
-    assert (old.trial_, evidence.prediction_set) == (None, None)
+    assert (old.validation_report_, evidence.prediction_set) == (None, None)
     assert evidence.warnings == plain.explain(series[0]).warnings
