@@ -7,7 +7,7 @@ JOBS ?= 2
 # Threads that wait sleep instead of spinning: a fifth slower alone, four times faster on a busy machine.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: help install demo viewer test test-slow test-gpu lint bench clean
+.PHONY: help install demo viewer test test-slow test-gpu coverage wheel lint bench clean
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
@@ -39,6 +39,18 @@ test-slow: install  ## what takes longer: kill loops, long series
 
 test-gpu: install  ## what needs a CUDA device
 	$(BIN)/python -m pytest -m gpu
+
+coverage: install  ## line coverage of the tests, subprocesses included: 93 % in all, 80 % a file
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=json:build/coverage.json --cov-report=
+	$(BIN)/python scripts/check_coverage.py build/coverage.json
+
+wheel: install  ## build wheel and sdist, install the wheel into an empty environment and use it there
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/raxss-*.whl
+	cd build && wheel/bin/python ../scripts/check_installed.py ../README.md
+	cd build && wheel/bin/raxss demo --out demo --overwrite
 
 bench: install  ## speed and memory against peers, to benchmarks/RESULTS.md (under 30 minutes on two cores)
 	env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks all  # peers wait as they please
