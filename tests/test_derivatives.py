@@ -27,11 +27,15 @@ from raxss.estimator.batch import FromPlan
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report
 from raxss.explain.export import derivatives as module
-from raxss.explain.export.derivative_tables import about_channels, channel_rows, class_columns, doubt_cells
+from raxss.explain.export.derivative_tables import (
+    about_channels,
+    channel_rows,
+    class_columns,
+    uncertainty_cells,
+)
 from raxss.explain.export.derivatives import find_source, open_derivatives, write_derivatives
 from raxss.explain.findings import watched
 from test_findings import channels_of, explained
-from test_privacy import text_of_pdf
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
@@ -196,7 +200,7 @@ def test_doubt_that_a_model_has_not_is_not_available(written):
 
 def test_every_column_of_doubt_is_described_also_where_nothing_is_known():
     classes = ["cutoff", "soz"]
-    cells = doubt_cells(classes, None)
+    cells = uncertainty_cells(classes, None)
     assert set(cells.values()) == {None}
     found = findings_of([explained(1, classes=tuple(classes))])
     (row,) = channel_rows(None, found, "ECOG")
@@ -274,31 +278,26 @@ def test_recordings_are_added_and_what_is_there_is_left_alone(truth, model, writ
 def test_with_out_both_are_written(truth, model, tmp_path):
     file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
     where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
-    told = raxss("explain", model, file, *where, "--format", "json", "--pdf")
+    told = raxss("explain", model, file, *where, "--format", "json")
     assert "The evidence for 8 series is in" in told
     assert "The derivatives of 1 recording are in" in told
     folder = tmp_path / "why" / file.stem.removesuffix("_ieeg")
     assert len(list(folder.glob("*/evidence.json"))) == 8
-    assert [item.name for item in folder.iterdir() if item.is_file()] == ["report.pdf"]
+    assert not [item.name for item in folder.iterdir() if item.is_file()]
     assert errors_of(tmp_path / "dv") == []
 
 
-def words_of(pdf):
-    return text_of_pdf(pdf.read_bytes()).decode("latin-1")
-
-
 @pytest.mark.parametrize("positive", [None, "other"])
-def test_report_pdf_and_derivatives_rank_by_the_same_class(truth, model, classifier, tmp_path, positive):
+def test_report_and_derivatives_rank_by_the_same_class(truth, model, classifier, tmp_path, positive):
     file = next(truth.root.rglob("*run-02_ieeg.edf"))
     name = file.stem.removesuffix("_ieeg")
     where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
-    options = ["--format", "report", "--pdf", *([] if positive is None else ["--positive", positive])]
+    options = ["--format", "report", *([] if positive is None else ["--positive", positive])]
     raxss("explain", model, file, *where, *options)
     counts = classifier.training_data_["classes"]
     expected = positive or min(reversed(classifier.classes_.tolist()), key=lambda item: counts[item])
     contents = Report.read(tmp_path / "why" / name / "report.html").contents
     assert contents["classes"][contents["focus"]] == expected
-    assert f"ranked by the probability of {expected}" in words_of(tmp_path / "why" / name / "report.pdf")
     table = pd.read_csv(next((tmp_path / "dv").rglob("*_channels.tsv")), sep="\t", na_values=["n/a"])
     ranked = table.dropna(subset="rank").sort_values("rank")
     channels = sorted(contents["channels"], key=lambda item: -item["probability"][contents["focus"]])
@@ -310,24 +309,19 @@ def test_report_pdf_and_derivatives_rank_by_the_same_class(truth, model, classif
     )
 
 
-def test_a_report_alone_has_its_pdf_and_its_derivatives_beside_it(truth, model, tmp_path):
+def test_a_report_alone_has_its_derivatives_beside_it(truth, model, tmp_path):
     file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
     where = ["--out", tmp_path / "r.html", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
-    printed = raxss("explain", model, file, *where, "--pdf")
+    printed = raxss("explain", model, file, *where)
     assert "open it in any browser" in printed
     assert "The derivatives of 1 recording" in printed
-    assert {item.name for item in tmp_path.iterdir()} == {"r.html", "r.pdf", "dv"}
-    assert file.stem.removesuffix("_ieeg") in words_of(tmp_path / "r.pdf")
+    assert {item.name for item in tmp_path.iterdir()} == {"r.html", "dv"}
     for given in (truth.root, file):
         verified = raxss("verify", tmp_path / "r.html", model, given, "--device", "cpu")
         assert "values are the same" in verified
     by_itself = ["--out", tmp_path / "f.html", "--device", "cpu"]  # bad channels too, names of its own
     raxss("explain", model, file, *by_itself)
     raxss("verify", tmp_path / "f.html", model, file, "--device", "cpu")
-    (tmp_path / "f.html").unlink()
-    (tmp_path / "r.html").unlink()
-    assert "'r.pdf' exists already" in str(raxss("explain", model, file, *where, "--pdf"))
-    assert not (tmp_path / "r.html").exists()
 
 
 def test_what_another_model_made_is_replaced_only_if_told_to(truth, written, model):
@@ -403,7 +397,9 @@ def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, t
         RecordingError, match=r"'raw' has no recording 'sub-x'; its 4 recordings are sub-jh101"
     ):
         plan_bids(truth.root, recordings=["sub-x"])
-    told = CliRunner().invoke(app, ["explain", str(model), str(lonely), "--pdf", "--bids-derivatives", "dv"])
+    told = CliRunner().invoke(
+        app, ["explain", str(model), str(lonely), "--one-table", "--bids-derivatives", "dv"]
+    )
     assert told.exit_code == 2
     assert "are about what is written to --out" in " ".join(told.output.replace("│", " ").split())
     told = CliRunner().invoke(app, ["explain", str(model), str(lonely)])

@@ -15,10 +15,11 @@ from numpy.testing import assert_allclose
 from raxss.data.series import Series
 from raxss.errors import DataError
 from raxss.explain import SeriesEvidence, plot_contributions, plot_overlay, trace
-from raxss.explain.figures import covering_mean, envelope
+from raxss.explain.figures import covering_mean, envelope, plot_reliability
 from raxss.method.aggregation import aggregate
 from raxss.method.retrieval import retrieve
 from raxss.method.windows import windows_of
+from raxss.uncertainty.reliability import reliability_table
 
 
 def explain(
@@ -262,11 +263,6 @@ sys.exit("matplotlib.pyplot" in sys.modules)
 
 
 def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
-    from matplotlib.figure import Figure
-
-    from raxss.explain.reliability_figure import plot_reliability
-    from raxss.uncertainty.reliability import reliability_table
-
     said = rng.uniform(size=300)
     rows = reliability_table((rng.uniform(size=300) < said).astype(int), np.stack([1 - said, said], axis=1))
     ax = Figure().add_subplot()
@@ -281,7 +277,5 @@ def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
 
 
 def test_a_reliability_diagram_of_nothing_is_refused():
-    from raxss.explain.reliability_figure import plot_reliability
-
     with pytest.raises(DataError, match="no rows"):
         plot_reliability({"uncalibrated": []})

@@ -13,9 +13,8 @@ from raxss.cli import app
 from raxss.errors import DataError, ModelError
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report, report_of
-from raxss.explain.export.channel_page import said_of_doubt
 from raxss.explain.export.report.verifying import verify_report
-from raxss.explain.faithfulness import told_in_report
+from raxss.explain.faithfulness import verdict_for_report
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
@@ -59,15 +58,6 @@ def test_a_changed_interval_or_set_is_found_by_verification(model, series):
 
 def test_a_report_of_evidence_alone_has_no_trial(model, series):
     assert report_of(model.explain(series[0])).contents["trial"] is None
-
-
-def test_the_printed_page_says_it_on_one_line(model, series):
-    evidence = model.explain(series[0])
-    told = said_of_doubt(evidence, "fast")
-    assert f"{evidence.interval.low[0]:.3f} to {evidence.interval.high[0]:.3f} (Venn-Abers)" in told
-    assert f"windows add up to {evidence.series_probability[0]:.3f}" in told
-    assert "90 % set: " in told
-    assert ("(abstains)" in told) == evidence.abstains
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
@@ -169,12 +159,12 @@ def test_only_a_place_beside_the_report_becomes_a_link(browser, model, series, t
 def test_the_verdict_of_another_model_and_what_is_none_are_refused(model, tmp_path):
     trust = with_verdict(tmp_path / "trust", model)
     with pytest.raises(ModelError, match="is not about this model"):
-        told_in_report(trust, weights_sha256="0" * 64, beside=tmp_path)
+        verdict_for_report(trust, weights_sha256="0" * 64, beside=tmp_path)
     digest = describe_model(model)["weights_sha256"]
     for broken in ("", "[]", "{}", json.dumps({"verdicts": {}, "about": {"m": {"weights_sha256": digest}}})):
         (trust / "verdict.json").write_text(broken)
         with pytest.raises(DataError, match="has no verdict that can be read"):
-            told_in_report(trust, weights_sha256=digest, beside=tmp_path)
+            verdict_for_report(trust, weights_sha256=digest, beside=tmp_path)
 
 
 def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path):

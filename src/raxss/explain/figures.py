@@ -1,14 +1,16 @@
-"""What does the evidence look like?
+"""Figures of evidence and of reliability, by matplotlib.
 
-    Evidence -> plot_overlay        the paper's overlay: signal, probabilities, supporting windows
-                   -> plot_contributions  the windows that add up to the score
+    Evidence           -> plot_overlay        the paper's overlay: signal, probabilities, supporting windows
+                       -> plot_contributions  the windows that add up to the score
+    reliability tables -> plot_reliability    predicted probability against observed share
 
-Plain matplotlib figures that belong to nobody's global state: nothing is shown, no backend is chosen. Colours
-differ in lightness too, so that every eye can tell them apart, on grey paper as well.
+Figures are plain objects: pyplot is not used, nothing is shown, no backend is chosen. Colours differ in lightness
+too, so that they can be told apart by every eye, and on grey paper.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +34,7 @@ INK, FAINT, GAP, STEP = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#31688e"
 HEAT = colormaps["cividis"].with_extremes(bad=GAP)
 SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0  # points
 LEFT = 1.45  # inches before the panels, for their names
+MARKERS = {"calibrated": ("o", STEP), "uncalibrated": ("s", FAINT)}
 N_COLUMNS = 1200  # of the strips: more than a printed page resolves
 
 
@@ -175,6 +178,64 @@ def plot_contributions(
         fontsize=LARGE,
         parse_math=False,
     )
+    return ax
+
+
+def plot_reliability(
+    tables: Mapping[str, Sequence[Mapping[str, Any]]], *, class_: Any = None, ax: Axes | None = None
+) -> Axes:
+    """Draw predicted probabilities against observed shares, with the 95 % interval of each share.
+
+    Parameters
+    ----------
+    tables
+        Rows of `raxss.uncertainty.reliability.reliability_table` by name: ``model.validation_report_.reliability``.
+    class_
+        The class that the probabilities are of, for the labels: the second of two. Without it they are those of
+        the class that was most likely.
+    ax
+        Axes to draw into; of a new figure by default.
+
+    Examples
+    --------
+    >>> rows = [{"from": 0.8, "to": 0.9, "n": 4, "said": 0.9, "found": 0.75, "low": 0.3, "high": 0.95}]
+    >>> ax = plot_reliability({"uncalibrated": rows}, class_="AF")
+    >>> ax.get_xlabel(), [text.get_text() for text in ax.texts]
+    ("said: probability of 'AF'", ['4'])
+    """
+    if not any(len(rows) for rows in tables.values()):
+        raise DataError(
+            "there is nothing to draw: the reliability tables have no rows. Fit with a validation part."
+        )
+    if ax is None:
+        ax = Figure(figsize=(3.6, 3.6), layout="constrained").add_subplot()
+    ax.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, zorder=1)
+    for name, rows in tables.items():
+        marker, color = MARKERS.get(name, ("o", INK))
+        found = np.array([row["found"] for row in rows])
+        low, high = (np.array([row[end] for row in rows]) for end in ("low", "high"))
+        ax.errorbar(
+            [row["said"] for row in rows],
+            found,
+            yerr=np.maximum([found - low, high - found], 0.0),
+            label=name,
+            color=color,
+            marker=marker,
+            markersize=5.0,
+            linewidth=1,
+            elinewidth=0.8,
+            zorder=2,
+        )
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    for row in list(tables.values())[-1]:  # those of two tables would lie on each other
+        place, beside = (row["said"], row["found"]), (4, -9)
+        ax.annotate(str(row["n"]), place, beside, textcoords="offset points", fontsize=SMALL - 1.5)
+    what = "the most likely class" if class_ is None else repr(plain(class_))
+    ax.set_xlabel(f"said: probability of {what}", fontsize=NORMAL, parse_math=False)
+    ax.set_ylabel("found: share that was so", fontsize=NORMAL)
+    ax.tick_params(labelsize=SMALL)
+    if len(tables) > 1:
+        ax.legend(fontsize=SMALL, frameon=False, loc="upper left")
     return ax
 
 

@@ -2,13 +2,12 @@
 
     Evidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
 
-The evidence of one channel can be hundreds of megabytes; what a table or a printed page says of it is small, and is
-taken while the evidence passes by. Next: export/ writes it down.
+The evidence of one channel can be hundreds of megabytes; what tables need of it is small, and is taken while the
+evidence passes by. Next: export/ writes it to files.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -154,8 +153,6 @@ class ChannelFindings:
         Whether the model was fitted on it, as the evidence has it.
     windows
         As `strongest_apart` gives them, of the predicted class.
-    strongest_s
-        When the window begins that adds most to the class that channels are ranked by; NaN where none counts.
     """
 
     name: str
@@ -167,7 +164,6 @@ class ChannelFindings:
     effective_share: float
     warnings: tuple[str, ...]
     windows: pd.DataFrame
-    strongest_s: float
     uncalibrated: NDArray[np.float64] | None  # (C,)
     interval: Interval | None
     prediction_set: tuple[Any, ...] | None
@@ -186,8 +182,6 @@ class RecordingFindings:
         The class that channels are ranked by.
     channels
         In the order of the recording.
-    best
-        The evidence of the channels with the highest probability of ``class_``, as many as were asked for.
     settings
         Everything that made the evidence of the first channel; all have the same model.
     """
@@ -196,19 +190,11 @@ class RecordingFindings:
     classes: tuple[Any, ...]
     class_: Any
     settings: dict[str, Any]
-    n_best: int = 0
-    n_windows: int = N_WINDOWS
-    seconds: float = 0.0
-    rates: set[float] = field(default_factory=set)
     channels: list[ChannelFindings] = field(default_factory=list)
-    best: list[Evidence] = field(default_factory=list)
 
     def add(self, evidence: Evidence) -> None:
         """Take what is worth telling of one more channel."""
         origin = {} if evidence.series is None else evidence.series.origin
-        start = 0.0 if evidence.series is None else evidence.series.start_seconds
-        self.seconds = max(self.seconds, start + evidence.seconds)
-        self.rates.add(evidence.rate)
         self.channels.append(
             ChannelFindings(
                 name=evidence.name,
@@ -219,8 +205,7 @@ class RecordingFindings:
                 effective_windows=evidence.effective_windows,
                 effective_share=evidence.effective_share,
                 warnings=tuple(evidence.warnings),
-                windows=strongest_apart(evidence, self.n_windows),
-                strongest_s=float(next(iter(strongest_apart(evidence, 1, self.class_)["start_s"]), math.nan)),
+                windows=strongest_apart(evidence),
                 uncalibrated=None if evidence.calibrated_probability is None else evidence.series_probability,
                 interval=evidence.interval,
                 prediction_set=evidence.prediction_set,
@@ -229,9 +214,6 @@ class RecordingFindings:
                 seen_in_training=evidence.seen_in_training,
             )
         )
-        if self.n_best:
-            self.best = sorted([*self.best, evidence], key=lambda item: -item.probability_of(self.class_))
-            del self.best[self.n_best :]
 
     @property
     def seen_in_training(self) -> str:
@@ -244,14 +226,15 @@ class RecordingFindings:
         return sorted(self.channels, key=lambda item: -float(item.probability[place]))
 
 
+WhenDone = Callable[[RecordingFindings], None]
+
+
 def watched(
     evidence: Iterable[AnyEvidence],
-    when_done: Callable[[RecordingFindings], None],
+    when_done: WhenDone | None,
     *,
     class_: Any = None,
     model: Mapping[str, Any] | None = None,
-    n_windows: int = N_WINDOWS,
-    n_best: int = 0,
 ) -> Iterator[AnyEvidence]:
     """Pass evidence on as it comes, and tell of each recording when its last channel has passed.
 
@@ -261,8 +244,6 @@ def watched(
         Channels of one recording one after the other, as `RAxSSClassifier.explain_each` gives them.
     class_, model
         What channels are ranked by, and what is known of the model, as `class_of` takes them.
-    n_windows, n_best
-        Windows to keep of each channel, and channels whose whole evidence is kept.
 
     Examples
     --------
@@ -276,6 +257,9 @@ def watched(
     >>> [(one.name, one.class_, len(one.channels)) for one in done]
     [('motif-000', 'noise', 1), ('noise-001', 'noise', 1)]
     """
+    if when_done is None:
+        yield from evidence
+        return
     findings: RecordingFindings | None = None
     for item in evidence:
         name = item.name if item.series is None else recording_of(item.series)
@@ -284,7 +268,7 @@ def watched(
             findings = None
         if findings is None:
             ranked_by = class_of(item.classes, class_, model)
-            findings = RecordingFindings(name, item.classes, ranked_by, item.settings, n_best, n_windows)
+            findings = RecordingFindings(name, item.classes, ranked_by, item.settings)
         findings.add(item)
         yield item
         del item  # or it would be held while the next is computed
@@ -355,12 +339,12 @@ def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | Non
     )
 
 
-def told_of_model(facts: Mapping[str, Any]) -> dict[str, Any]:
+def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """What may be told of a model, from what its config.json says: hashes, network, counts of training data.
 
     Not the digests of the series that it has learned from: with them one could ask who was among them.
 
-    >>> told_of_model({"config_hash": "12ab", "training_data": {"n_series": 9, "series": ["5f3c"]}})
+    >>> model_facts({"config_hash": "12ab", "training_data": {"n_series": 9, "series": ["5f3c"]}})
     {'config_hash': '12ab', 'training_data': {'n_series': 9}}
     """
     data = facts.get("training_data") or {}

@@ -16,7 +16,7 @@ from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
 from raxss.explain.evidence import NOTE
-from raxss.explain.findings import ChannelFindings, RecordingFindings, without_name
+from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings, without_name
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
@@ -59,11 +59,11 @@ def channel_rows(
         row["predicted"] = None if found is None else without_formula(str(found.predicted))
         row["n_windows"] = None if found is None else found.n_windows
         row["effective_windows"] = None if found is None else found.effective_windows
-        rows.append(row | doubt_cells(findings.classes, found))
+        rows.append(row | uncertainty_cells(findings.classes, found))
     return rows
 
 
-def doubt_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
+def uncertainty_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
     """How far the score of a channel may be trusted, by column; None where that is not known.
 
     All columns are always there, so that the tables of many recordings can be laid below one another. They say
@@ -147,11 +147,11 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
             "alike, near 1 one decides."
         },
     }
-    return told | about_doubt(findings)
+    return told | about_uncertainty(findings)
 
 
-def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
-    """What the columns of `doubt_cells` mean, and where each has nothing to say."""
+def about_uncertainty(findings: RecordingFindings) -> dict[str, Any]:
+    """What the columns of `uncertainty_cells` mean, and where each has nothing to say."""
     classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
     told: dict[str, Any] = {
         "seen_in_training": {
@@ -209,7 +209,7 @@ def about_events(findings: RecordingFindings) -> dict[str, Any]:
     """What each column of events.tsv that BIDS does not know means."""
     return {
         "Description": "Windows that add most to the predicted class of their channel, at most "
-        f"{findings.n_windows} a channel, none overlapping another of the same channel. {NOTE}",
+        f"{N_WINDOWS} a channel, none overlapping another of the same channel. {NOTE}",
         "trial_type": {
             "Description": "The class that the window speaks for.",
             "Levels": {cell_text(f"raxss/{label}"): f"for the class '{label}'" for label in findings.classes},

@@ -24,7 +24,7 @@ from raxss.explain.faithfulness.measures import mean_curves, measures_of, summar
 from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
 from raxss.explain.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
 from raxss.explain.faithfulness.parameter_randomisation import randomised_network
-from raxss.explain.faithfulness.report_verdict import PAGE, told_in_report
+from raxss.explain.faithfulness.report_verdict import PAGE, verdict_for_report
 from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
 from raxss.explain.faithfulness.running import PROBES, Parts, Plan, run_probes
 from raxss.explain.faithfulness.stability import changed_a_little
@@ -72,5 +72,5 @@ __all__ = [
     "Statement",
     "verdict",
     "PAGE",
-    "told_in_report",
+    "verdict_for_report",
 ]

@@ -20,7 +20,7 @@ from raxss.errors import DataError, ModelError, display_name
 PAGE = "page.html"
 
 
-def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[str, Any]:
+def verdict_for_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[str, Any]:
     """Verdict, reason, sentences and a relative link, as `raxss.explain.export.report.contents` takes them.
 
     Parameters
@@ -40,7 +40,7 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
     >>> found = {"verdicts": {"model": {"verdict": "faithful", "why": "all hold", "said": [["yes", "It rests"]]}},
     ...          "about": {"model": {"weights_sha256": "5f3c"}}}
     >>> _ = (folder / "verdict.json").write_text(json.dumps(found))
-    >>> told_in_report(folder, weights_sha256="5f3c", beside=folder.parent / "why")["link"]
+    >>> verdict_for_report(folder, weights_sha256="5f3c", beside=folder.parent / "why")["link"]
     '../trust/page.html'
     """
     try:

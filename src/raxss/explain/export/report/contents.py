@@ -37,8 +37,8 @@ from raxss.explain.export.report.signals import (
 )
 from raxss.explain.findings import (
     class_of,
+    model_facts,
     recording_of,
-    told_of_model,
     under_other_weights,
     weighted_probabilities,
 )
@@ -113,7 +113,7 @@ def report_contents(
     focus = _focus(classes, channels, model, positive)
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
-    told = told_of_model(model or {})
+    told = model_facts(model or {})
     training, trial, faithful = (
         told.pop("training_data"),
         told.pop("trial", None),
