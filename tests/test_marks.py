@@ -43,7 +43,7 @@ def contact(name, samples, recording="night", **more):
     )
 
 
-def judged_in(length, starts, n_samples, rate=1.0):
+def attribution_in(length, starts, n_samples, rate=1.0):
     n = len(starts)
     return WindowAttribution(
         series=Series(np.zeros(n_samples), rate=rate),
@@ -180,8 +180,8 @@ def test_channels_of_other_lengths_are_not_shifted_together():
 
 
 def area_of_knowing(length, truth):
-    judged = judged_in(length, range(0, len(truth) - length + 1, 4), len(truth))
-    return average_precision_score(truth, windows_that_know(judged, truth))
+    attribution = attribution_in(length, range(0, len(truth) - length + 1, 4), len(truth))
+    return average_precision_score(truth, windows_that_know(attribution, truth))
 
 
 def test_overlapping_windows_that_know_find_a_lone_event_however_long_they_are():
@@ -199,8 +199,8 @@ def test_long_windows_smear_crowded_events_even_if_they_know(rng):
 
 
 def test_values_in_windows_are_their_means():
-    judged = judged_in(4, [0, 4], 8)
-    np.testing.assert_allclose(in_windows(judged, np.arange(8.0)), [1.5] * 4 + [5.5] * 4)
+    attribution = attribution_in(4, [0, 4], 8)
+    np.testing.assert_allclose(in_windows(attribution, np.arange(8.0)), [1.5] * 4 + [5.5] * 4)
 
 
 def test_band_power_finds_a_planted_ripple_and_a_slow_wave_does_not_hide_it(rng):

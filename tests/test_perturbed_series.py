@@ -47,7 +47,7 @@ def copies_of(series, rng, n=9):
     """The series, and copies with some stretches replaced; one with nothing left of it."""
     stretches = Stretches.of(series, 64, seed=3)
     chosen = [rng.random(len(stretches)) < share for share in np.linspace(0, 1, n)]
-    return [stretches.without(name, item) for name in stretches.stand_ins for item in chosen]
+    return [stretches.without(name, item) for name in stretches.baselines for item in chosen]
 
 
 def model_of(series, **settings):
@@ -193,16 +193,16 @@ def test_stretches_that_are_asked_about_ahead_go_as_one_after_the_other():
 
 def test_the_stretches_of_a_smallest_flip_change_the_decision():
     series = short_series(12)
-    subject = model_of(series, max_epochs=4).model_adapter()
+    adapter = model_of(series, max_epochs=4).model_adapter()
     n_flipped = 0
-    for judged in subject.judged(series[:6]):
-        found = smallest_flip(subject, judged, "mean", seed=5)
+    for attribution in adapter.attributions(series[:6]):
+        found = smallest_flip(adapter, attribution, "mean", seed=5)
         if found["flips"]:
             n_flipped += 1
-            stretches = Stretches.of(judged.series, judged.window_length, seed=5)
+            stretches = Stretches.of(attribution.series, attribution.window_length, seed=5)
             chosen = np.isin(np.arange(len(stretches)), found["stretches"])
-            told = subject.probabilities([stretches.without("mean", chosen)])[0]
-            assert told.argmax() != judged.predicted
+            told = adapter.probabilities([stretches.without("mean", chosen)])[0]
+            assert told.argmax() != attribution.predicted
     assert n_flipped
 
 

@@ -1,10 +1,10 @@
-"""How far can the explanation of a fitted model be trusted?
+"""Tests of explanations: faithfulness, stability and localisation of evidence.
 
     ModelAdapter (a model as probes see it), series -> probes -> measures with intervals -> a verdict in words
 
-Evidence adds up to the score by construction, which says nothing about whether the score rests on what it shows.
-So signals are changed, neighbours swapped and networks destroyed, and every probe has a control whose answer is
-known. Reading order: timeline.py, perturbation.py, gradients.py, distinct_windows.py, perturbed_series.py,
+Evidence adds up to the score by construction, which does not show that the score rests on it. So signals are
+perturbed, neighbours swapped and networks randomised, and every probe has a control whose outcome is known.
+Reading order: timeline.py, perturbation.py, gradients.py, distinct_windows.py, perturbed_series.py,
 model_adapter.py; one file a probe; running.py.
 """
 
