@@ -67,7 +67,7 @@ def plot_overlay(
     figure
         To draw into; a new one by default.
     """
-    series = series_of(evidence)
+    series = _series_of(evidence)
     if window is None:
         window = int(evidence.top_windows(1, class_)["window"].iloc[0])
     neighbors = evidence.leaderboard(window).head(n_support)
@@ -100,7 +100,7 @@ def plot_overlay(
             bar = axes_at(LEFT + 8.6, top, 0.12, tall)
         top += tall
 
-    draw_signal(axes["signal"], series, max_points)
+    _draw_signal(axes["signal"], series, max_points)
     for row, color in lanes_of:
         axes["signal"].axvspan(
             row["start_s"], row["end_s"], facecolor=color, alpha=0.22, linewidth=0, zorder=0
@@ -109,14 +109,14 @@ def plot_overlay(
         query["start_s"], query["end_s"], fill=False, edgecolor=INK, linewidth=1.6, zorder=4
     )
     _draw_lanes(axes["lanes"], series, query, lanes_of)
-    draw_strips(axes["strip"], axes["weights"], bar, evidence, series, class_)
-    draw_match(axes["match"], series, query, lanes_of, evidence, max_points)
+    _draw_strips(axes["strip"], axes["weights"], bar, evidence, series, class_)
+    _draw_match(axes["match"], series, query, lanes_of, evidence, max_points)
 
     axes["signal"].set_xlim(series.start_seconds, series.start_seconds + series.seconds)
     for name in ("signal", "lanes", "strip"):
         axes[name].tick_params(labelbottom=False)
-    axes["weights"].set_xlabel(time_label(series), fontsize=NORMAL)
-    axes["match"].set_xlabel(time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
+    axes["weights"].set_xlabel(_time_label(series), fontsize=NORMAL)
+    axes["match"].set_xlabel(_time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
     for axis in figure.axes:
         axis.tick_params(labelsize=SMALL)
     _write_headings(figure, evidence, class_, width, height)
@@ -160,7 +160,7 @@ def plot_contributions(
     class_text = plain(name, 24)
     ax.set_yticks(
         rows,
-        [f"the other {n_others:,}", *[span_of(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
+        [f"the other {n_others:,}", *[_span(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
         fontsize=SMALL,
         parse_math=False,
     )
@@ -291,7 +291,7 @@ def envelope(
     return times[places], values[places]
 
 
-def draw_signal(ax: Axes, series: Series, max_points: int) -> None:
+def _draw_signal(ax: Axes, series: Series, max_points: int) -> None:
     """The samples as they are; several variates one above the other, each scaled to its own range."""
     times = series.start_seconds + np.arange(series.n_samples) / series.rate
     samples = _with_gaps(series.samples)
@@ -334,7 +334,7 @@ def _draw_lanes(ax: Axes, series: Series, query: pd.Series[Any], neighbors: list
     ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
 
 
-def draw_strips(
+def _draw_strips(
     strip: Axes, weights: Axes, bar: Axes, evidence: Evidence, series: Series, class_: Any
 ) -> None:
     """Where the class is seen, and where the score comes from."""
@@ -375,7 +375,7 @@ def draw_strips(
     weights.spines[["top", "right"]].set_visible(False)
 
 
-def draw_match(
+def _draw_match(
     ax: Axes,
     series: Series,
     query: pd.Series[Any],
@@ -384,11 +384,12 @@ def draw_match(
     max_points: int,
 ) -> None:
     """The window with its neighbours laid over it, each variate of each scaled by itself."""
-    curves = [
-        (row, color, 1.0, f"{int(row['rank'])}:  {span_of(row)}  ({row['similarity']:.3f}{_flag(row)})")
-        for row, color in neighbors
-    ]
-    curves.append((query, INK, 1.8, f"window {int(query['window'])}:  {span_of(query)}"))
+    curves = []
+    for row, color in neighbors:
+        overlaps = ", overlaps" if row["overlaps"] else ""
+        text = f"{int(row['rank'])}:  {_span(row)}  ({row['similarity']:.3f}{overlaps})"
+        curves.append((row, color, 1.0, text))
+    curves.append((query, INK, 1.8, f"window {int(query['window'])}:  {_span(query)}"))
     for layer, (row, color, width, text) in enumerate(curves):
         first, last = (round((row[at] - series.start_seconds) * series.rate) for at in ("start_s", "end_s"))
         for variate, values in enumerate(_with_gaps(series.samples[:, first:last])):
@@ -444,7 +445,7 @@ def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: floa
     figure.text(1 - 0.15 / width, 0.12 / height, NOTE, fontsize=7.5, ha="right", va="bottom", color=FAINT)
 
 
-def series_of(evidence: Evidence) -> Series:
+def _series_of(evidence: Evidence) -> Series:
     """The samples to draw, or an error that says how to get them back."""
     if evidence.series is None:
         raise DataError(
@@ -498,16 +499,12 @@ def _name_at_left(ax: Axes, text: str) -> None:
     )
 
 
-def span_of(row: pd.Series[Any]) -> str:
+def _span(row: pd.Series[Any]) -> str:
     """When a window was, short enough for a legend."""
     decimals = 2 if row["end_s"] < 1000 else 1
     return f"{row['start_s']:.{decimals}f} to {row['end_s']:.{decimals}f} s"
 
 
-def _flag(neighbor: pd.Series[Any]) -> str:
-    return ", overlaps" if neighbor["overlaps"] else ""
-
-
-def time_label(series: Series) -> str:
+def _time_label(series: Series) -> str:
     """Where the rate is not known it is 1, and times count samples."""
     return "time (samples, or s at 1 Hz)" if series.rate == 1.0 else "time (s)"

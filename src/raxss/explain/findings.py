@@ -58,16 +58,6 @@ def strongest_apart(evidence: Evidence, n: int = N_WINDOWS, class_: Any = None) 
     -------
     ``rank, window, start_s, end_s, probability, weight, contribution``. The probability is the weighted one:
     calibrated and smoothed where the model does so.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> best = strongest_apart(model.explain(series[0]), 3)
-    >>> len(best), bool((best["start_s"].sort_values().diff().dropna() >= 128 / series[0].rate).all())
-    (3, True)
     """
     name, table = evidence.class_named(class_), evidence.columns
     left = np.where(table["weight"] > 0, table[f"contribution_{name}"], -np.inf)
@@ -101,20 +91,6 @@ def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
 
     If they do not change under inverted weights, the weights explain nothing. Inverted is the weighting that the
     model's own is a control of, or its own: under uniform weights, those by support.
-
-    Examples
-    --------
-    >>> from raxss.explain import trace
-    >>> from raxss.data.series import Series
-    >>> from raxss.method.retrieval import retrieve
-    >>> from raxss.method.windows import windows_of
-    >>> series = Series(np.sin(np.arange(24.0)))
-    >>> found = retrieve(series.samples, window_length=8, stride=4, n_neighbors=2)
-    >>> posteriors = np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.6], [0.3, 0.7], [0.9, 0.1]])
-    >>> windows = windows_of(series, window_length=8, stride=4)
-    >>> evidence = trace(series, windows, found, aggregate(posteriors, found.support), classes=["a", "b"])
-    >>> under_other_weights(evidence)["uniform"]
-    array([0.6, 0.4])
     """
     inverse = weighting_named(weighting_named(evidence.settings["weighting"]).family).inverse
     assert inverse is not None, "a weighting that others are controls of has an inverse"
@@ -244,18 +220,6 @@ def watched(
         Channels of one recording one after the other, as `RAxSSClassifier.explain_each` gives them.
     class_, model
         Class that channels are ranked by, and facts about the model, as `class_of` takes them.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> done = []
-    >>> for one in watched(model.explain_each(series[:2]), done.append):
-    ...     pass  # save it, say
-    >>> [(one.name, one.class_, len(one.channels)) for one in done]
-    [('motif-000', 'noise', 1), ('noise-001', 'noise', 1)]
     """
     if when_done is None:
         yield from evidence

@@ -54,20 +54,6 @@ def write_recordings(
         Number of windows whose neighbour lists are kept; None keeps all.
     when_done
         Called with the findings of each recording when its last channel is written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> from raxss.explain.findings import by_recording
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> evidence, out = model.explain_each(series[:2]), Path(tempfile.mkdtemp()) / "why"
-    >>> both = by_recording(series[:2]).items()
-    >>> _ = write_recordings(evidence, both, out, model={}, formats=["report", "json"])
-    >>> sorted(file.relative_to(out).as_posix() for file in out.glob("*/[er]*"))
-    ['motif-000/evidence.json', 'motif-000/report.html', 'noise-001/evidence.json', 'noise-001/report.html']
     """
     tables = [item for item in FORMATS if item in formats]
     passing = iter(evidence)

@@ -32,17 +32,6 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
     """Sums over windows ``(n_copies, C)``, before any calibration of series.
 
     Copies may have different lengths; those of one length are looked at together.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> one = series[0]
-    >>> scores = probabilities_of_copies(model.predictor(), [one, one.with_samples(-one.samples)])
-    >>> np.allclose(scores[0], model.predict_proba([one])[0], atol=1e-6)
-    True
     """
     most = WINDOWS_AT_ONCE
     if _needs_features(predictor):
