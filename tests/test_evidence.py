@@ -29,13 +29,18 @@ def explain(
     weighting: Any = "support",
     classes: Any = ("no", "yes"),
     posteriors: Any = None,
+    smoothing: float = 0.0,
     **settings: Any,
 ) -> SeriesEvidence:
+    """Evidence of random posteriors, with real retrieval."""
     windows = windows_of(series, window_length=window_length, stride=stride)
     retrieval = retrieve(series.samples, window_length=window_length, stride=stride, **settings)
     if posteriors is None:
         posteriors = np.random.default_rng(7).dirichlet(np.ones(len(classes)), len(windows))
-    prediction = aggregate(posteriors, retrieval.support, temperature=temperature, weighting=weighting)
+    options = {"smoothing": smoothing, "neighbors": retrieval.neighbors} if smoothing else {}
+    prediction = aggregate(
+        posteriors, retrieval.support, temperature=temperature, weighting=weighting, **options
+    )
     return trace(series, windows, retrieval, prediction, classes=classes)
 
 
@@ -263,15 +268,15 @@ def test_uniform_weighting_is_named_as_a_setting_not_as_a_surprise():
 
 
 @pytest.mark.parametrize(
-    ("bank", "told"),
+    ("bank", "text"),
     [("local", "the nearest in time"), ("sampled", "stretches spread evenly over the series")],
 )
-def test_a_bounded_bank_is_named_with_its_size_in_windows_and_in_time(bank, told):
+def test_a_bounded_bank_is_named_with_its_size_in_windows_and_in_time(bank, text):
     evidence = explain(noise(), exclusion=20, n_neighbors=3, bank=bank, bank_size=24)
     settings = evidence.settings
     assert (settings["bank"], settings["bank_size"], settings["bank_seconds"]) == (bank, 24, 12.0)
     assert evidence.warnings[0] == (
-        f"neighbours were sought among 24 windows ({told}, 12 s), not among all 77 (40 s): supports can be lower "
+        f"neighbours were sought among 24 windows ({text}, 12 s), not among all 77 (40 s): supports can be lower "
         "than over the whole series."
     )
 
@@ -285,16 +290,12 @@ def test_a_bank_that_holds_the_whole_series_is_not_called_bounded():
     assert explain(noise(), bank=[1, 5, 9]).settings["bank"] == "indices"
 
 
-def test_smoothed_posteriors_stand_beside_the_windows_own_and_are_what_is_added_up(tmp_path):
-    series = noise()
-    windows = windows_of(series, window_length=20, stride=5)
-    retrieval = retrieve(series.samples, window_length=20, stride=5, exclusion=20)
-    posteriors = np.random.default_rng(7).dirichlet([1, 1], len(windows))
-    prediction = aggregate(posteriors, retrieval.support, smoothing=0.25, neighbors=retrieval.neighbors)
-    evidence = trace(series, windows, retrieval, prediction, classes=["no", "yes"])
+def test_smoothed_posteriors_are_beside_the_windows_own_and_are_weighted(tmp_path):
+    posteriors = np.random.default_rng(7).dirichlet([1, 1], 77)
+    evidence = explain(noise(), exclusion=20, smoothing=0.25, posteriors=posteriors)
     table = evidence.windows
     np.testing.assert_array_equal(table["posterior_yes"], posteriors[:, 1])
-    expected = naive.smoothed(posteriors, retrieval.neighbors, 0.25, [False] * len(windows))
+    expected = naive.smoothed(posteriors, evidence.lists.retrieval.neighbors, 0.25, [False] * 77)
     np.testing.assert_allclose(table["smoothed_yes"], np.array(expected)[:, 1], atol=1e-14)
     np.testing.assert_array_equal(table["contribution_yes"], table["weight"] * table["smoothed_yes"])
     assert table["contribution_yes"].sum() == pytest.approx(evidence.probability_of("yes"), abs=1e-12)

@@ -121,7 +121,7 @@ def test_only_the_strongest_lists_are_kept_by_default(tmp_path):
     assert {row["window"] for row in json.loads(evidence.to_json(top=5))["neighbors"]} == strongest | firsts
 
 
-def test_a_saved_folder_holds_tables_and_figures_and_is_not_overwritten_unasked(tmp_path):
+def test_a_saved_folder_holds_tables_and_figures_and_is_overwritten_on_request_alone(tmp_path):
     evidence = explain(noise(name="run:1/C3"))
     place = evidence.save(tmp_path)
     assert place.parent == tmp_path
@@ -231,7 +231,7 @@ def test_a_table_that_does_not_fit_says_how_much_it_needs(monkeypatch):
 # One table for many series.
 
 
-def test_the_evidence_of_many_series_stands_in_one_table(tmp_path):
+def test_the_evidence_of_many_series_is_one_table(tmp_path):
     every = [explain(noise(300 + 50 * index, seed=index, name=f"C{index}", label="no")) for index in range(3)]
     assert write_tables(iter(every), tmp_path / "why", top=5) == 3
     assert {file.name for file in (tmp_path / "why").iterdir()} == {
@@ -322,7 +322,7 @@ def test_hostile_names_and_labels_of_any_kind_fit_into_one_table(tmp_path):
     assert summary["label"].isna().tolist() == [False, False, True]
 
 
-def test_only_what_is_asked_for_is_saved(tmp_path):
+def test_only_the_given_formats_are_saved(tmp_path):
     evidence = explain(noise())
     place = evidence.save(tmp_path, formats=["parquet"])
     names = {file.name for file in place.iterdir()}

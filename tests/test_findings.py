@@ -1,4 +1,4 @@
-"""Claims about what is told of a recording: the strongest windows, other weights, ranks."""
+"""Tests of findings of a recording: the strongest windows, other weights, ranks, escapes."""
 
 import gc
 import weakref
@@ -76,15 +76,15 @@ def test_a_window_of_a_smoothed_model_has_the_probability_that_is_weighted():
 def test_other_weights_are_the_softmax_by_hand(smoothing):
     evidence = explained(5, smoothing=smoothing)
     table = evidence.windows
-    said = under_other_weights(evidence)
+    scores = under_other_weights(evidence)
     values = table["smoothed_soz" if smoothing else "posterior_soz"].to_numpy()
-    assert said["uniform"][1] == pytest.approx(values.mean(), abs=1e-12)
+    assert scores["uniform"][1] == pytest.approx(values.mean(), abs=1e-12)
     inverse = np.exp(-table["support"] / 0.1)
-    assert said["inverse"][1] == pytest.approx((inverse / inverse.sum()) @ values, abs=1e-9)
-    assert all(item.sum() == pytest.approx(1) for item in said.values())
+    assert scores["inverse"][1] == pytest.approx((inverse / inverse.sum()) @ values, abs=1e-9)
+    assert all(item.sum() == pytest.approx(1) for item in scores.values())
 
 
-def test_recordings_are_told_of_when_their_last_channel_has_passed():
+def test_recordings_are_done_when_their_last_channel_has_passed():
     done = []
     seen = []
     for item in watched([*channels_of("a", 3), *channels_of("b", 2, first=9)], done.append):
@@ -93,7 +93,7 @@ def test_recordings_are_told_of_when_their_last_channel_has_passed():
     assert [(item.name, len(item.channels)) for item in done] == [("a", 3), ("b", 2)]
 
 
-def test_channels_are_ranked_by_the_class_that_is_asked_for():
+def test_channels_are_ranked_by_the_given_class():
     for class_, place in (("other", 0), ("soz", 1), (None, 1)):
         done = []
         every = list(watched(channels_of("a", 5), done.append, class_=class_))

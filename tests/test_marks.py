@@ -1,4 +1,4 @@
-"""Marks of events: read from tables as they are, put on the channels they mean, and compared with chance."""
+"""Tests of marked events: tables, channels, differences of contacts, chance and plain detectors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_column_of_channels_goes_before_what_a_label_could_mean(events):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (HEADER + "soon\t0.1\tripple_C3\n", r"'soon' in line 2, column 'onset'"),
         (HEADER + "1\t1\tripple_C3\n1\t-0.1\tripple_C3\n", r"'-0.1' in line 3, column 'duration'"),
@@ -84,8 +84,8 @@ def test_a_column_of_channels_goes_before_what_a_label_could_mean(events):
         ("", r"'events.tsv' cannot be read: .*empty"),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused_with_the_place(events, text, said):
-    with pytest.raises(DataError, match=said):
+def test_a_table_that_cannot_be_meant_is_refused_with_the_place(events, text, message):
+    with pytest.raises(DataError, match=message):
         read_events(events(text))
 
 

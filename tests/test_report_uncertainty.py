@@ -1,4 +1,4 @@
-"""What a report says about the trust in its scores, in its data and in a real browser."""
+"""Tests of the uncertainty in a report: its data, and the page in a browser."""
 
 import json
 import re
@@ -107,19 +107,21 @@ def with_verdict(folder, model, **changes):
     return folder
 
 
-def test_a_report_tells_the_verdict_links_to_its_page_and_holds_with_it(browser, model, series, tmp_path):
+def test_a_report_shows_the_verdict_links_to_its_page_and_is_verified_with_it(
+    browser, model, series, tmp_path
+):
     trust = with_verdict(tmp_path / "ward 7", model)
     model.save_pretrained(tmp_path / "model")
     np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
     files = [str(tmp_path / "model"), str(tmp_path / "night.npz")]
-    report, asked = str(tmp_path / "report.html"), ["--faithfulness", str(trust), "--device", "cpu"]
-    done = CliRunner().invoke(app, ["explain", *files, "--out", report, *asked])
+    report, options = str(tmp_path / "report.html"), ["--faithfulness", str(trust), "--device", "cpu"]
+    done = CliRunner().invoke(app, ["explain", *files, "--out", report, *options])
     assert done.exit_code == 0, done.output
     assert Report.read(report).contents["faithfulness"] == {**VERDICT, "link": "ward%207/page.html"}
-    assert CliRunner().invoke(app, ["verify", report, *files, *asked]).exit_code == 0
-    told = CliRunner().invoke(app, ["verify", report, *files, "--device", "cpu"])
-    assert told.exit_code == 1  # without the folder nothing is known of it
-    assert "faithfulness" in told.output
+    assert CliRunner().invoke(app, ["verify", report, *files, *options]).exit_code == 0
+    done = CliRunner().invoke(app, ["verify", report, *files, "--device", "cpu"])
+    assert done.exit_code == 1  # without the folder nothing is known of it
+    assert "faithfulness" in done.output
     page = browser.open(tmp_path / "report.html")
     section = page.locator("section.faithful")
     assert "partly faithful: some hold." in section.text_content()
@@ -139,8 +141,8 @@ def test_in_a_folder_of_reports_the_link_leads_out_of_it(model, series, tmp_path
     model.save_pretrained(tmp_path / "model")
     np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
     files = [str(tmp_path / "model"), str(tmp_path / "night.npz"), "--out", str(tmp_path / "why")]
-    asked = ["--faithfulness", str(trust), "--format", "report", "--device", "cpu"]
-    assert CliRunner().invoke(app, ["explain", *files, *asked]).exit_code == 0
+    options = ["--faithfulness", str(trust), "--format", "report", "--device", "cpu"]
+    assert CliRunner().invoke(app, ["explain", *files, *options]).exit_code == 0
     (report,) = (tmp_path / "why").glob("*/report.html")
     link = Report.read(report).contents["faithfulness"]["link"]
     assert (report.parent / link).resolve() == (trust / "page.html").resolve()
@@ -181,7 +183,7 @@ def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path
             assert (inside.sum() != 1) == (low < score < high)
     model.report(longest).save(tmp_path / "report.html")
     page = browser.open(tmp_path / "report.html")
-    told = page.locator("section.trust").text_content()
-    assert f"abstain band{low:.3f} to {high:.3f}" in told.replace("\xa0", " ")
+    text = page.locator("section.trust").text_content()
+    assert f"abstain band{low:.3f} to {high:.3f}" in text.replace("\xa0", " ")
     assert page.locator("section.trust rect.band").count() == 1
     page.close()

@@ -1,4 +1,4 @@
-"""Where the reasons for many recordings are laid out. Together with BIDS tables: test_derivatives.py."""
+"""Tests of output folders of many recordings. Together with BIDS tables: test_derivatives.py."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def channels(name, n, rng):
     ]
 
 
-def test_recordings_that_come_mixed_are_kept_apart_and_each_is_told_once(toy, rng, tmp_path):
+def test_recordings_that_come_mixed_are_kept_apart_and_each_is_done_once(toy, rng, tmp_path):
     night, day = channels("night", 3, rng), channels("day", 1, rng)
     recordings = by_recording([night[0], day[0], *night[1:]])
     assert {name: len(some) for name, some in recordings.items()} == {"night": 3, "day": 1}
@@ -65,7 +65,7 @@ def test_the_class_with_the_fewest_training_series_is_ranked_by_where_none_is_na
     assert class_of((0, 1), None, {"training_data": {"classes": {"0": 1, "1": 3}}}) == 0
 
 
-def test_what_is_told_of_a_model_has_no_digest_of_a_series(toy):
+def test_facts_about_a_model_have_no_digest_of_a_series(toy):
     facts = describe_model(toy)
     assert len(facts["training_data"]["series"]) > 0
     text = str(model_facts(facts))

@@ -155,17 +155,8 @@ def trace(
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
 
 
-def trace_prediction(
-    prediction: Prediction,
-    classes: NDArray[Any],
-    *,
-    settings: Mapping[str, Any],
-    notes: Sequence[str],
-    interval: Interval | None = None,
-    prediction_set: NDArray[np.bool_] | None = None,
-    seen_in_training: str = UNKNOWN,
-) -> SeriesEvidence:
-    """Evidence of a prediction that was made with lists of neighbours; parameters as in `trace`."""
+def trace_prediction(prediction: Prediction, classes: NDArray[Any], **options: Any) -> SeriesEvidence:
+    """Evidence of a prediction that was made with lists of neighbours; options as in `trace`."""
     assert prediction.retrieval is not None, "the prediction was made without lists"
     return trace(
         prediction.series,
@@ -175,11 +166,7 @@ def trace_prediction(
         classes=classes,
         uncalibrated=prediction.uncalibrated,
         calibrated=prediction.calibrated,
-        interval=interval,
-        prediction_set=prediction_set,
-        settings=settings,
-        notes=notes,
-        seen_in_training=seen_in_training,
+        **options,
     )
 
 

@@ -13,7 +13,7 @@ Next: counterfactual.py looks at single windows and at decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,18 +129,8 @@ class Deleted:
 
     def gain(self, order: str, baseline: str, direction: str | None = None) -> float:
         """By how much an order's areas are better than random ones; the mean of both directions by default."""
-        directions = DIRECTIONS if direction is None else (direction,)
-        found = [
-            (1 if item == INSERTION else -1)
-            * (self._area(order, baseline, item) - self._area(RANDOM, baseline, item))
-            for item in directions
-        ]
-        return float(np.mean(found))
-
-    def _area(self, order: str, baseline: str, direction: str) -> float:
-        key = (order, baseline, direction)
-        areas = [curve.area for curve in self.curves if (curve.order, curve.baseline, curve.direction) == key]
-        return float(np.mean(areas)) if areas else np.nan
+        found = gains_over_random(mean_areas(self.rows()), order, baseline)
+        return float(np.mean(list(found.values()))) if direction is None else found[direction]
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each curve: where it comes from, its area and its points."""
@@ -155,6 +145,25 @@ class Deleted:
             }
             for curve in self.curves
         ]
+
+
+def mean_areas(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], float]:
+    """Rows of `Deleted.rows` -> mean area by baseline, order and direction."""
+    areas: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        areas.setdefault((row["stand_in"], row["order"], row["direction"]), []).append(row["area"])
+    return {key: float(np.mean(some)) for key, some in areas.items()}
+
+
+def gains_over_random(
+    areas: Mapping[tuple[str, str, str], float], order: str, baseline: str
+) -> dict[str, float]:
+    """Direction -> by how much the area of an order is better than that of random ones; NaN where it has none."""
+    own, random = (
+        {direction: areas.get((baseline, name, direction), np.nan) for direction in DIRECTIONS}
+        for name in (order, RANDOM)
+    )
+    return {name: sign * (own[name] - random[name]) for name, sign in ((DELETION, -1), (INSERTION, 1))}
 
 
 def delete_and_insert(

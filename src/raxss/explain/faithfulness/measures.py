@@ -19,11 +19,12 @@ from raxss.explain.faithfulness.deletion import (
     CONTRIBUTION,
     DELETION,
     DIRECTIONS,
-    INSERTION,
     ORDERS,
     POSTERIOR,
     RANDOM,
     WEIGHT,
+    gains_over_random,
+    mean_areas,
 )
 from raxss.explain.faithfulness.mean_intervals import mean_interval
 from raxss.explain.faithfulness.perturbation import BASELINES
@@ -102,10 +103,7 @@ def _right(parts: Parts, place: int, counts: Mapping[Any, int]) -> Any:
 
 
 def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
-    areas: dict[tuple[str, str, str], list[float]] = {}
-    for item in found["curves"]:
-        areas.setdefault((item["stand_in"], item["order"], item["direction"]), []).append(item["area"])
-    area = {key: float(np.mean(some)) for key, some in areas.items()}
+    area = mean_areas(found["curves"])
     for baseline in BASELINES:
         gains = {}
         for order in ORDERS:
@@ -114,10 +112,7 @@ def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
             of = f"{baseline}, {order}"
             for direction in DIRECTIONS:
                 yield "deletion", of, f"{direction} area", area[baseline, order, direction]
-            better = {
-                direction: sign * (area[baseline, order, direction] - area[baseline, RANDOM, direction])
-                for direction, sign in ((DELETION, -1), (INSERTION, 1))
-            }
+            better = gains_over_random(area, order, baseline)
             gains[order] = sum(better.values()) / 2
             if order != RANDOM:
                 for direction, value in better.items():
