@@ -152,23 +152,29 @@ def given(contacts: SeriesCollection, marks: list[Mark]) -> dict[str, Asked]:
 
 
 def scores_of(
-    judged: Sequence[WindowAttribution], recorded: Sequence[Series], truths: Sequence[Truth], class_: int
+    attributions: Sequence[WindowAttribution],
+    recorded: Sequence[Series],
+    truths: Sequence[Truth],
+    class_: int,
 ) -> dict[str, list[Floats]]:
     """Everything that could point at events -> a score of each sample, channel by channel."""
     ripples = [
         at_rate_of(item.series, raw, band_power(raw, *HZ_OF_RIPPLES))
-        for item, raw in zip(judged, recorded, strict=True)
+        for item, raw in zip(attributions, recorded, strict=True)
     ]
     return {
-        "contribution": [item.over_time(item.contributions(class_)) for item in judged],
-        "posterior": [item.over_time(item.centred(class_)) for item in judged],
-        "weight": [item.over_time(item.weights) for item in judged],
-        "windows that know": list(map(windows_that_know, judged, truths)),
-        "power 80-250 Hz in such windows": list(map(in_windows, judged, ripples)),
+        "contribution": [item.over_time(item.contributions(class_)) for item in attributions],
+        "posterior": [item.over_time(item.centred(class_)) for item in attributions],
+        "weight": [item.over_time(item.weights) for item in attributions],
+        "windows that know": list(map(windows_that_know, attributions, truths)),
+        "power 80-250 Hz in such windows": list(map(in_windows, attributions, ripples)),
         "power 80-250 Hz": ripples,
-        "power 80-150 Hz of what the model got": [band_power(item.series, 80.0, 150.0) for item in judged],
+        "power 80-150 Hz of what the model got": [
+            band_power(item.series, 80.0, 150.0) for item in attributions
+        ],
         "line length": [
-            at_rate_of(item.series, raw, line_length(raw)) for item, raw in zip(judged, recorded, strict=True)
+            at_rate_of(item.series, raw, line_length(raw))
+            for item, raw in zip(attributions, recorded, strict=True)
         ],
     }
 
@@ -179,15 +185,17 @@ def at_rate_of(prepared: Series, recorded: Series, trace: Floats) -> Floats:
     return np.interp(times, np.arange(len(trace)) / recorded.rate, trace)
 
 
-def by_random_windows(judged: Sequence[WindowAttribution], truths: Sequence[Truth], kept: Truth) -> Floats:
+def by_random_windows(
+    attributions: Sequence[WindowAttribution], truths: Sequence[Truth], kept: Truth
+) -> Floats:
     """Mean areas of windows that say anything: ``(N_RANDOM,)``."""
     rng = np.random.default_rng(SEED)
     areas = np.zeros(N_RANDOM)
-    for item, truth in zip(judged, truths, strict=True):
+    for item, truth in zip(attributions, truths, strict=True):
         for draw in range(N_RANDOM):
             values = item.over_time(rng.normal(size=len(item.starts)))
             areas[draw] += average_precisions(values[kept], truth[None, kept])[0]
-    return areas / len(judged)
+    return areas / len(attributions)
 
 
 def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -199,7 +207,7 @@ def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFr
     pairs = [pair for pair in zip(asked.recorded, asked.prepared, strict=True) if pair[1].name in known]
     recorded, prepared = ([pair[place] for pair in pairs] for place in (0, 1))
     truths = [known[item.name] for item in prepared]
-    judged = list(model.model_adapter().judged(prepared))
+    attributions = list(model.model_adapter().attributions(prepared))
     class_ = model.classes_.tolist().index(FOCAL)
     electrodes = [item.origin["electrode"] for item in prepared]
     rows = []
@@ -209,7 +217,7 @@ def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFr
             "electrode": electrodes,
             "marked_seconds": [truth.sum() / RATE for truth in truths],
             "base_rate": [truth.mean() for truth in truths],
-            "focal_probability": [item.probability[class_] for item in judged],
+            "focal_probability": [item.probability[class_] for item in attributions],
             "notes": [" ".join(item.notes) for item in model.score_series(prepared)],
         }
     )
@@ -217,7 +225,7 @@ def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFr
     kept = np.full(len(times), True) if kind != APART else (times < MOMENT[0]) | (times >= MOMENT[1])
     cut = [truth[kept] for truth in truths]
     whole = np.concatenate(cut)
-    for score, uncut in scores_of(judged, recorded, truths, class_).items():
+    for score, uncut in scores_of(attributions, recorded, truths, class_).items():
         values = [item[kept] for item in uncut]
         found = shift_test(values, cut)
         mean, low, high = mean_interval(found.areas, electrodes)
@@ -230,7 +238,7 @@ def measured(model: RAxSSClassifier, asked: Asked, kind: str) -> tuple[pd.DataFr
                 "pooled": average_precisions(np.concatenate(values), whole[None])[0],
             }
         )  # fmt: skip
-    random = by_random_windows(judged, truths, kept)
+    random = by_random_windows(attributions, truths, kept)
     rows.append({"score": RANDOM, "area": random.mean(), "chance_high": np.percentile(random, 95.0)})
     table = pd.DataFrame(rows)
     table["base_rate"], table["pooled_base_rate"] = np.mean(channels["base_rate"]), whole.mean()
@@ -277,7 +285,7 @@ def evidence_over_time(model: RAxSSClassifier, asked: Asked) -> dict[str, tuple[
     ordered = sorted(asked.prepared, key=lambda item: item.origin["channel"])
     return {
         item.series.origin["channel"]: (item.over_time(item.contributions(class_)), truth[item.series.name])
-        for item in model.model_adapter().judged(ordered)
+        for item in model.model_adapter().attributions(ordered)
     }
 
 

@@ -37,7 +37,7 @@ def signal(rng, n_samples, n_variates=1):
 
 
 def evidence_of(series, *, seed=0, classes=("other", "soz"), window_length=64, stride=16, **options):
-    """Real retrieval; posteriors drawn, because a page does not ask where they come from."""
+    """Evidence with real retrieval and random posteriors."""
     aggregating = {
         key: options.pop(key) for key in ("weighting", "smoothing", "temperature") if key in options
     }
@@ -89,18 +89,18 @@ FACTS = {
 
 
 class Browser:
-    """One Chromium; pages that remember what they logged and what they asked for."""
+    """One Chromium; pages that remember what they logged and requested."""
 
     def __init__(self, chromium):
         self._chromium = chromium
 
     def open(self, path: Path, *, width=1400, height=900):
         page = self._chromium.new_page(viewport={"width": width, "height": height})
-        page.said, page.asked = [], []
-        page.on("console", lambda message: page.said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: page.said.append(f"error: {error}"))
-        page.on("request", lambda request: page.asked.append(request.url))
-        page.on("dialog", lambda dialog: (page.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.logged, page.requested = [], []
+        page.on("console", lambda message: page.logged.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: page.logged.append(f"error: {error}"))
+        page.on("request", lambda request: page.requested.append(request.url))
+        page.on("dialog", lambda dialog: (page.logged.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.goto(path.as_uri())
         page.wait_for_selector("#report[data-ready]", timeout=20_000)
         return page
@@ -126,7 +126,7 @@ def rows(page, table):
 
 
 def assert_quiet(page):
-    """Nothing was logged, and nothing asked for but the file itself."""
-    assert not page.said, page.said
-    assert len(page.asked) == 1, page.asked
-    assert page.asked[0].startswith("file:///")
+    """Nothing was logged, and nothing requested but the file itself."""
+    assert not page.logged, page.logged
+    assert len(page.requested) == 1, page.requested
+    assert page.requested[0].startswith("file:///")

@@ -203,6 +203,8 @@ def test_only_what_is_asked_for_is_written(model, tmp_path):
     files = {file.name for file in (tmp_path / "why" / "rec0").iterdir()}
     assert files == {".raxss", "evidence.json", "overlay.png", "contributions.png"}
     raxss("explain", model, tmp_path / "rec0.npz", *where, "--format", "pdf", code=2)
+    removed = raxss("explain", model, tmp_path / "rec0.npz", *where, "--pdf", code=2)
+    assert "print the report from the browser" in " ".join(removed.replace("│", " ").split())
 
 
 def test_a_name_that_ends_in_html_is_the_report_of_one_recording(manifest, model, tmp_path):

@@ -1,4 +1,4 @@
-"""Claims about BIDS derivatives: valid, true to the predictions, added to and never torn, nobody named."""
+"""Tests of BIDS derivatives: valid, equal to the predictions, added to, atomic, no personal data."""
 
 import gc
 import json
@@ -27,11 +27,15 @@ from raxss.estimator.batch import FromPlan
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report
 from raxss.explain.export import derivatives as module
-from raxss.explain.export.derivative_tables import about_channels, channel_rows, class_columns, doubt_cells
-from raxss.explain.export.derivatives import find_source, open_derivatives, write_derivatives
+from raxss.explain.export.derivative_tables import (
+    about_channels,
+    channel_rows,
+    class_columns,
+    uncertainty_cells,
+)
+from raxss.explain.export.derivatives import find_source, open_derivatives
 from raxss.explain.findings import watched
 from test_findings import channels_of, explained
-from test_privacy import text_of_pdf
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
 MODEL = {"window_length": 64, "stride": 32, "max_epochs": 1, "random_state": 0, "device": "cpu"}
@@ -46,14 +50,33 @@ def raxss(*arguments):
     return result.output
 
 
+def derive(model, inputs, root, *options):
+    """``raxss explain --bids-derivatives``: what was printed, or the error."""
+    return raxss("explain", model, inputs, "--bids-derivatives", root, "--device", "cpu", *options)
+
+
+def write_derivatives(evidence, root, source, model):
+    """Write evidence that is at hand; names of the recordings."""
+    done = []
+
+    def write(found):
+        opened = open_derivatives(root, source, model=model, classes=found.classes, recordings=[found.name])
+        opened.write(found)
+        done.append(found.name)
+
+    for _ in watched(evidence, write, model=model):
+        pass
+    return done
+
+
 def errors_of(root):
-    """What the BIDS validator calls an error, all rows looked at."""
+    """Errors of the BIDS validator, all rows looked at."""
     if not VALIDATOR.exists():
         pytest.skip("the package bids-validator-deno is not installed")
     command = [VALIDATOR, "--format", "json", "--max-rows", "-1", root]
-    told = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
-    assert told["summary"]["totalFiles"] > 0
-    return [item for item in told["issues"]["issues"] if item["severity"] == "error"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    assert found["summary"]["totalFiles"] > 0
+    return [issue for issue in found["issues"]["issues"] if issue["severity"] == "error"]
 
 
 def tables(root, suffix):
@@ -96,8 +119,8 @@ def model(classifier, tmp_path_factory):
 def written(truth, model):
     """Where the recordings' dataset has its derivatives; alone, without --out."""
     root = truth.root / "derivatives" / "raxss"
-    told = raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
-    assert f"The derivatives of {len(truth.onsets)} recordings are in" in told
+    printed = derive(model, truth.root, root)
+    assert f"The derivatives of {len(truth.onsets)} recordings are in" in printed
     return root
 
 
@@ -109,9 +132,9 @@ def test_an_undescribed_column_would_be_found(written, tmp_path):
     """So that the test above can fail."""
     copy = shutil.copytree(written, tmp_path / "copy")
     for file in copy.rglob("*_channels.json"):
-        told = json.loads(file.read_text())
-        del told["rank"]
-        file.write_text(json.dumps(told))
+        columns = json.loads(file.read_text())
+        del columns["rank"]
+        file.write_text(json.dumps(columns))
     assert {error["code"] for error in errors_of(copy)} == {"TSV_ADDITIONAL_COLUMNS_MUST_DEFINE"}
 
 
@@ -138,11 +161,11 @@ def test_every_channel_has_the_probability_that_the_model_predicts(written, trut
         assert scored["probability_soz"].is_monotonic_decreasing
 
 
-DOUBT = ("uncalibrated", "interval_low", "interval_high", "in_set")
+UNCERTAINTY = ("uncalibrated", "interval_low", "interval_high", "in_set")
 
 
 @pytest.fixture(scope="module")
-def doubtful(truth):
+def calibrated(truth):
     """Calibrated scores of series with sets of classes, from a rate that is not that of the tree."""
     with pytest.warns(RAxSSWarning, match="XY9"):
         series = read_bids(truth.root, labels=truth.clinical)
@@ -152,28 +175,28 @@ def doubtful(truth):
 
 
 @pytest.mark.filterwarnings("ignore::raxss.errors.SignalWarning")
-def test_the_doubt_of_every_channel_is_what_the_model_answers(truth, doubtful, tmp_path):
+def test_the_uncertainty_of_every_channel_is_that_of_score_series(truth, calibrated, tmp_path):
     recording = sorted(truth.onsets)[0]
     series = read_bids(truth.root, only_labelled=False, recordings=[recording])
     write_derivatives(
-        doubtful.explain_each(series), tmp_path / "dv", source=truth.root, model=describe_model(doubtful)
+        calibrated.explain_each(series), tmp_path / "dv", truth.root, describe_model(calibrated)
     )
     assert errors_of(tmp_path / "dv") == []
     (table,) = tables(tmp_path / "dv", "channels.tsv").values()
     rows = {row["name"]: row for row in table.to_dict("records")}
-    for answer in doubtful.score_series(series):
-        row = rows[answer.series.origin["channel"]]
-        for place, class_ in enumerate(doubtful.classes_):
-            assert row[f"probability_{class_}"] == pytest.approx(answer.probability[place], abs=1e-8)
-            assert row[f"uncalibrated_{class_}"] == pytest.approx(answer.series_probability[place], abs=1e-8)
-            assert row[f"interval_low_{class_}"] == pytest.approx(answer.interval.low[place], abs=1e-8)
-            assert row[f"interval_high_{class_}"] == pytest.approx(answer.interval.high[place], abs=1e-8)
-            assert row[f"in_set_{class_}"] == answer.prediction_set[place]
+    for scored in calibrated.score_series(series):
+        row = rows[scored.series.origin["channel"]]
+        for place, class_ in enumerate(calibrated.classes_):
+            assert row[f"probability_{class_}"] == pytest.approx(scored.probability[place], abs=1e-8)
+            assert row[f"uncalibrated_{class_}"] == pytest.approx(scored.series_probability[place], abs=1e-8)
+            assert row[f"interval_low_{class_}"] == pytest.approx(scored.interval.low[place], abs=1e-8)
+            assert row[f"interval_high_{class_}"] == pytest.approx(scored.interval.high[place], abs=1e-8)
+            assert row[f"in_set_{class_}"] == scored.prediction_set[place]
         assert row["interval_method"] == "Venn-Abers"
-        assert row["abstains"] == answer.abstains
+        assert row["abstains"] == scored.abstains
         assert "the series has a rate of 100 Hz, but the model was fitted at 95.2381 Hz" in row["warnings"]
-        assert answer.series.name not in row["warnings"]
-        assert len(answer.notes) == sum(
+        assert scored.series.name not in row["warnings"]
+        assert len(scored.notes) == sum(
             row["warnings"].count(item) for item in ("has a rate of", "spectrum", "alike")
         )
     assert (table["probability_soz"] - table["uncalibrated_soz"]).abs().max() > 1e-3
@@ -183,7 +206,7 @@ def test_the_doubt_of_every_channel_is_what_the_model_answers(truth, doubtful, t
     assert "80 % of channels or more" in json.loads(sidecar.read_text())["in_set_soz"]["Description"]
 
 
-def test_doubt_that_a_model_has_not_is_not_available(written):
+def test_uncertainty_that_a_model_does_not_have_is_not_available(written):
     """No calibration, and too few validation series for sets; the interval needs neither."""
     for table in tables(written, "channels.tsv").values():
         scored = table.dropna(subset="rank")
@@ -194,15 +217,15 @@ def test_doubt_that_a_model_has_not_is_not_available(written):
         assert inside.all()
 
 
-def test_every_column_of_doubt_is_described_also_where_nothing_is_known():
+def test_every_column_of_uncertainty_is_described_also_where_nothing_is_known():
     classes = ["cutoff", "soz"]
-    cells = doubt_cells(classes, None)
+    cells = uncertainty_cells(classes, None)
     assert set(cells.values()) == {None}
     found = findings_of([explained(1, classes=tuple(classes))])
     (row,) = channel_rows(None, found, "ECOG")
     assert set(cells) <= set(row)
     assert set(cells) <= set(about_channels(found))
-    assert [f"{name}_cutoff" in cells for name in DOUBT] == [True] * 4
+    assert [f"{name}_cutoff" in cells for name in UNCERTAINTY] == [True] * 4
     assert row["low_cutoff"] == ""  # BIDS's own, and no class's
     assert row["interval_method"] is None
 
@@ -231,18 +254,18 @@ def test_events_are_the_strongest_windows_that_the_evidence_has(written, truth, 
 
 def test_numbers_can_be_traced_to_model_settings_and_files(written, truth, classifier):
     file = next(written.rglob("*run-02*_channels.json"))
-    told = json.loads(file.read_text())
-    assert told["RAxSS"]["Model"]["config_hash"] == classifier.config_.hash
-    assert "Research use only" in told["RAxSS"]["Note"]
-    assert "series" not in told["RAxSS"]["Model"]["training_data"]
+    about = json.loads(file.read_text())
+    assert about["RAxSS"]["Model"]["config_hash"] == classifier.config_.hash
+    assert "Research use only" in about["RAxSS"]["Note"]
+    assert "series" not in about["RAxSS"]["Model"]["training_data"]
     links = json.loads((written / "dataset_description.json").read_text())["DatasetLinks"]
-    assert len(told["Sources"]) == 2  # EDF and its channels.tsv
-    for uri in told["Sources"]:
+    assert len(about["Sources"]) == 2  # EDF and its channels.tsv
+    for uri in about["Sources"]:
         kind, link, place = uri.split(":")
         assert kind == "bids"
         source = (written / links[link] / place).resolve()
         assert source.is_relative_to(truth.root)
-        assert module.sha256_of(source) == told["RAxSS"]["SourceSHA256"][place]
+        assert module.sha256_of(source) == about["RAxSS"]["SourceSHA256"][place]
 
 
 def test_nobody_is_named(written):
@@ -256,14 +279,14 @@ def test_recordings_are_added_and_what_is_there_is_left_alone(truth, model, writ
     files = [next(truth.root.rglob("*run-01_ieeg.vhdr")), next(truth.root.rglob("*run-02_ieeg.edf"))]
     for n, file in enumerate(files, start=1):
         before = contents(root) if root.exists() else {}
-        raxss("explain", model, file, "--bids-derivatives", root, "--device", "cpu")
+        derive(model, file, root)
         assert len(list(root.rglob("*_channels.tsv"))) == n
         assert before.items() <= contents(root).items()
         assert errors_of(root) == []
     before = contents(root)
-    told = raxss("explain", model, *files, "--bids-derivatives", root, "--device", "cpu")
-    assert "has 2 recordings already, by this model" in told
-    raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
+    printed = raxss("explain", model, *files, "--bids-derivatives", root, "--device", "cpu")
+    assert "has 2 recordings already, by this model" in printed
+    derive(model, truth.root, root)
     assert before.items() <= contents(root).items()
     as_at_once = {name: text for name, text in contents(written).items() if name.startswith("sub-")}
     assert {name: text for name, text in contents(root).items() if name.startswith("sub-")} == as_at_once
@@ -273,32 +296,25 @@ def test_recordings_are_added_and_what_is_there_is_left_alone(truth, model, writ
 
 def test_with_out_both_are_written(truth, model, tmp_path):
     file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
-    where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
-    told = raxss("explain", model, file, *where, "--format", "json", "--pdf")
-    assert "The evidence for 8 series is in" in told
-    assert "The derivatives of 1 recording are in" in told
+    printed = derive(model, file, tmp_path / "dv", "--out", tmp_path / "why", "--format", "json")
+    assert "The evidence for 8 series is in" in printed
+    assert "The derivatives of 1 recording are in" in printed
     folder = tmp_path / "why" / file.stem.removesuffix("_ieeg")
     assert len(list(folder.glob("*/evidence.json"))) == 8
-    assert [item.name for item in folder.iterdir() if item.is_file()] == ["report.pdf"]
+    assert not [item.name for item in folder.iterdir() if item.is_file()]
     assert errors_of(tmp_path / "dv") == []
 
 
-def words_of(pdf):
-    return text_of_pdf(pdf.read_bytes()).decode("latin-1")
-
-
 @pytest.mark.parametrize("positive", [None, "other"])
-def test_report_pdf_and_derivatives_rank_by_the_same_class(truth, model, classifier, tmp_path, positive):
+def test_report_and_derivatives_rank_by_the_same_class(truth, model, classifier, tmp_path, positive):
     file = next(truth.root.rglob("*run-02_ieeg.edf"))
     name = file.stem.removesuffix("_ieeg")
-    where = ["--out", tmp_path / "why", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
-    options = ["--format", "report", "--pdf", *([] if positive is None else ["--positive", positive])]
-    raxss("explain", model, file, *where, *options)
+    options = ["--format", "report", *([] if positive is None else ["--positive", positive])]
+    derive(model, file, tmp_path / "dv", "--out", tmp_path / "why", *options)
     counts = classifier.training_data_["classes"]
     expected = positive or min(reversed(classifier.classes_.tolist()), key=lambda item: counts[item])
     contents = Report.read(tmp_path / "why" / name / "report.html").contents
     assert contents["classes"][contents["focus"]] == expected
-    assert f"ranked by the probability of {expected}" in words_of(tmp_path / "why" / name / "report.pdf")
     table = pd.read_csv(next((tmp_path / "dv").rglob("*_channels.tsv")), sep="\t", na_values=["n/a"])
     ranked = table.dropna(subset="rank").sort_values("rank")
     channels = sorted(contents["channels"], key=lambda item: -item["probability"][contents["focus"]])
@@ -310,45 +326,28 @@ def test_report_pdf_and_derivatives_rank_by_the_same_class(truth, model, classif
     )
 
 
-def test_a_report_alone_has_its_pdf_and_its_derivatives_beside_it(truth, model, tmp_path):
+def test_a_report_alone_has_its_derivatives_beside_it(truth, model, tmp_path):
     file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
-    where = ["--out", tmp_path / "r.html", "--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
-    printed = raxss("explain", model, file, *where, "--pdf")
+    printed = derive(model, file, tmp_path / "dv", "--out", tmp_path / "r.html")
     assert "open it in any browser" in printed
     assert "The derivatives of 1 recording" in printed
-    assert {item.name for item in tmp_path.iterdir()} == {"r.html", "r.pdf", "dv"}
-    assert file.stem.removesuffix("_ieeg") in words_of(tmp_path / "r.pdf")
+    assert {item.name for item in tmp_path.iterdir()} == {"r.html", "dv"}
     for given in (truth.root, file):
         verified = raxss("verify", tmp_path / "r.html", model, given, "--device", "cpu")
         assert "values are the same" in verified
     by_itself = ["--out", tmp_path / "f.html", "--device", "cpu"]  # bad channels too, names of its own
     raxss("explain", model, file, *by_itself)
     raxss("verify", tmp_path / "f.html", model, file, "--device", "cpu")
-    (tmp_path / "f.html").unlink()
-    (tmp_path / "r.html").unlink()
-    assert "'r.pdf' exists already" in str(raxss("explain", model, file, *where, "--pdf"))
-    assert not (tmp_path / "r.html").exists()
 
 
-def test_what_another_model_made_is_replaced_only_if_told_to(truth, written, model):
+def test_what_another_model_made_is_replaced_with_overwrite_alone(truth, written, model):
     root = shutil.copytree(written, written.with_name("again"))
     before = contents(root)
-    ranked = [
-        "explain",
-        model,
-        truth.root,
-        "--bids-derivatives",
-        root,
-        "--positive",
-        "other",
-        "--device",
-        "cpu",
-    ]
-    error = raxss(*ranked)
+    error = derive(model, truth.root, root, "--positive", "other")
     assert isinstance(error, OutputError)
     assert "'again' has 4 of the recordings already, made by another model, version or ranking" in str(error)
     assert contents(root) == before
-    raxss(*ranked, "--overwrite")
+    derive(model, truth.root, root, "--positive", "other", "--overwrite")
     for old, new in zip(
         tables(written, "channels.tsv").values(), tables(root, "channels.tsv").values(), strict=True
     ):
@@ -359,7 +358,7 @@ def test_what_another_model_made_is_replaced_only_if_told_to(truth, written, mod
 def test_folders_that_raxss_did_not_make_are_left_as_they_are(truth, model, tmp_path):
     def refused(root):
         before = contents(root)
-        error = raxss("explain", model, truth.root, "--bids-derivatives", root, "--device", "cpu")
+        error = derive(model, truth.root, root)
         assert isinstance(error, OutputError | ConfigError), error
         assert contents(root) == before
         return str(error)
@@ -389,7 +388,7 @@ def test_folders_that_raxss_did_not_make_are_left_as_they_are(truth, model, tmp_
 def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, tmp_path):
     lonely = tmp_path / "night.edf"
     shutil.copy(next(truth.root.rglob("*.edf")), lonely)
-    error = raxss("explain", model, lonely, "--bids-derivatives", tmp_path / "dv")
+    error = derive(model, lonely, tmp_path / "dv")
     assert isinstance(error, RecordingError)
     assert "'night.edf' is not a recording of a BIDS tree" in str(error)
     assert "Leave --bids-derivatives out, or arrange the recording by BIDS" in str(error)
@@ -403,12 +402,13 @@ def test_what_is_not_of_one_bids_tree_is_refused_with_what_to_do(truth, model, t
         RecordingError, match=r"'raw' has no recording 'sub-x'; its 4 recordings are sub-jh101"
     ):
         plan_bids(truth.root, recordings=["sub-x"])
-    told = CliRunner().invoke(app, ["explain", str(model), str(lonely), "--pdf", "--bids-derivatives", "dv"])
-    assert told.exit_code == 2
-    assert "are about what is written to --out" in " ".join(told.output.replace("│", " ").split())
-    told = CliRunner().invoke(app, ["explain", str(model), str(lonely)])
-    assert told.exit_code == 2
-    assert "--bids-derivatives ROOT" in " ".join(told.output.replace("│", " ").split())
+    for options, message in (
+        (["--one-table", "--bids-derivatives", "dv"], "are about what is written to --out"),
+        ([], "--bids-derivatives ROOT"),
+    ):
+        done = CliRunner().invoke(app, ["explain", str(model), str(lonely), *options])
+        assert done.exit_code == 2
+        assert message in " ".join(done.output.replace("│", " ").split())
 
 
 def test_two_runs_write_different_recordings_at_once_but_never_the_same(truth, model, tmp_path):
@@ -416,15 +416,11 @@ def test_two_runs_write_different_recordings_at_once_but_never_the_same(truth, m
     root = tmp_path / "dv"
     name = first.name.removesuffix("_ieeg.vhdr")
     with ThreadPoolExecutor(1) as another, output_lock(root / f"{name}_desc-raxss"):
-        options = ["--bids-derivatives", root, "--device", "cpu"]
-        told = another.submit(raxss, "explain", model, first, *options).result()
-        assert isinstance(told, OutputInUseError)
-        assert f"'{name}_desc-raxss' is being written by another thread" in str(told)
-        assert (
-            "The derivatives of 1 recording are in"
-            in another.submit(raxss, "explain", model, second, *options).result()
-        )
-    raxss("explain", model, first, *options)
+        error = another.submit(derive, model, first, root).result()
+        assert isinstance(error, OutputInUseError)
+        assert f"'{name}_desc-raxss' is being written by another thread" in str(error)
+        assert "The derivatives of 1 recording are in" in another.submit(derive, model, second, root).result()
+    derive(model, first, root)
     assert len(list(root.rglob("*_channels.tsv"))) == 2
     assert not list(root.rglob("*.lock"))
 
@@ -435,7 +431,7 @@ def test_a_run_killed_at_its_first_recording_is_no_foreign_folder(truth, model, 
     (left / "README.md").write_text("half of it")
     (tmp_path / "dv" / ".sub-x_desc-raxss.lock").write_text("1\telsewhere\t2026-01-01 00:00\n")
     file = next(truth.root.rglob("*run-01_ieeg.vhdr"))
-    raxss("explain", model, file, "--bids-derivatives", tmp_path / "dv", "--device", "cpu")
+    derive(model, file, tmp_path / "dv")
     assert errors_of(tmp_path / "dv") == []
 
 
@@ -444,7 +440,7 @@ def test_what_looks_like_something_to_finish_in_somebody_elses_folder_is_left_al
     (tmp_path / ".job.ready" / "mine.txt").write_text("mine")
     (tmp_path / ".night.raxss-ready").write_text("a file")
     before = contents(tmp_path)
-    error = raxss("explain", model, truth.root, "--bids-derivatives", tmp_path, "--device", "cpu")
+    error = derive(model, truth.root, tmp_path)
     assert "is a folder with content that is not a derivative dataset by raxss" in str(error)
     assert contents(tmp_path) == before
 
@@ -463,7 +459,7 @@ def test_a_tree_is_read_recording_by_recording(truth, model, tmp_path, monkeypat
 
     monkeypatch.setattr(FromPlan, "read", watched_read)
     monkeypatch.chdir(tmp_path)
-    raxss("explain", model, truth.root, *out, "--bids-derivatives", "dv", "--device", "cpu")
+    derive(model, truth.root, "dv", *out)
     assert len(most) == len(truth.onsets) == 4
     assert max(most) <= 2
 
@@ -474,7 +470,7 @@ def test_a_recording_whose_writing_fails_leaves_nothing(truth, classifier, writt
     evidence = list(classifier.explain_each(series))
     about = {"config_hash": classifier.config_.hash}
     root = tmp_path / "dv"
-    assert write_derivatives(evidence[:8], root, source=truth.root, model=about) == recordings[:1]
+    assert write_derivatives(evidence[:8], root, truth.root, about) == recordings[:1]
     before = contents(root)
 
     def full(*_):
@@ -482,22 +478,22 @@ def test_a_recording_whose_writing_fails_leaves_nothing(truth, classifier, writt
 
     monkeypatch.setattr(module, "about_events", full)
     with pytest.raises(OSError, match="No space left"):
-        write_derivatives(evidence, root, source=truth.root, model=about)
+        write_derivatives(evidence, root, truth.root, about)
     assert contents(root) == before
     monkeypatch.undo()
-    assert write_derivatives(evidence, root, source=truth.root, model=about) == recordings
+    assert write_derivatives(evidence, root, truth.root, about) == recordings
     assert errors_of(root) == []
 
 
-def test_a_recording_that_cannot_be_read_is_told_and_the_others_are_written(truth, model, tmp_path):
+def test_a_recording_that_cannot_be_read_gives_a_warning_and_the_others_are_written(truth, model, tmp_path):
     raw = shutil.copytree(truth.root, tmp_path / "raw", ignore=shutil.ignore_patterns("derivatives"))
     file = next(raw.rglob("*run-02_ieeg.edf"))
     file.write_bytes(file.read_bytes()[:300])
     root = raw / "derivatives" / "raxss"
     with pytest.warns(RAxSSWarning, match=r"run-02 is left out"):
-        told = raxss("explain", model, raw, "--bids-derivatives", root, "--device", "cpu")
-    assert "The derivatives of 3 recordings are in" in told
-    assert "1 could not be read, as told above" in told
+        printed = derive(model, raw, root)
+    assert "The derivatives of 3 recordings are in" in printed
+    assert "1 could not be read, as told above" in printed
     assert errors_of(root) == []
     assert not list(root.rglob(f"{file.stem.removesuffix('_ieeg')}_desc*"))
 
@@ -510,19 +506,17 @@ def test_a_recording_that_the_model_cannot_take_does_not_stop_the_others(truth, 
         samples = np.fromfile(file, "<f4").reshape(-1, len(CHANNELS) + 1)
         samples[:, 0] = value
         samples.tofile(file)
-    options = ["--bids-derivatives", tmp_path / "dv", "--device", "cpu"]
     name = files[0].stem.removesuffix("_ieeg")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        told = raxss("explain", model, raw, *options, "--out", tmp_path / "why", "--format", "report")
-    assert "The derivatives of 3 recordings are in" in told
-    assert "1 could not be read, as told above" in told
-    said = [str(item.message) for item in warned if isinstance(item.message, RAxSSWarning)]
-    assert len(said) == 2  # each once
-    assert re.search(rf"{name}' is left out: .*has no finite sample", said[0])
-    assert "is constant over all its" in said[1]
+        printed = derive(model, raw, tmp_path / "dv", "--out", tmp_path / "why", "--format", "report")
+    assert "The derivatives of 3 recordings are in" in printed
+    assert "1 could not be read, as told above" in printed
+    first, second = [str(item.message) for item in warned if isinstance(item.message, RAxSSWarning)]
+    assert re.search(rf"{name}' is left out: .*has no finite sample", first)
+    assert "is constant over all its" in second
     assert {item.parent.name for item in tmp_path.rglob("why/*/report.html")} == set(truth.onsets) - {name}
-    assert "has no finite sample" in str(raxss("explain", model, files[0].with_suffix(".vhdr"), *options))
+    assert "has no finite sample" in str(derive(model, files[0].with_suffix(".vhdr"), tmp_path / "dv"))
 
 
 def findings_of(evidence):
@@ -571,25 +565,19 @@ def test_hostile_class_names_give_a_valid_dataset(truth, tmp_path):
         explained(place, classes=classes, name=item.name, origin=item.origin)
         for place, item in enumerate(series)
     ]
-    write_derivatives(evidence, tmp_path / "dv", source=truth.root, model={"classes": classes})
+    write_derivatives(evidence, tmp_path / "dv", truth.root, {"classes": classes})
     assert errors_of(tmp_path / "dv") == []
     (table,) = tables(tmp_path / "dv", "channels.tsv").values()
-    assert {item[:5] for item in table["predicted"].dropna()} == {
-        "'=cmd",
-        "<scri",
-        "µ",
-    }  # no spreadsheet runs it
-    assert class_columns("probability", classes) == [
-        "probability_cmd_C_calc",
-        "probability_script",
-        "probability_class",
-    ]
+    # no spreadsheet runs it
+    assert {item[:5] for item in table["predicted"].dropna()} == {"'=cmd", "<scri", "µ"}
+    names = ["probability_cmd_C_calc", "probability_script", "probability_class"]
+    assert class_columns("probability", classes) == names
 
 
 @pytest.mark.parametrize(("name", "n_scored"), [("ds003029-pt01", 84), ("ds003498-clip", 50)])
 def test_real_recordings_give_a_valid_dataset(shared_data, model, tmp_path, name, n_scored):
     root = tmp_path / "dv"
-    raxss("explain", model, shared_data / name, "--bids-derivatives", root, "--device", "cpu", "--resample")
+    derive(model, shared_data / name, root, "--resample")
     assert errors_of(root) == []
     (table,) = tables(root, "channels.tsv").values()
     source = next((shared_data / name / next(root.glob("sub-*")).name).rglob("*_channels.tsv"))

@@ -14,28 +14,14 @@ from numpy.testing import assert_allclose
 
 from raxss.data.series import Series
 from raxss.errors import DataError
-from raxss.explain import SeriesEvidence, plot_contributions, plot_overlay, trace
-from raxss.explain.figures import covering_mean, envelope
-from raxss.method.aggregation import aggregate
-from raxss.method.retrieval import retrieve
-from raxss.method.windows import windows_of
+from raxss.explain import SeriesEvidence, plot_contributions, plot_overlay
+from raxss.explain.figures import covering_mean, envelope, plot_reliability
+from raxss.uncertainty.reliability import reliability_table
+from test_evidence import explain as evidence_of
 
 
-def explain(
-    series: Series,
-    *,
-    length: int = 40,
-    stride: int = 5,
-    classes: Any = ("no", "yes"),
-    smoothing: float = 0.0,
-    **settings: Any,
-) -> SeriesEvidence:
-    windows = windows_of(series, window_length=length, stride=stride)
-    retrieval = retrieve(series.samples, window_length=length, stride=stride, **settings)
-    posteriors = np.random.default_rng(7).dirichlet(np.ones(len(classes)), len(windows))
-    smoothed = {"smoothing": smoothing, "neighbors": retrieval.neighbors} if smoothing else {}
-    found = aggregate(posteriors, retrieval.support, **smoothed)
-    return trace(series, windows, retrieval, found, classes=classes)
+def explain(series: Series, *, window_length: int = 40, **settings: Any) -> SeriesEvidence:
+    return evidence_of(series, window_length=window_length, **settings)
 
 
 def noise(n: int = 600, n_variates: int = 1, **about: Any) -> Series:
@@ -87,10 +73,10 @@ def test_every_kind_of_series_can_be_drawn(series, settings):
 def test_hostile_text_is_drawn_as_it_is():
     name = "a$b_1$ <c>\n\\frac{\t\x00\udcff"
     evidence = explain(noise(name=name, label="$x^$"), classes=["$x^$", "_{"])
-    said = words(plot_overlay(evidence))
-    assert "a$b_1$ <c> \\frac{" in said
-    assert "labelled $x^$" in said
-    assert "\x00" not in said
+    text = words(plot_overlay(evidence))
+    assert "a$b_1$ <c> \\frac{" in text
+    assert "labelled $x^$" in text
+    assert "\x00" not in text
     assert "P($x^$)" in words(plot_contributions(evidence, class_="$x^$").figure)
 
 
@@ -103,14 +89,14 @@ def test_a_long_name_keeps_its_ends():
 
 def test_the_overlay_says_what_was_predicted_and_what_a_reader_must_know():
     evidence = explain(noise(), n_neighbors=3)
-    said = words(plot_overlay(evidence))
+    text = words(plot_overlay(evidence))
     assert (
-        f"noise: predicted {evidence.predicted} (P = {evidence.probability_of():.3f}), labelled yes" in said
+        f"noise: predicted {evidence.predicted} (P = {evidence.probability_of():.3f}), labelled yes" in text
     )
-    assert f"{evidence.effective_windows:.4g} of 113 windows effective" in said
-    assert f"{100 * evidence.overlap_share:.3g} % of listed neighbours overlap" in said
-    assert "Research use only" in said
-    assert "time (s)" in said
+    assert f"{evidence.effective_windows:.4g} of 113 windows effective" in text
+    assert f"{100 * evidence.overlap_share:.3g} % of listed neighbours overlap" in text
+    assert "Research use only" in text
+    assert "time (s)" in text
     other = next(class_ for class_ in evidence.classes if class_ != evidence.predicted)
     assert f"P({other}) = {evidence.probability_of(other):.3f}" in words(plot_overlay(evidence, class_=other))
 
@@ -118,12 +104,12 @@ def test_the_overlay_says_what_was_predicted_and_what_a_reader_must_know():
 def test_the_overlay_shows_the_strongest_window_and_its_best_neighbors_by_default():
     evidence = explain(noise(), exclusion=20)
     strongest = int(evidence.top_windows(1)["window"].item())
-    said = words(plot_overlay(evidence, n_support=2))
+    text = words(plot_overlay(evidence, n_support=2))
     board = evidence.leaderboard(strongest)
-    assert f"window {strongest}, weight" in said
-    assert f"1  ({board['similarity'][0]:.3f})" in said
-    assert f"2  ({board['similarity'][1]:.3f})" in said
-    assert f"3  ({board['similarity'][2]:.3f})" not in said
+    assert f"window {strongest}, weight" in text
+    assert f"1  ({board['similarity'][0]:.3f})" in text
+    assert f"2  ({board['similarity'][1]:.3f})" in text
+    assert f"3  ({board['similarity'][2]:.3f})" not in text
     assert "window 17, weight" in words(plot_overlay(evidence, window=17))
 
 
@@ -261,14 +247,11 @@ sys.exit("matplotlib.pyplot" in sys.modules)
 # Reliability --------------------------------------------------------------------------------------------------
 
 
-def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
-    from matplotlib.figure import Figure
-
-    from raxss.explain.reliability_figure import plot_reliability
-    from raxss.uncertainty.reliability import reliability_table
-
-    said = rng.uniform(size=300)
-    rows = reliability_table((rng.uniform(size=300) < said).astype(int), np.stack([1 - said, said], axis=1))
+def test_the_reliability_diagram_has_a_point_a_bin(rng):
+    predicted = rng.uniform(size=300)
+    rows = reliability_table(
+        (rng.uniform(size=300) < predicted).astype(int), np.stack([1 - predicted, predicted], axis=1)
+    )
     ax = Figure().add_subplot()
     assert plot_reliability({"uncalibrated": rows, "calibrated": rows}, class_="soz", ax=ax) is ax
     lines = [line for line in ax.lines if line.get_marker() in ("o", "s")]
@@ -281,7 +264,5 @@ def test_the_reliability_diagram_has_a_point_a_bin_where_said_meets_found(rng):
 
 
 def test_a_reliability_diagram_of_nothing_is_refused():
-    from raxss.explain.reliability_figure import plot_reliability
-
     with pytest.raises(DataError, match="no rows"):
         plot_reliability({"uncalibrated": []})

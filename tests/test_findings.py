@@ -1,4 +1,4 @@
-"""Claims about what is told of a recording: the strongest windows, other weights, ranks."""
+"""Tests of findings of a recording: the strongest windows, other weights, ranks, escapes."""
 
 import gc
 import weakref
@@ -76,34 +76,33 @@ def test_a_window_of_a_smoothed_model_has_the_probability_that_is_weighted():
 def test_other_weights_are_the_softmax_by_hand(smoothing):
     evidence = explained(5, smoothing=smoothing)
     table = evidence.windows
-    said = under_other_weights(evidence)
+    scores = under_other_weights(evidence)
     values = table["smoothed_soz" if smoothing else "posterior_soz"].to_numpy()
-    assert said["uniform"][1] == pytest.approx(values.mean(), abs=1e-12)
+    assert scores["uniform"][1] == pytest.approx(values.mean(), abs=1e-12)
     inverse = np.exp(-table["support"] / 0.1)
-    assert said["inverse"][1] == pytest.approx((inverse / inverse.sum()) @ values, abs=1e-9)
-    assert all(item.sum() == pytest.approx(1) for item in said.values())
+    assert scores["inverse"][1] == pytest.approx((inverse / inverse.sum()) @ values, abs=1e-9)
+    assert all(item.sum() == pytest.approx(1) for item in scores.values())
 
 
-def test_recordings_are_told_of_when_their_last_channel_has_passed():
+def test_recordings_are_done_when_their_last_channel_has_passed():
     done = []
     seen = []
-    for item in watched([*channels_of("a", 3), *channels_of("b", 2, first=9)], done.append, n_best=2):
+    for item in watched([*channels_of("a", 3), *channels_of("b", 2, first=9)], done.append):
         seen.append((item.name, len(done)))
     assert seen == [("a:C0", 0), ("a:C1", 0), ("a:C2", 0), ("b:C0", 1), ("b:C1", 1)]
-    assert [(item.name, len(item.channels), len(item.best)) for item in done] == [("a", 3, 2), ("b", 2, 2)]
+    assert [(item.name, len(item.channels)) for item in done] == [("a", 3), ("b", 2)]
 
 
-def test_channels_are_ranked_by_the_class_that_is_asked_for():
+def test_channels_are_ranked_by_the_given_class():
     for class_, place in (("other", 0), ("soz", 1), (None, 1)):
         done = []
-        every = list(watched(channels_of("a", 5), done.append, class_=class_, n_best=3))
+        every = list(watched(channels_of("a", 5), done.append, class_=class_))
         (found,) = done
         chances = [item.series_probability[place] for item in every]
         assert [item.probability[place] for item in found.ranked()] == sorted(chances, reverse=True)
-        assert [item.name for item in found.best] == [item.name for item in found.ranked()[:3]]
 
 
-def test_the_evidence_of_channels_that_are_not_among_the_best_is_let_go():
+def test_evidence_is_released_once_it_has_passed():
     alive = []
 
     def made():
@@ -114,11 +113,11 @@ def test_the_evidence_of_channels_that_are_not_among_the_best_is_let_go():
             del evidence
 
     most = 0
-    for item in watched(made(), lambda found: None, n_best=2):
+    for item in watched(made(), lambda found: None):
         del item
         gc.collect()
         most = max(most, sum(reference() is not None for reference in alive))
-    assert most <= 4  # two best, the one that passes, and the generator's
+    assert most <= 2  # the one that passes, and the generator's
 
 
 def test_a_class_may_be_given_as_text_and_an_unknown_one_is_refused():

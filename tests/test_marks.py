@@ -1,4 +1,4 @@
-"""Marks of events: read from tables as they are, put on the channels they mean, and compared with chance."""
+"""Tests of marked events: tables, channels, differences of contacts, chance and plain detectors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def contact(name, samples, recording="night", **more):
     )
 
 
-def judged_in(length, starts, n_samples, rate=1.0):
+def attribution_in(length, starts, n_samples, rate=1.0):
     n = len(starts)
     return WindowAttribution(
         series=Series(np.zeros(n_samples), rate=rate),
@@ -74,7 +74,7 @@ def test_a_column_of_channels_goes_before_what_a_label_could_mean(events):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (HEADER + "soon\t0.1\tripple_C3\n", r"'soon' in line 2, column 'onset'"),
         (HEADER + "1\t1\tripple_C3\n1\t-0.1\tripple_C3\n", r"'-0.1' in line 3, column 'duration'"),
@@ -84,8 +84,8 @@ def test_a_column_of_channels_goes_before_what_a_label_could_mean(events):
         ("", r"'events.tsv' cannot be read: .*empty"),
     ],
 )
-def test_a_table_that_cannot_be_meant_is_refused_with_the_place(events, text, said):
-    with pytest.raises(DataError, match=said):
+def test_a_table_that_cannot_be_meant_is_refused_with_the_place(events, text, message):
+    with pytest.raises(DataError, match=message):
         read_events(events(text))
 
 
@@ -180,8 +180,8 @@ def test_channels_of_other_lengths_are_not_shifted_together():
 
 
 def area_of_knowing(length, truth):
-    judged = judged_in(length, range(0, len(truth) - length + 1, 4), len(truth))
-    return average_precision_score(truth, windows_that_know(judged, truth))
+    attribution = attribution_in(length, range(0, len(truth) - length + 1, 4), len(truth))
+    return average_precision_score(truth, windows_that_know(attribution, truth))
 
 
 def test_overlapping_windows_that_know_find_a_lone_event_however_long_they_are():
@@ -199,8 +199,8 @@ def test_long_windows_smear_crowded_events_even_if_they_know(rng):
 
 
 def test_values_in_windows_are_their_means():
-    judged = judged_in(4, [0, 4], 8)
-    np.testing.assert_allclose(in_windows(judged, np.arange(8.0)), [1.5] * 4 + [5.5] * 4)
+    attribution = attribution_in(4, [0, 4], 8)
+    np.testing.assert_allclose(in_windows(attribution, np.arange(8.0)), [1.5] * 4 + [5.5] * 4)
 
 
 def test_band_power_finds_a_planted_ripple_and_a_slow_wave_does_not_hide_it(rng):

@@ -33,7 +33,7 @@ from raxss.estimator.config import Config
 from raxss.explain import Report, SeriesEvidence
 from raxss.explain.export.report.verifying import verify_report
 from raxss.explain.faithfulness.marks import read_events as read_marks
-from raxss.explain.faithfulness.report_verdict import told_in_report
+from raxss.explain.faithfulness.report_verdict import verdict_for_report
 from toys import SMALL, waves
 from worst_tables import report_page
 
@@ -291,7 +291,7 @@ def test_verdicts(tmp_path):
 
     def use(content):
         (tmp_path / "verdict.json").write_bytes(content)
-        str(told_in_report(tmp_path, weights_sha256="5f3c", beside=tmp_path))
+        str(verdict_for_report(tmp_path, weights_sha256="5f3c", beside=tmp_path))
 
     survives("verdict", lambda rng: mutated_json(whole, rng), use)
 

@@ -399,7 +399,6 @@ COMMANDS = {
     "predict with an engine": ["predict", "no-such-model", "x.edf", "--out", "out.csv", "--engine", "local"],
     "explain to a folder": ["explain", "no-such-model", "x.edf", "--out", "out"],
     "explain to a page": ["explain", "no-such-model", "x.edf", "--out", "out.html"],
-    "explain to a PDF": ["explain", "no-such-model", "x.edf", "--out", "page.html", "--pdf"],
     "faithfulness of a model": ["faithfulness", "no-such-model", "x.edf", "--out", "out"],
     "faithfulness of a study": ["faithfulness", "study.toml", "--out", "out"],
     "faithfulness of controls": ["faithfulness", "--out", "out"],
@@ -422,8 +421,7 @@ def test_every_command_says_at_once_that_its_output_is_being_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(STUDY)
     arguments = COMMANDS[command]
-    held = {"download": "data/ds003029", "explain to a PDF": "page.pdf"}.get(command)
-    held = held or next(argument for argument in arguments if argument.startswith("out"))
+    held = next((argument for argument in arguments if argument.startswith("out")), "data/ds003029")
     if command in ("results", "download"):
         Path(held).mkdir(parents=True)
     in_a_thread(Path(held))
@@ -543,7 +541,7 @@ def test_commands_that_only_look_write_nothing(fitted, tmp_path, monkeypatch):
     from raxss.cli import app
     from raxss.estimator.persistence import describe_model
     from raxss.explain import report_of
-    from raxss.explain.findings import told_of_model
+    from raxss.explain.findings import model_facts
 
     model, series = fitted
     rows = ["path,label,group"]
@@ -553,7 +551,7 @@ def test_commands_that_only_look_write_nothing(fitted, tmp_path, monkeypatch):
     (tmp_path / "manifest.csv").write_text("\n".join(rows) + "\n")
     model.save_pretrained(tmp_path / "model")
     name = series[0].name
-    about = told_of_model(describe_model(model))
+    about = model_facts(describe_model(model))
     report_of([model.explain(series[0])], name=name, model=about).save(tmp_path / "report.html")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAXSS_DATA", str(tmp_path))

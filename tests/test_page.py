@@ -1,4 +1,4 @@
-"""What a report says, and the file it is put into. In a browser: test_page_in_browser.py, test_page_reading.py."""
+"""Tests of the contents of a report and of its file. In a browser: test_page_in_browser, test_page_reading."""
 
 import base64
 import hashlib
@@ -52,7 +52,7 @@ def contents(item):
     return json.loads(json.dumps(report_contents([item], model=FACTS)))
 
 
-# What it says ---------------------------------------------------------------------------------------------
+# Contents -----------------------------------------------------------------------------------------------
 
 
 def test_the_contributions_shown_and_the_rest_add_up_to_the_score(item, contents):
@@ -70,11 +70,11 @@ def test_windows_and_neighbours_are_those_of_the_evidence(item, contents):
     channel = contents["channels"][0]
     for row in channel["top"][1]:
         window = channel["windows"]["window"][row]
-        told = item.windows.iloc[window]
-        assert channel["windows"]["weight"][row] == told["weight"]
-        assert channel["windows"]["support"][row] == told["support"]
-        assert channel["windows"]["posterior"][1][row] == told["posterior_soz"]
-        assert 2.0 + channel["windows"]["start"][row] / 100.0 == pytest.approx(told["start_s"], abs=1e-9)
+        found = item.windows.iloc[window]
+        assert channel["windows"]["weight"][row] == found["weight"]
+        assert channel["windows"]["support"][row] == found["support"]
+        assert channel["windows"]["posterior"][1][row] == found["posterior_soz"]
+        assert 2.0 + channel["windows"]["start"][row] / 100.0 == pytest.approx(found["start_s"], abs=1e-9)
         board, neighbors = item.leaderboard(window), channel["neighbors"][row]
         assert neighbors["window"] == board["neighbor"].tolist()
         assert neighbors["similarity"] == board["similarity"].tolist()
@@ -83,7 +83,7 @@ def test_windows_and_neighbours_are_those_of_the_evidence(item, contents):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.4])
-def test_uniform_and_inverted_weights_say_what_aggregate_says_under_them(rng, smoothing):
+def test_scores_under_uniform_and_inverted_weights_are_those_of_aggregate(rng, smoothing):
     series = Series(signal(rng, 2000), 100.0)
     evidence = evidence_of(series, smoothing=smoothing, temperature=0.05)
     channel = report_contents([evidence])["channels"][0]
@@ -166,9 +166,9 @@ def test_a_report_carries_counts_of_training_data_but_no_series(contents):
 
 
 def test_a_recording_is_called_without_folders_and_its_channels_without_the_recording():
-    told = report_contents(recording(["C3", "C4"], name="ward 7/night"))
-    assert told["recording"] == "night"
-    assert [channel["name"] for channel in told["channels"]] == ["C3", "C4"]
+    found = report_contents(recording(["C3", "C4"], name="ward 7/night"))
+    assert found["recording"] == "night"
+    assert [channel["name"] for channel in found["channels"]] == ["C3", "C4"]
     assert recording_of(Series([0.0], name="a:b:C3@5s", origin={"channel": "C3"})) == "a:b"
 
 
@@ -191,19 +191,19 @@ def test_no_evidence_other_classes_and_evidence_without_samples_are_refused(item
     assert report_of(again).contents["channels"][0]["probability"] == item.series_probability.tolist()
 
 
-def test_the_model_tells_a_report_what_its_folder_says(rng, tmp_path):
+def test_a_report_of_a_model_has_the_facts_of_its_folder(rng, tmp_path):
     series = waves(rng)
     model = RAxSSClassifier(**SMALL).fit(series)
     model.save_pretrained(tmp_path / "m")
     facts = json.loads((tmp_path / "m" / "config.json").read_text())
-    told = model.report(series[:3], name="three").contents
-    assert told["recording"] == "three"
-    assert told["model"]["weights_sha256"] == facts["weights_sha256"]
-    assert told["model"]["config_hash"] == facts["config_hash"]
-    assert told["model"]["scaling"] == model.scaling
-    assert told["training"]["classes"] == facts["training_data"]["classes"]
+    found = model.report(series[:3], name="three").contents
+    assert found["recording"] == "three"
+    assert found["model"]["weights_sha256"] == facts["weights_sha256"]
+    assert found["model"]["config_hash"] == facts["config_hash"]
+    assert found["model"]["scaling"] == model.scaling
+    assert found["training"]["classes"] == facts["training_data"]["classes"]
     np.testing.assert_allclose(
-        [channel["probability"] for channel in told["channels"]], model.predict_proba(series[:3]), atol=1e-12
+        [channel["probability"] for channel in found["channels"]], model.predict_proba(series[:3]), atol=1e-12
     )
     assert len(model.report(series[0]).contents["channels"]) == 1
     assert len(model.report(series[0].samples[0]).contents["channels"]) == 1
@@ -235,7 +235,7 @@ def test_arrays_come_back_from_text_with_every_bit(rng):
         np.testing.assert_array_equal(decoded(encoded(array), dtype), array)
 
 
-def test_moments_without_a_window_are_told_apart_from_probability_zero():
+def test_moments_without_a_window_differ_from_probability_zero():
     strip = columns_over_time(np.array([0.0]), np.array([5.0]), np.array([0.0]), begin=0.0, seconds=10.0)
     assert set(strip[:1000]) == {0}
     assert set(strip[1000:]) == {NO_WINDOW}
@@ -436,10 +436,10 @@ def test_display_filters_do_what_scipys_do(viewer, rng):
     samples, rate = signal(rng, 900)[0], 250.0
     (viewer / "ask.ts").write_text(
         'import { filtered } from "./filters";\n'
-        'const asked = JSON.parse(await new Promise((done) => { let text = ""; process.stdin.on("data", (one) => '
+        'const given = JSON.parse(await new Promise((done) => { let text = ""; process.stdin.on("data", (one) => '
         '(text += one)).on("end", () => done(text)); }));\n'
-        "console.log(JSON.stringify(asked.filters.map((one) => "
-        "Array.from(filtered(Float64Array.from(asked.samples), asked.rate, one)))));\n"
+        "console.log(JSON.stringify(given.filters.map((one) => "
+        "Array.from(filtered(Float64Array.from(given.samples), given.rate, one)))));\n"
     )
     built = run(
         viewer, "npx", "esbuild", "ask.ts", "--bundle", "--platform=node", "--format=esm", "--outfile=ask.mjs"

@@ -99,7 +99,7 @@ def test_the_numbers_of_a_channel_are_those_of_its_evidence(page, night):
         assert float(row[5].replace("−", "-")) == pytest.approx(change * len(windows), rel=0.06)
 
 
-def test_the_staircase_adds_up_to_the_score_and_other_weights_are_told(page, night):
+def test_the_staircase_adds_up_to_the_score_and_other_weights_are_shown(page, night):
     page.get_by_role("button", name="LA1", exact=True).click()
     evidence = night[0]
     texts = page.locator(".waterfall text:not(.onbar)").all_text_contents()
@@ -108,10 +108,10 @@ def test_the_staircase_adds_up_to_the_score_and_other_weights_are_told(page, nig
     assert texts[-2] == "sum"
     assert sum(sizes[:-1]) == pytest.approx(evidence.probability_of("soz"), abs=2e-3)
     assert sizes[-1] == pytest.approx(evidence.probability_of("soz"), abs=5e-4)
-    told = report_of(night).contents["channels"][0]
+    channel = report_of(night).contents["channels"][0]
     shown = [float(row) for row in page.locator(".weights td.number").all_text_contents()]
     np.testing.assert_allclose(
-        shown, [told[name][1] for name in ("probability", "uniform", "inverse")], atol=6e-4
+        shown, [channel[name][1] for name in ("probability", "uniform", "inverse")], atol=6e-4
     )
 
 
@@ -220,14 +220,14 @@ def test_buttons_are_buttons_with_names_and_focus_stays_visible(page):
 
 def test_filters_say_what_they_do_and_change_the_picture_alone(page):
     scores = rows(page, "channels")
-    told = page.locator(".trace .signal")
-    assert told.text_content() == "Every sample is shown. Unfiltered. Positive is up."
+    caption = page.locator(".trace .signal")
+    assert caption.text_content() == "Every sample is shown. Unfiltered. Positive is up."
     plain = page.locator(".plot canvas").screenshot()
     page.get_by_label("High-pass").select_option("5 Hz")
     page.get_by_label("Low-pass").select_option("15 Hz")
-    assert "high-pass 5 Hz, low-pass 15 Hz (Butterworth, 2nd order" in told.text_content()
-    assert "scores come from the unfiltered signal" in told.text_content()
-    assert "notch" not in told.text_content()
+    assert "high-pass 5 Hz, low-pass 15 Hz (Butterworth, 2nd order" in caption.text_content()
+    assert "scores come from the unfiltered signal" in caption.text_content()
+    assert "notch" not in caption.text_content()
     assert page.locator(".plot canvas").screenshot() != plain
     assert rows(page, "channels") == scores
     offered = page.get_by_label("Low-pass").locator("option").all_text_contents()
@@ -374,7 +374,7 @@ def test_evidence_and_reports_show_themselves_in_a_notebook(browser, night, tmp_
 
 
 def assert_harmless(page):
-    """No text ran, became an element, or asked for anything."""
+    """No text ran, became an element, or requested anything."""
     assert page.evaluate("window.canary") is None
     assert page.evaluate("document.querySelectorAll('script').length") == 2
     assert (
@@ -425,9 +425,9 @@ def test_what_gets_onto_the_page_all_the_same_may_neither_run_nor_load(browser, 
     )
     page.wait_for_timeout(200)
     assert page.evaluate("window.canary") is None
-    assert len(page.said) >= 4  # the policy tells what it kept from running
-    assert all("Content Security Policy" in item for item in page.said)
-    assert [(url, "csp") for url in page.asked[1:]] == refused  # named, and never sent
+    assert len(page.logged) >= 4  # the policy names what it kept from running
+    assert all("Content Security Policy" in item for item in page.logged)
+    assert [(url, "csp") for url in page.requested[1:]] == refused  # named, and never sent
     page.close()
 
 

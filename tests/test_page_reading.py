@@ -1,4 +1,4 @@
-"""What a reader is told on the page of a report, and what stays of it on paper: in headless Chromium."""
+"""Tests of the texts of a report page and of its print, in headless Chromium."""
 
 import re
 import zlib
@@ -64,13 +64,13 @@ def test_where_windows_do_not_overlap_the_strips_are_said_to_be_of_one_window(br
     page.close()
 
 
-def test_warnings_are_told_beside_the_score_and_listed_below(browser, tmp_path):
+def test_warnings_are_counted_beside_the_score_and_listed_below(browser, tmp_path):
     (item,) = recording(["A1"], n_samples=1500)
     item.warnings[:] = ["the first", "the second"]
     page = opened(browser, tmp_path, item)
-    told = page.locator(".title").get_by_role("button", name="⚠ 2 warnings")
-    assert told.get_attribute("title") == "the first\nthe second"
-    told.click()
+    warnings = page.locator(".title").get_by_role("button", name="⚠ 2 warnings")
+    assert warnings.get_attribute("title") == "the first\nthe second"
+    warnings.click()
     box = page.locator(".warnings li").first.bounding_box()
     assert 0 < box["y"] < 900
     page.close()
@@ -125,7 +125,7 @@ def test_a_click_on_a_name_of_the_overview_goes_to_the_strongest_window_of_the_c
     assert first <= best["start_s"] < best["end_s"] <= last
 
 
-def test_two_channels_of_one_contact_are_one_in_the_schematic_and_that_is_told(browser, tmp_path):
+def test_two_channels_of_one_contact_are_one_in_the_schematic_with_a_note(browser, tmp_path):
     page = opened(browser, tmp_path, recording(["LA1-REF", "LA1-AVG", "LA2", "LA3"], n_samples=1000))
     assert page.locator(".electrodes button").count() == 3
     assert "1 more channel is of a contact that is drawn already" in page.locator(".contacts").text_content()
@@ -167,27 +167,27 @@ def test_a_gap_is_said_to_be_one(browser, tmp_path):
     samples = signal(np.random.default_rng(4), 3000)
     samples[0, 1100:1300] = np.nan
     page = opened(browser, tmp_path, evidence_of(Series(samples, 100.0, gaps_marked=True)))
-    told = page.locator(".trace .signal")
+    caption = page.locator(".trace .signal")
     for _ in range(4):
         page.keyboard.press("ArrowLeft")
-    assert "gap" not in told.text_content()
+    assert "gap" not in caption.text_content()
     page.keyboard.press("ArrowRight")
-    assert "Where no line is drawn the recording has a gap." in told.text_content()
+    assert "Where no line is drawn the recording has a gap." in caption.text_content()
     page.close()
 
 
 def test_filters_are_named_for_what_they_are(browser, tmp_path):
     page = opened(browser, tmp_path, recording(["A1"], rate=200.0))
-    told = page.locator(".trace .signal")
+    caption = page.locator(".trace .signal")
     page.get_by_label("Notch").select_option("50 Hz")
-    assert "Filtered for display: notch 50 Hz (Q 30), forwards and backwards" in told.text_content()
-    assert "Butterworth" not in told.text_content()
+    assert "Filtered for display: notch 50 Hz (Q 30), forwards and backwards" in caption.text_content()
+    assert "Butterworth" not in caption.text_content()
     page.get_by_label("High-pass").select_option("1 Hz")
-    assert "high-pass 1 Hz (Butterworth, 2nd order; −6 dB at the corner), notch 50" in told.text_content()
+    assert "high-pass 1 Hz (Butterworth, 2nd order; −6 dB at the corner), notch 50" in caption.text_content()
     page.close()
 
 
-def test_the_bank_of_one_channel_is_not_told_as_that_of_all(browser, tmp_path):
+def test_the_bank_of_one_channel_is_not_shown_as_that_of_all(browser, tmp_path):
     several = [*recording(["A1"], n_samples=3000), *recording(["A2"], n_samples=1000)]
     page = opened(browser, tmp_path, several, model=FACTS)
     terms = page.locator(".made dt").all_text_contents()

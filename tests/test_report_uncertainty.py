@@ -1,4 +1,4 @@
-"""What a report says about the trust in its scores, in its data and in a real browser."""
+"""Tests of the uncertainty in a report: its data, and the page in a browser."""
 
 import json
 import re
@@ -13,9 +13,8 @@ from raxss.cli import app
 from raxss.errors import DataError, ModelError
 from raxss.estimator.persistence import describe_model
 from raxss.explain import Report, report_of
-from raxss.explain.export.channel_page import said_of_doubt
 from raxss.explain.export.report.verifying import verify_report
-from raxss.explain.faithfulness import told_in_report
+from raxss.explain.faithfulness import verdict_for_report
 from toys import SMALL, waves
 
 SETTINGS = {**SMALL, "batch_size": 32, "lr": 1e-2}
@@ -59,15 +58,6 @@ def test_a_changed_interval_or_set_is_found_by_verification(model, series):
 
 def test_a_report_of_evidence_alone_has_no_trial(model, series):
     assert report_of(model.explain(series[0])).contents["trial"] is None
-
-
-def test_the_printed_page_says_it_on_one_line(model, series):
-    evidence = model.explain(series[0])
-    told = said_of_doubt(evidence, "fast")
-    assert f"{evidence.interval.low[0]:.3f} to {evidence.interval.high[0]:.3f} (Venn-Abers)" in told
-    assert f"windows add up to {evidence.series_probability[0]:.3f}" in told
-    assert "90 % set: " in told
-    assert ("(abstains)" in told) == evidence.abstains
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
@@ -117,19 +107,21 @@ def with_verdict(folder, model, **changes):
     return folder
 
 
-def test_a_report_tells_the_verdict_links_to_its_page_and_holds_with_it(browser, model, series, tmp_path):
+def test_a_report_shows_the_verdict_links_to_its_page_and_is_verified_with_it(
+    browser, model, series, tmp_path
+):
     trust = with_verdict(tmp_path / "ward 7", model)
     model.save_pretrained(tmp_path / "model")
     np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
     files = [str(tmp_path / "model"), str(tmp_path / "night.npz")]
-    report, asked = str(tmp_path / "report.html"), ["--faithfulness", str(trust), "--device", "cpu"]
-    done = CliRunner().invoke(app, ["explain", *files, "--out", report, *asked])
+    report, options = str(tmp_path / "report.html"), ["--faithfulness", str(trust), "--device", "cpu"]
+    done = CliRunner().invoke(app, ["explain", *files, "--out", report, *options])
     assert done.exit_code == 0, done.output
     assert Report.read(report).contents["faithfulness"] == {**VERDICT, "link": "ward%207/page.html"}
-    assert CliRunner().invoke(app, ["verify", report, *files, *asked]).exit_code == 0
-    told = CliRunner().invoke(app, ["verify", report, *files, "--device", "cpu"])
-    assert told.exit_code == 1  # without the folder nothing is known of it
-    assert "faithfulness" in told.output
+    assert CliRunner().invoke(app, ["verify", report, *files, *options]).exit_code == 0
+    done = CliRunner().invoke(app, ["verify", report, *files, "--device", "cpu"])
+    assert done.exit_code == 1  # without the folder nothing is known of it
+    assert "faithfulness" in done.output
     page = browser.open(tmp_path / "report.html")
     section = page.locator("section.faithful")
     assert "partly faithful: some hold." in section.text_content()
@@ -149,8 +141,8 @@ def test_in_a_folder_of_reports_the_link_leads_out_of_it(model, series, tmp_path
     model.save_pretrained(tmp_path / "model")
     np.savez(tmp_path / "night.npz", samples=series[0].samples, rate=series[0].rate)
     files = [str(tmp_path / "model"), str(tmp_path / "night.npz"), "--out", str(tmp_path / "why")]
-    asked = ["--faithfulness", str(trust), "--format", "report", "--device", "cpu"]
-    assert CliRunner().invoke(app, ["explain", *files, *asked]).exit_code == 0
+    options = ["--faithfulness", str(trust), "--format", "report", "--device", "cpu"]
+    assert CliRunner().invoke(app, ["explain", *files, *options]).exit_code == 0
     (report,) = (tmp_path / "why").glob("*/report.html")
     link = Report.read(report).contents["faithfulness"]["link"]
     assert (report.parent / link).resolve() == (trust / "page.html").resolve()
@@ -169,12 +161,12 @@ def test_only_a_place_beside_the_report_becomes_a_link(browser, model, series, t
 def test_the_verdict_of_another_model_and_what_is_none_are_refused(model, tmp_path):
     trust = with_verdict(tmp_path / "trust", model)
     with pytest.raises(ModelError, match="is not about this model"):
-        told_in_report(trust, weights_sha256="0" * 64, beside=tmp_path)
+        verdict_for_report(trust, weights_sha256="0" * 64, beside=tmp_path)
     digest = describe_model(model)["weights_sha256"]
     for broken in ("", "[]", "{}", json.dumps({"verdicts": {}, "about": {"m": {"weights_sha256": digest}}})):
         (trust / "verdict.json").write_text(broken)
         with pytest.raises(DataError, match="has no verdict that can be read"):
-            told_in_report(trust, weights_sha256=digest, beside=tmp_path)
+            verdict_for_report(trust, weights_sha256=digest, beside=tmp_path)
 
 
 def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path):
@@ -191,7 +183,7 @@ def test_the_abstain_band_is_where_sets_are_no_answers(browser, series, tmp_path
             assert (inside.sum() != 1) == (low < score < high)
     model.report(longest).save(tmp_path / "report.html")
     page = browser.open(tmp_path / "report.html")
-    told = page.locator("section.trust").text_content()
-    assert f"abstain band{low:.3f} to {high:.3f}" in told.replace("\xa0", " ")
+    text = page.locator("section.trust").text_content()
+    assert f"abstain band{low:.3f} to {high:.3f}" in text.replace("\xa0", " ")
     assert page.locator("section.trust rect.band").count() == 1
     page.close()

@@ -33,13 +33,9 @@ from raxss.data.training_overlap import (
 from raxss.errors import DataError, ModelError, RAxSSError
 from raxss.explain import Report, SeriesEvidence, mne_annotations
 from raxss.explain.evidence import safe_name
-from raxss.explain.export.pdf import pages_of
 from raxss.explain.export.report import page as page_module
 from raxss.explain.export.report.verifying import verify_report
-from raxss.explain.findings import watched
 from test_derivatives import errors_of
-from test_printed import words
-from test_privacy import text_of_pdf
 
 NAMES = [f"A{number}" for number in range(1, 11)]
 TRUTH = [TRAINING] * 4 + [VALIDATION] + [NO] * 5  # the model was fitted on channels 1 to 5
@@ -76,12 +72,6 @@ def root(tmp_path_factory):
     description = {"Name": "Ten channels", "BIDSVersion": "1.8.0", "DatasetType": "raw"}
     (root / "dataset_description.json").write_text(json.dumps(description))
     return root
-
-
-def printed_headline(pdf):
-    """The lines that stand between the note and the facts."""
-    text = text_of_pdf(pdf.read_bytes()).decode("latin-1")
-    return text.partition("Not for diagnosis.\n")[2].partition("\nRecording\n")[0].replace("\n", " ")
 
 
 def labelled(series):
@@ -327,7 +317,7 @@ def test_the_table_of_predictions_marks_them_in_every_format_and_by_every_engine
 def explained(model, renamed, tmp_path_factory):
     """All that explain writes of the renamed recording, and what it prints."""
     out = tmp_path_factory.mktemp("why") / "out"
-    return out, raxss("explain", model, renamed, "--out", out, "--pdf", "--device", "cpu")
+    return out, raxss("explain", model, renamed, "--out", out, "--device", "cpu")
 
 
 def test_explain_marks_exactly_the_trained_channels_in_report_json_and_terminal(explained):
@@ -340,23 +330,6 @@ def test_explain_marks_exactly_the_trained_channels_in_report_json_and_terminal(
     for name, state in states.items():
         (file,) = out.rglob(f"{safe_name(f'night 7:{name}')}/evidence.json")
         assert json.loads(file.read_text())["seen_in_training"] == state
-
-
-def test_the_printed_sheets_mark_them(explained, fitted, series):
-    out, _ = explained
-    assert printed_headline(next(out.rglob("report.pdf"))).startswith(HEADLINE)
-    found = []
-    for _ in watched(fitted.explain_each(series), found.append, n_best=6):
-        pass
-    first, *sheets = [words(page) for page in pages_of(found[0], model={})]
-    assert HEADLINE in first.replace("\n", " ")
-    rows = re.findall(r"^(A\d+)\n0\.\d{3}\n(.*)$", first, flags=re.MULTILINE)
-    assert dict(rows) == dict(zip(NAMES, [*["training"] * 4, "validation", *["–"] * 5], strict=True))
-    assert len(sheets) == 6
-    for sheet in sheets:
-        name = re.search(r"^\d\.  (A\d+)$", sheet, flags=re.MULTILINE)[1]
-        mark = re.search(r"^in (training|validation) data$", sheet, flags=re.MULTILINE)
-        assert (mark.group() if mark else "") == MARKS[TRUTH[NAMES.index(name)]]
 
 
 def test_the_one_table_of_all_series_marks_them(model, renamed, tmp_path):
@@ -388,12 +361,11 @@ def test_what_older_models_cannot_tell_is_told_as_that(older, renamed, root, tmp
     printed = raxss("predict", older / name, renamed, "--out", tmp_path / "t.csv", *device)
     assert told.format("series") in printed
     assert pd.read_csv(tmp_path / "t.csv")["seen_in_training"].tolist() == states
-    printed = raxss("explain", older / name, renamed, "--out", tmp_path / "r.html", "--pdf", *device)
+    printed = raxss("explain", older / name, renamed, "--out", tmp_path / "r.html", *device)
     assert told.format("series") in printed
     contents = Report.read(tmp_path / "r.html").contents
     assert contents["seen_in_training"].startswith(told.format("channels"))
     assert [content["seen_in_training"] for content in contents["channels"]] == states
-    assert printed_headline(tmp_path / "r.pdf").startswith(told.format("channels"))
     raxss("explain", older / name, root, "--bids-derivatives", tmp_path / "d", *device)
     table = pd.read_csv(next((tmp_path / "d").rglob("*_channels.tsv")), sep="\t")
     assert table["seen_in_training"].tolist() == states

@@ -267,8 +267,8 @@ def folder(model, tmp_path_factory):
 
 
 def test_an_honest_report_holds_and_again_after_the_model_was_saved_once_more(folder):
-    told = raxss("verify", folder / "r.html", folder / "model", folder / "day.npz", "--device", "cpu")
-    assert re.fullmatch(r"r\.html says what model says of day: [\d,]+ values are the same\n", told)
+    printed = raxss("verify", folder / "r.html", folder / "model", folder / "day.npz", "--device", "cpu")
+    assert re.fullmatch(r"r\.html says what model says of day: [\d,]+ values are the same\n", printed)
     RAxSSClassifier.from_pretrained(folder / "model").save_pretrained(folder / "copy")
     raxss("verify", folder / "r.html", folder / "copy", folder / "day.npz", "--device", "cpu")
 
@@ -279,8 +279,8 @@ def test_the_options_of_explain_are_those_of_verify(folder, model):
     options = ["--positive", other, "--bank", "local", "--bank-size", 20, "--device", "cpu"]
     raxss("explain", folder / "model", folder / "day.npz", "--out", folder / "o.html", *options)
     raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", *options)
-    told = raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", *options[2:], code=1)
-    assert "focus: the report says" in told
+    printed = raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", *options[2:], code=1)
+    assert "focus: the report says" in printed
     error = raxss("verify", folder / "o.html", folder / "model", folder / "day.npz", "--device", "cpu")
     assert isinstance(error, ModelError)
     assert "made with settings" in str(error)
@@ -294,23 +294,25 @@ def test_each_of_a_hundred_edited_files_is_found_out(folder, tmp_path, seed):
     assert content != page
     (tmp_path / "r.html").write_bytes(content)
     where = [folder / "model", folder / "day.npz", "--device", "cpu"]
-    told = raxss("verify", tmp_path / "r.html", *where, code=1)
-    assert isinstance(told, DataError | ModelError) or "does not say what model says of day" in told
+    printed = raxss("verify", tmp_path / "r.html", *where, code=1)
+    assert isinstance(printed, DataError | ModelError) or "does not say what model says of day" in printed
 
 
-def test_a_changed_report_is_told_by_name_with_exit_code_1(folder):
+def test_a_changed_report_is_named_with_exit_code_1(folder):
     contents = Report.read(folder / "r.html").contents
     contents["channels"][0]["probability"] = [0.01, 0.99]
     contents["channels"][0]["warnings"] = ["\x1b[31mall is well"]
     Report(contents).save(folder / "t.html", overwrite=True)
-    told = raxss("verify", folder / "t.html", folder / "model", folder / "day.npz", "--device", "cpu", code=1)
-    assert "channel 'day', probability[0]: the report says 0.01, computed anew it is 0." in told
-    assert "channel 'day', warnings" in told
-    assert "t.html does not say what model says of day" in told
-    assert "\x1b" not in told
+    printed = raxss(
+        "verify", folder / "t.html", folder / "model", folder / "day.npz", "--device", "cpu", code=1
+    )
+    assert "channel 'day', probability[0]: the report says 0.01, computed anew it is 0." in printed
+    assert "channel 'day', warnings" in printed
+    assert "t.html does not say what model says of day" in printed
+    assert "\x1b" not in printed
 
 
-def test_another_model_recording_or_file_is_told_as_that(folder):
+def test_another_model_recording_or_file_is_refused_as_that(folder):
     error = raxss("verify", folder / "r.html", folder / "other", folder / "day.npz", "--device", "cpu")
     assert isinstance(error, ModelError)
     assert re.search(
@@ -327,9 +329,9 @@ def test_another_model_recording_or_file_is_told_as_that(folder):
 def test_a_recording_of_the_same_name_with_another_signal_is_found_out(folder, tmp_path):
     (tmp_path / "day.npz").write_bytes((folder / "night.npz").read_bytes())
     where = [folder / "model", tmp_path / "day.npz", "--device", "cpu"]
-    told = raxss("verify", folder / "r.html", *where, code=1)
-    assert "channel 'day', probability[0]: the report says" in told
-    assert int(re.search(r"and ([\d,]+) more", told)[1].replace(",", "")) > 20
+    printed = raxss("verify", folder / "r.html", *where, code=1)
+    assert "channel 'day', probability[0]: the report says" in printed
+    assert int(re.search(r"and ([\d,]+) more", printed)[1].replace(",", "")) > 20
 
 
 def test_the_recording_meant_is_found_among_many(folder):

@@ -461,7 +461,6 @@ SOURCES = Path(raxss.__file__).parent
 #: Words of other meaning that a weighting has as its name, where they are compared.
 OTHER_MEANINGS = {
     ("benchmark/pages/overview.py", "shuffled"): "labels",
-    ("explain/export/pdf.py", "rank"): "a column",
 }
 
 

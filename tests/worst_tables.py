@@ -589,9 +589,9 @@ def _cell() -> Callable[[Path], object]:
 
 
 def _verdict() -> Callable[[Path], object]:
-    from raxss.explain.faithfulness.report_verdict import told_in_report
+    from raxss.explain.faithfulness.report_verdict import verdict_for_report
 
-    return lambda path: told_in_report(path.parent, weights_sha256="0", beside=path.parent)
+    return lambda path: verdict_for_report(path.parent, weights_sha256="0", beside=path.parent)
 
 
 def _study() -> Callable[[Path], object]:

@@ -26,6 +26,7 @@ MOVED = {
     "raxss.datasets": "raxss.data.datasets",
     "raxss.evidence": "raxss.explain",
     "raxss.evidence.report": "raxss.explain.export.report",
+    "raxss.explain.reliability_figure": "raxss.explain.figures",
     "raxss.faithfulness": "raxss.explain.faithfulness",
     "raxss.prediction": "raxss.method.window_scorer",
     "raxss.preparation": "raxss.data.prepare.preprocessing",

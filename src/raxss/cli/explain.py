@@ -66,9 +66,7 @@ OneTable = Annotated[
 ]
 Pdf = Annotated[
     bool,
-    typer.Option(
-        "--pdf", help="Also write one PDF a recording beside its report: A4 pages, to be printed and read."
-    ),
+    typer.Option("--pdf", hidden=True, help="Removed: print the report from a browser."),
 ]
 Faithfulness = Annotated[
     Path | None,
@@ -104,19 +102,21 @@ def explain(
     resample: Resample = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, PDF, BIDS."""
+    """Show why: a report of each recording that opens in a browser, offline; JSON, Parquet, figures, BIDS."""
     alone = out is not None and out.suffix.lower() == ".html"
-    refuse_contradictions(out, formats, alone, one_table, pdf, bids_derivatives)
+    if pdf:
+        raise typer.BadParameter(
+            "--pdf was removed. Leave it out, and print the report from the browser that it is opened in (A4 pages)"
+        )
+    refuse_contradictions(out, formats, alone, one_table, bids_derivatives)
     from raxss._core.atomic import reserved_output
 
-    pages = out.with_suffix(".pdf") if out is not None and alone and pdf else None
     with ExitStack() as held:
-        for place in (out, pages):
-            if place is not None:
-                held.enter_context(reserved_output(place, overwrite=overwrite))
+        if out is not None:
+            held.enter_context(reserved_output(out, overwrite=overwrite))
         _explain(
-            model, inputs, out, pages, device, top, formats, positive, one_table, pdf, bids_derivatives,
-            faithfulness, bank, bank_size, rate, resample, overwrite, held,
+            model, inputs, out, device, top, formats, positive, one_table, bids_derivatives, faithfulness,
+            bank, bank_size, rate, resample, overwrite, held,
         )  # fmt: skip
 
 
@@ -124,13 +124,11 @@ def _explain(
     model: Path,
     inputs: list[Path],
     out: Path | None,
-    pages: Path | None,
     device: str,
     top: int,
     formats: list[OutputFormat] | None,
     positive: str | None,
     one_table: bool,
-    pdf: bool,
     bids_derivatives: Path | None,
     faithfulness: Path | None,
     bank: str | None,
@@ -144,12 +142,12 @@ def _explain(
     from raxss.estimator.batch import refuse_unused_rate
     from raxss.estimator.persistence import describe_model
     from raxss.explain.export.tables import write_tables
-    from raxss.explain.export.writing import told, write_recordings, write_report
-    from raxss.explain.findings import class_of, told_of_model
+    from raxss.explain.export.writing import write_recordings, write_report
+    from raxss.explain.findings import class_of, model_facts, watched
 
     alone = out is not None and out.suffix.lower() == ".html"
     classifier = opened_model(model, device, bank, bank_size)
-    about = told_of_model(describe_model(classifier))
+    about = model_facts(describe_model(classifier))
     class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
     derivatives = None
     if bids_derivatives is None:
@@ -171,24 +169,27 @@ def _explain(
         recordings, batches = named_first(batches)
     states: list[str] = []  # of each series: whether the model was fitted on it
     evidence = noted(chain.from_iterable(map(classifier.explain_each, map(flat, batches))), states)
-    tell = [] if derivatives is None else [derivatives.write]
+    when_done = None if derivatives is None else derivatives.write
     if out is None:
-        deque(told(evidence, tell, model=about, positive=class_), maxlen=0)
+        deque(watched(evidence, when_done, class_=class_, model=about), maxlen=0)
     elif alone:
         name = only_recording(recordings, out)
         write_report(
-            evidence, out, name=name, model=about, positive=class_, pdf=pages, tell=tell, overwrite=overwrite
+            evidence, out, name=name, model=about, positive=class_, when_done=when_done, overwrite=overwrite
         )
         say(f"The report of {len(states)} series is {out}: open it in any browser, no network is needed")
     elif one_table:
         write_tables(
-            told(evidence, tell, model=about, positive=class_), out, top=top or None, overwrite=overwrite
+            watched(evidence, when_done, class_=class_, model=about),
+            out,
+            top=top or None,
+            overwrite=overwrite,
         )
         print(
             f"The evidence for {len(states)} series is in {out}: summary.parquet first, then windows.parquet"
         )
     else:
-        chosen = {item.value for item in formats or OutputFormat} | ({"pdf"} if pdf else set())
+        chosen = {item.value for item in formats or OutputFormat}
         write_recordings(
             evidence,
             recordings,
@@ -197,7 +198,7 @@ def _explain(
             formats=chosen,
             positive=class_,
             top=top or None,
-            tell=tell,
+            when_done=when_done,
             overwrite=overwrite,
         )
         say(f"The evidence for {len(states)} series is in {out}: {first_look(chosen)}")
@@ -211,12 +212,11 @@ def refuse_contradictions(
     formats: list[OutputFormat] | None,
     alone: bool,
     one_table: bool,
-    pdf: bool,
     bids_derivatives: Path | None,
 ) -> None:
     """Options that cannot all be meant."""
-    if one_table and (formats or pdf):
-        raise typer.BadParameter("--one-table writes Parquet tables; leave --format and --pdf out")
+    if one_table and formats:
+        raise typer.BadParameter("--one-table writes Parquet tables; leave --format out")
     if alone and (one_table or formats):
         raise typer.BadParameter(
             "--out that ends in .html is the report alone; leave --one-table and --format out"
@@ -225,17 +225,15 @@ def refuse_contradictions(
         raise typer.BadParameter(
             "say where to write: --out FOLDER or REPORT.html, --bids-derivatives ROOT, or both"
         )
-    if out is None and (pdf or formats or one_table):
-        raise typer.BadParameter(
-            "--pdf, --format and --one-table are about what is written to --out; give one"
-        )
+    if out is None and (formats or one_table):
+        raise typer.BadParameter("--format and --one-table are about what is written to --out; give one")
 
 
 def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
     """What is told of the model, with what was found of its faithfulness; reports lie in ``beside``."""
-    from raxss.explain.faithfulness.report_verdict import told_in_report
+    from raxss.explain.faithfulness.report_verdict import verdict_for_report
 
-    found = told_in_report(folder, weights_sha256=str(about["weights_sha256"]), beside=beside)
+    found = verdict_for_report(folder, weights_sha256=str(about["weights_sha256"]), beside=beside)
     return about | {"faithfulness": found}
 
 
@@ -374,6 +372,4 @@ def first_look(chosen: Collection[str]) -> str:
     """What to open first of all that was written."""
     if "report" in chosen:
         return "report.html first, in any browser; no network is needed"
-    if "pdf" in chosen:
-        return "report.pdf first"
     return "overlay.png first, then evidence.json" if "figures" in chosen else "evidence.json first"

@@ -1,8 +1,7 @@
-"""Why did a series get its score?
+"""Explanations of series scores: evidence, figures, reports, exports, and tests of their faithfulness.
 
-tracing.py takes a prediction apart into what series_evidence.py holds; tables of many series are in
-export/tables.py, pictures in figures.py. Of a whole recording findings.py tells, which export/annotations.py takes
-to MNE, export/derivatives.py to BIDS and export/pdf.py to paper. The page to open is in export/report/.
+tracing.py makes the evidence of a prediction, series_evidence.py holds it, figures.py draws it. findings.py ranks
+the channels of a recording. export/ writes reports (report/), tables, MNE annotations and BIDS derivatives.
 """
 
 from raxss.explain.evidence import safe_name

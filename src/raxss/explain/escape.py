@@ -1,11 +1,7 @@
-"""How is a name shown that may hold anything?
+"""Escaping of untrusted names for figures and annotations.
 
-    text of a file, a table or a person -> one line that is drawn as it reads
-
-Names of channels and files come from outside: they may carry control characters, marks that turn the direction of
-writing, half characters, or letters that no font at hand has. All of these are shown as escapes, so that nothing is
-hidden and nothing moves. Next: figures.py and export/pdf.py draw it, export/annotations.py and
-export/derivatives.py write it.
+Names of channels and files may hold control characters, direction marks, lone surrogates, or letters that the font
+does not have. All of these are shown as escapes, so that nothing is hidden and nothing moves.
 """
 
 from __future__ import annotations
@@ -14,21 +10,20 @@ import functools
 from pathlib import Path
 from typing import Any
 
-FONT = "DejaVu Sans"  # comes with matplotlib, so it is the same everywhere
-
 
 def plain(value: Any, longest: int = 60) -> str:
-    """Any text on one line: what cannot be drawn as an escape, the middle of a long one left out.
+    """Text on one line: what cannot be drawn is escaped, the middle of a long text is left out.
 
     Examples
     --------
     >>> plain("POL  G1"), plain("a\\u202eb\\x1b[31m"), plain("n" * 99, 11)
     ('POL G1', 'a\\\\u202eb\\\\x1b[31m', 'nnnnn…nnnnn')
     """
-    said = str(value)[:10_000]
-    words = " ".join(said.split()) or said  # spaces alone are shown too
+    given = str(value)[:10_000]
+    words = " ".join(given.split()) or given  # spaces alone are shown too
     text = "".join(
-        word if word.isprintable() and ord(word) in _drawable() else _escaped(word) for word in words
+        letter if letter.isprintable() and ord(letter) in _drawable() else _escaped(letter)
+        for letter in words
     )
     half = (longest - 1) // 2
     return text if len(text) <= longest else f"{text[:half]}…{text[-half:]}"
@@ -42,7 +37,7 @@ def _escaped(letter: str) -> str:
 
 @functools.cache
 def _drawable() -> frozenset[int]:
-    """Code points that the font has."""
+    """Code points of the font that comes with matplotlib."""
     from matplotlib import get_data_path
     from matplotlib.ft2font import FT2Font
 

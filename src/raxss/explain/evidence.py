@@ -36,48 +36,46 @@ class Evidence:
     name, label, rate, seconds
         What the series was. ``label`` is the known one, or None.
     classes, series_probability, predicted
-        C labels, what their contributions add up to ``(C,)``, and the answer: the label with the largest
-        probability.
+        C labels, sums of their contributions ``(C,)``, and the label with the largest probability.
     calibrated_probability
-        ``(C,)`` what a calibration of series makes of ``series_probability``, and what `predict_proba` says; None
-        where there is none, and the sum itself is the answer. `probability` is the answer in either case.
+        ``(C,)`` calibrated ``series_probability``; None where the model does not calibrate series. `probability` is
+        what `predict_proba` returns in either case.
     interval
-        Where the probability of each class may lie, `raxss.uncertainty.bootstrap.Interval`, with the name of the
-        method; None where the series is too short for one.
+        Interval of the probability of each class, `raxss.uncertainty.bootstrap.Interval`; None where the series is
+        too short for one.
     prediction_set
-        The classes that cannot be ruled out, at the level ``1 - settings["conformal_alpha"]``; None where the model
-        has no sets. `abstains`: whether they are more than one, or none.
+        Classes of the conformal set at level ``1 - settings["conformal_alpha"]``; None where the model has no sets.
+        `abstains`: whether they are more than one, or none.
     windows
         One row a window, in time order: ``window, start_s, end_s, posterior_<class>..., support, weight,
         contribution_<class>..., flat, nonfinite, lonely, padded``. The contributions to a class sum to its
-        probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` behind them is what the network
-        said. Where they are smoothed, ``smoothed_<class>...`` is what the window says with its neighbours, and what
-        is weighted. Under gated weights ``gate`` is what is added to the support, and ``influence`` what goes into
-        the softmax.
+        probability. Where posteriors are calibrated, ``uncalibrated_<class>...`` are those of the network. Where
+        they are smoothed, ``smoothed_<class>...`` are the ones that are weighted. Under gated weights ``gate`` is
+        added to the support, and ``influence`` goes into the softmax.
     neighbors
         One row a window and rank: ``window, rank, neighbor, start_s, end_s, similarity, overlaps,
         overlap_s, weight_without, weight_change``. Rank 1 is the best. ``overlap_s`` is the time shared with
         the query; ``weight_change`` is what the neighbour adds to the window's weight. It is negative for a
-        neighbour below the mean of its list: without it the mean would be higher. Built when first asked for:
-        73 bytes a row, 1 GB for a day of signal; `leaderboard` needs no more than the rows it shows.
+        neighbour below the mean of its list: without it the mean would be higher. Built on first use: 73 bytes a
+        row, 1 GB for a day of signal; `leaderboard` builds the rows of one window.
     effective_windows, effective_share
         1 / sum(alpha²), and its share of the usable windows: 1 is the SSS mean.
     overlap_share
         Share of the listed neighbours that overlap their query; NaN where none are listed.
     warnings
-        What a reader should know before trusting this, in plain words.
+        Reasons for caution, in plain words.
     notes
-        Those of the warnings that came with the prediction: how the series is unlike what the model has learned
-        from. None where it is not known which they are.
+        Those of the warnings that came with the prediction: how the series differs from the training data. None
+        where that is not known.
     seen_in_training
         Whether the model was fitted on this series, known by content: ``training``, ``validation``, ``training or
         validation``, ``in part``, ``no`` or ``unknown``, as `raxss.data.training_overlap.STATES` describes them.
     settings
-        Everything that made this, to be carried into outputs.
+        Settings of retrieval, weighting and model, carried into outputs.
     columns
-        What `windows` is built from when first asked for, by name.
+        Columns of `windows` by name.
     lists
-        What `neighbors` is built from: the lists as retrieval keeps them, or the table that `load` read.
+        Source of `neighbors`: the lists as retrieval keeps them, or the table that `load` read.
     series
         The series itself, for the figures; None after `load` without it.
     """
@@ -105,7 +103,7 @@ class Evidence:
 
     @property
     def probability(self) -> NDArray[np.float64]:
-        """``(C,)`` what `predict_proba` says: the sum of the contributions, calibrated where series are."""
+        """``(C,)`` as `predict_proba` returns it: the sum of the contributions, calibrated where series are."""
         return self.series_probability if self.calibrated_probability is None else self.calibrated_probability
 
     @property
@@ -126,7 +124,7 @@ class Evidence:
         refuse_too_large(
             2 * BYTES_A_ROW * len(self.lists),
             f"the table of the {len(self.lists):,} neighbours of series {self.name!r}",
-            "Ask for those of one window, leaderboard(window), or write all to disk, to_parquet(folder, top=None).",
+            "Use leaderboard(window) for those of one window, or write all to disk, to_parquet(folder, top=None).",
         )
         return pd.DataFrame(self.lists.columns())
 
@@ -156,11 +154,11 @@ class Evidence:
         return self.windows.iloc[order].reset_index(drop=True)
 
     def probability_of(self, class_: Any = None) -> float:
-        """The probability of a class, the predicted one by default, as `predict_proba` says it."""
+        """The probability of a class, the predicted one by default, as `predict_proba` returns it."""
         return float(self.probability[self.classes.index(self.class_named(class_))])
 
     def sum_of(self, class_: Any = None) -> float:
-        """What the contributions to a class, the predicted one by default, add up to; before any calibration."""
+        """Sum of the contributions to a class, the predicted one by default; before any calibration."""
         return float(self.series_probability[self.classes.index(self.class_named(class_))])
 
     def list_columns(self, top: int | None = 50) -> Iterator[Columns]:
@@ -173,7 +171,7 @@ class Evidence:
             yield self.lists.columns(self.strongest(top))
 
     def class_named(self, class_: Any) -> Any:
-        """The class asked for, or the predicted one."""
+        """The given class, or the predicted one."""
         if class_ is None:
             return self.predicted
         if class_ not in self.classes:
@@ -222,7 +220,7 @@ def largest(values: NDArray[np.float64], n: int | None) -> NDArray[np.intp]:
 
 
 def percent(share: float) -> str:
-    """Three digits are enough for a reader.
+    """A share in percent, with three digits.
 
     >>> percent(0.12345)
     '12.3 %'

@@ -1,14 +1,16 @@
-"""What does the evidence look like?
+"""Figures of evidence and of reliability, by matplotlib.
 
-    Evidence -> plot_overlay        the paper's overlay: signal, probabilities, supporting windows
-                   -> plot_contributions  the windows that add up to the score
+    Evidence           -> plot_overlay        the paper's overlay: signal, probabilities, supporting windows
+                       -> plot_contributions  the windows that add up to the score
+    reliability tables -> plot_reliability    predicted probability against observed share
 
-Plain matplotlib figures that belong to nobody's global state: nothing is shown, no backend is chosen. Colours
-differ in lightness too, so that every eye can tell them apart, on grey paper as well.
+Figures are plain objects: pyplot is not used, nothing is shown, no backend is chosen. Colours differ in lightness
+too, so that they can be told apart by every eye, and on grey paper.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +34,7 @@ INK, FAINT, GAP, STEP = "#1a1a1a", "#6b6b6b", "#d9d9d9", "#31688e"
 HEAT = colormaps["cividis"].with_extremes(bad=GAP)
 SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0  # points
 LEFT = 1.45  # inches before the panels, for their names
+MARKERS = {"calibrated": ("o", STEP), "uncalibrated": ("s", FAINT)}
 N_COLUMNS = 1200  # of the strips: more than a printed page resolves
 
 
@@ -64,7 +67,7 @@ def plot_overlay(
     figure
         To draw into; a new one by default.
     """
-    series = series_of(evidence)
+    series = _series_of(evidence)
     if window is None:
         window = int(evidence.top_windows(1, class_)["window"].iloc[0])
     neighbors = evidence.leaderboard(window).head(n_support)
@@ -97,7 +100,7 @@ def plot_overlay(
             bar = axes_at(LEFT + 8.6, top, 0.12, tall)
         top += tall
 
-    draw_signal(axes["signal"], series, max_points)
+    _draw_signal(axes["signal"], series, max_points)
     for row, color in lanes_of:
         axes["signal"].axvspan(
             row["start_s"], row["end_s"], facecolor=color, alpha=0.22, linewidth=0, zorder=0
@@ -106,14 +109,14 @@ def plot_overlay(
         query["start_s"], query["end_s"], fill=False, edgecolor=INK, linewidth=1.6, zorder=4
     )
     _draw_lanes(axes["lanes"], series, query, lanes_of)
-    draw_strips(axes["strip"], axes["weights"], bar, evidence, series, class_)
-    draw_match(axes["match"], series, query, lanes_of, evidence, max_points)
+    _draw_strips(axes["strip"], axes["weights"], bar, evidence, series, class_)
+    _draw_match(axes["match"], series, query, lanes_of, evidence, max_points)
 
     axes["signal"].set_xlim(series.start_seconds, series.start_seconds + series.seconds)
     for name in ("signal", "lanes", "strip"):
         axes[name].tick_params(labelbottom=False)
-    axes["weights"].set_xlabel(time_label(series), fontsize=NORMAL)
-    axes["match"].set_xlabel(time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
+    axes["weights"].set_xlabel(_time_label(series), fontsize=NORMAL)
+    axes["match"].set_xlabel(_time_label(series).replace("time", "time in the window"), fontsize=NORMAL)
     for axis in figure.axes:
         axis.tick_params(labelsize=SMALL)
     _write_headings(figure, evidence, class_, width, height)
@@ -157,7 +160,7 @@ def plot_contributions(
     class_text = plain(name, 24)
     ax.set_yticks(
         rows,
-        [f"the other {n_others:,}", *[span_of(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
+        [f"the other {n_others:,}", *[_span(row) for _, row in top.iterrows()], f"sum = P({class_text})"],
         fontsize=SMALL,
         parse_math=False,
     )
@@ -175,6 +178,64 @@ def plot_contributions(
         fontsize=LARGE,
         parse_math=False,
     )
+    return ax
+
+
+def plot_reliability(
+    tables: Mapping[str, Sequence[Mapping[str, Any]]], *, class_: Any = None, ax: Axes | None = None
+) -> Axes:
+    """Draw predicted probabilities against observed shares, with the 95 % interval of each share.
+
+    Parameters
+    ----------
+    tables
+        Rows of `raxss.uncertainty.reliability.reliability_table` by name: ``model.validation_report_.reliability``.
+    class_
+        The class that the probabilities are of, for the labels: the second of two. Without it they are those of
+        the class that was most likely.
+    ax
+        Axes to draw into; of a new figure by default.
+
+    Examples
+    --------
+    >>> rows = [{"from": 0.8, "to": 0.9, "n": 4, "said": 0.9, "found": 0.75, "low": 0.3, "high": 0.95}]
+    >>> ax = plot_reliability({"uncalibrated": rows}, class_="AF")
+    >>> ax.get_xlabel(), [text.get_text() for text in ax.texts]
+    ("said: probability of 'AF'", ['4'])
+    """
+    if not any(len(rows) for rows in tables.values()):
+        raise DataError(
+            "there is nothing to draw: the reliability tables have no rows. Fit with a validation part."
+        )
+    if ax is None:
+        ax = Figure(figsize=(3.6, 3.6), layout="constrained").add_subplot()
+    ax.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1, zorder=1)
+    for name, rows in tables.items():
+        marker, color = MARKERS.get(name, ("o", INK))
+        found = np.array([row["found"] for row in rows])
+        low, high = (np.array([row[end] for row in rows]) for end in ("low", "high"))
+        ax.errorbar(
+            [row["said"] for row in rows],
+            found,
+            yerr=np.maximum([found - low, high - found], 0.0),
+            label=name,
+            color=color,
+            marker=marker,
+            markersize=5.0,
+            linewidth=1,
+            elinewidth=0.8,
+            zorder=2,
+        )
+    ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+    for row in list(tables.values())[-1]:  # those of two tables would lie on each other
+        place, beside = (row["said"], row["found"]), (4, -9)
+        ax.annotate(str(row["n"]), place, beside, textcoords="offset points", fontsize=SMALL - 1.5)
+    what = "the most likely class" if class_ is None else repr(plain(class_))
+    ax.set_xlabel(f"said: probability of {what}", fontsize=NORMAL, parse_math=False)
+    ax.set_ylabel("found: share that was so", fontsize=NORMAL)
+    ax.tick_params(labelsize=SMALL)
+    if len(tables) > 1:
+        ax.legend(fontsize=SMALL, frameon=False, loc="upper left")
     return ax
 
 
@@ -230,7 +291,7 @@ def envelope(
     return times[places], values[places]
 
 
-def draw_signal(ax: Axes, series: Series, max_points: int) -> None:
+def _draw_signal(ax: Axes, series: Series, max_points: int) -> None:
     """The samples as they are; several variates one above the other, each scaled to its own range."""
     times = series.start_seconds + np.arange(series.n_samples) / series.rate
     samples = _with_gaps(series.samples)
@@ -273,7 +334,7 @@ def _draw_lanes(ax: Axes, series: Series, query: pd.Series[Any], neighbors: list
     ax.spines[["top", "right", "left", "bottom"]].set_visible(False)
 
 
-def draw_strips(
+def _draw_strips(
     strip: Axes, weights: Axes, bar: Axes, evidence: Evidence, series: Series, class_: Any
 ) -> None:
     """Where the class is seen, and where the score comes from."""
@@ -314,7 +375,7 @@ def draw_strips(
     weights.spines[["top", "right"]].set_visible(False)
 
 
-def draw_match(
+def _draw_match(
     ax: Axes,
     series: Series,
     query: pd.Series[Any],
@@ -323,11 +384,12 @@ def draw_match(
     max_points: int,
 ) -> None:
     """The window with its neighbours laid over it, each variate of each scaled by itself."""
-    curves = [
-        (row, color, 1.0, f"{int(row['rank'])}:  {span_of(row)}  ({row['similarity']:.3f}{_flag(row)})")
-        for row, color in neighbors
-    ]
-    curves.append((query, INK, 1.8, f"window {int(query['window'])}:  {span_of(query)}"))
+    curves = []
+    for row, color in neighbors:
+        overlaps = ", overlaps" if row["overlaps"] else ""
+        text = f"{int(row['rank'])}:  {_span(row)}  ({row['similarity']:.3f}{overlaps})"
+        curves.append((row, color, 1.0, text))
+    curves.append((query, INK, 1.8, f"window {int(query['window'])}:  {_span(query)}"))
     for layer, (row, color, width, text) in enumerate(curves):
         first, last = (round((row[at] - series.start_seconds) * series.rate) for at in ("start_s", "end_s"))
         for variate, values in enumerate(_with_gaps(series.samples[:, first:last])):
@@ -383,7 +445,7 @@ def _write_headings(figure: Figure, evidence: Evidence, class_: Any, width: floa
     figure.text(1 - 0.15 / width, 0.12 / height, NOTE, fontsize=7.5, ha="right", va="bottom", color=FAINT)
 
 
-def series_of(evidence: Evidence) -> Series:
+def _series_of(evidence: Evidence) -> Series:
     """The samples to draw, or an error that says how to get them back."""
     if evidence.series is None:
         raise DataError(
@@ -437,16 +499,12 @@ def _name_at_left(ax: Axes, text: str) -> None:
     )
 
 
-def span_of(row: pd.Series[Any]) -> str:
+def _span(row: pd.Series[Any]) -> str:
     """When a window was, short enough for a legend."""
     decimals = 2 if row["end_s"] < 1000 else 1
     return f"{row['start_s']:.{decimals}f} to {row['end_s']:.{decimals}f} s"
 
 
-def _flag(neighbor: pd.Series[Any]) -> str:
-    return ", overlaps" if neighbor["overlaps"] else ""
-
-
-def time_label(series: Series) -> str:
+def _time_label(series: Series) -> str:
     """Where the rate is not known it is 1, and times count samples."""
     return "time (samples, or s at 1 Hz)" if series.rate == 1.0 else "time (s)"

@@ -2,13 +2,12 @@
 
     Evidence, one channel after the other -> RecordingFindings: channels ranked, the strongest windows of each
 
-The evidence of one channel can be hundreds of megabytes; what a table or a printed page says of it is small, and is
-taken while the evidence passes by. Next: export/ writes it down.
+The evidence of one channel can be hundreds of megabytes; what tables need of it is small, and is taken while the
+evidence passes by. Next: export/ writes it to files.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -27,7 +26,7 @@ from raxss.method.weighting.support import UNIFORM
 from raxss.uncertainty.bootstrap import Interval
 
 N_WINDOWS = 10  # of a channel, that do not overlap
-TOLD = (  # of config.json in a model folder
+MODEL_FIELDS = (  # of config.json in a model folder, that may be published
     "config_hash",
     "weights_sha256",
     "classes",
@@ -46,29 +45,19 @@ TOLD = (  # of config.json in a model folder
     "interrupted",
     "versions",
 )
-TOLD_OF_TRAINING = ("n_series", "n_validation", "n_groups", "classes", "rates", "n_samples", "split")
+TRAINING_FIELDS = ("n_series", "n_validation", "n_groups", "classes", "rates", "n_samples", "split")
 
 
 def strongest_apart(evidence: Evidence, n: int = N_WINDOWS, class_: Any = None) -> pd.DataFrame:
     """The windows that add most to a class and do not overlap, best first.
 
-    At a small stride the windows that add most are shifts of one another; a reader wants the next place, not the
-    next shift. So each window that is taken leaves out those that share time with it.
+    At a small stride the windows that add most are shifts of one another, so each window that is taken excludes
+    those that share time with it.
 
     Returns
     -------
-    ``rank, window, start_s, end_s, probability, weight, contribution``. The probability is what is weighted: the
-    window's own of this class, calibrated and smoothed where the model is.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> best = strongest_apart(model.explain(series[0]), 3)
-    >>> len(best), bool((best["start_s"].sort_values().diff().dropna() >= 128 / series[0].rate).all())
-    (3, True)
+    ``rank, window, start_s, end_s, probability, weight, contribution``. The probability is the weighted one:
+    calibrated and smoothed where the model does so.
     """
     name, table = evidence.class_named(class_), evidence.columns
     left = np.where(table["weight"] > 0, table[f"contribution_{name}"], -np.inf)
@@ -91,36 +80,22 @@ def strongest_apart(evidence: Evidence, n: int = N_WINDOWS, class_: Any = None) 
 
 
 def weighted_probabilities(evidence: Evidence) -> NDArray[np.float64]:
-    """``(n_windows, C)`` what the weights are laid on: posteriors, smoothed where the model smooths them."""
+    """``(n_windows, C)`` posteriors as they are weighted: smoothed where the model smooths them."""
     table = evidence.columns
     kind = "smoothed" if f"smoothed_{evidence.predicted}" in table else "posterior"
     return np.stack([table[f"{kind}_{class_}"] for class_ in evidence.classes], axis=1)
 
 
 def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
-    """What the same windows would have said under uniform and under inverted weights: ``(C,)`` each.
+    """Series probabilities of the same windows under uniform and under inverted weights: ``(C,)`` each.
 
-    If inverted weights say the same, the weights explain nothing. Inverted is the weighting that the model's own is
-    a control of, or its own: under uniform weights, those by support.
-
-    Examples
-    --------
-    >>> from raxss.explain import trace
-    >>> from raxss.data.series import Series
-    >>> from raxss.method.retrieval import retrieve
-    >>> from raxss.method.windows import windows_of
-    >>> series = Series(np.sin(np.arange(24.0)))
-    >>> found = retrieve(series.samples, window_length=8, stride=4, n_neighbors=2)
-    >>> posteriors = np.array([[0.9, 0.1], [0.5, 0.5], [0.4, 0.6], [0.3, 0.7], [0.9, 0.1]])
-    >>> windows = windows_of(series, window_length=8, stride=4)
-    >>> evidence = trace(series, windows, found, aggregate(posteriors, found.support), classes=["a", "b"])
-    >>> under_other_weights(evidence)["uniform"]
-    array([0.6, 0.4])
+    If they do not change under inverted weights, the weights explain nothing. Inverted is the weighting that the
+    model's own is a control of, or its own: under uniform weights, those by support.
     """
     inverse = weighting_named(weighting_named(evidence.settings["weighting"]).family).inverse
     assert inverse is not None, "a weighting that others are controls of has an inverse"
     temperature, table = float(evidence.settings["temperature"]), evidence.columns
-    said = {}
+    scores = {}
     for name, weighting in (("uniform", UNIFORM), ("inverse", inverse)):
         found = aggregate(
             weighted_probabilities(evidence),
@@ -129,8 +104,8 @@ def under_other_weights(evidence: Evidence) -> dict[str, NDArray[np.float64]]:
             weighting=weighting,
             gate=table.get("gate"),
         )
-        said[name] = found.series_probability
-    return said
+        scores[name] = found.series_probability
+    return scores
 
 
 AnyEvidence = TypeVar("AnyEvidence", bound=Evidence)
@@ -145,17 +120,15 @@ class ChannelFindings:
     name, channel
         Of the series, and of the channel it is of ("" where it has several side by side).
     uncalibrated
-        What the contributions add up to, where ``probability`` is a calibration of it.
+        Sum of the contributions, where ``probability`` is a calibration of it.
     interval, prediction_set, abstains
         As the evidence has them; None where it has not.
     notes
-        Those of the warnings that say how the channel is unlike what the model has learned from.
+        Those of the warnings that tell how the channel differs from the training data.
     seen_in_training
         Whether the model was fitted on it, as the evidence has it.
     windows
         As `strongest_apart` gives them, of the predicted class.
-    strongest_s
-        When the window begins that adds most to the class that channels are ranked by; NaN where none counts.
     """
 
     name: str
@@ -167,7 +140,6 @@ class ChannelFindings:
     effective_share: float
     warnings: tuple[str, ...]
     windows: pd.DataFrame
-    strongest_s: float
     uncalibrated: NDArray[np.float64] | None  # (C,)
     interval: Interval | None
     prediction_set: tuple[Any, ...] | None
@@ -178,7 +150,7 @@ class ChannelFindings:
 
 @dataclass
 class RecordingFindings:
-    """What the channels of one recording say together.
+    """The channels of one recording, ranked.
 
     Attributes
     ----------
@@ -186,29 +158,19 @@ class RecordingFindings:
         The class that channels are ranked by.
     channels
         In the order of the recording.
-    best
-        The evidence of the channels with the highest probability of ``class_``, as many as were asked for.
     settings
-        Everything that made the evidence of the first channel; all have the same model.
+        Settings of the evidence of the first channel; all have the same model.
     """
 
     name: str
     classes: tuple[Any, ...]
     class_: Any
     settings: dict[str, Any]
-    n_best: int = 0
-    n_windows: int = N_WINDOWS
-    seconds: float = 0.0
-    rates: set[float] = field(default_factory=set)
     channels: list[ChannelFindings] = field(default_factory=list)
-    best: list[Evidence] = field(default_factory=list)
 
     def add(self, evidence: Evidence) -> None:
-        """Take what is worth telling of one more channel."""
+        """Add one more channel."""
         origin = {} if evidence.series is None else evidence.series.origin
-        start = 0.0 if evidence.series is None else evidence.series.start_seconds
-        self.seconds = max(self.seconds, start + evidence.seconds)
-        self.rates.add(evidence.rate)
         self.channels.append(
             ChannelFindings(
                 name=evidence.name,
@@ -219,8 +181,7 @@ class RecordingFindings:
                 effective_windows=evidence.effective_windows,
                 effective_share=evidence.effective_share,
                 warnings=tuple(evidence.warnings),
-                windows=strongest_apart(evidence, self.n_windows),
-                strongest_s=float(next(iter(strongest_apart(evidence, 1, self.class_)["start_s"]), math.nan)),
+                windows=strongest_apart(evidence),
                 uncalibrated=None if evidence.calibrated_probability is None else evidence.series_probability,
                 interval=evidence.interval,
                 prediction_set=evidence.prediction_set,
@@ -229,9 +190,6 @@ class RecordingFindings:
                 seen_in_training=evidence.seen_in_training,
             )
         )
-        if self.n_best:
-            self.best = sorted([*self.best, evidence], key=lambda item: -item.probability_of(self.class_))
-            del self.best[self.n_best :]
 
     @property
     def seen_in_training(self) -> str:
@@ -244,38 +202,28 @@ class RecordingFindings:
         return sorted(self.channels, key=lambda item: -float(item.probability[place]))
 
 
+WhenDone = Callable[[RecordingFindings], None]
+
+
 def watched(
     evidence: Iterable[AnyEvidence],
-    when_done: Callable[[RecordingFindings], None],
+    when_done: WhenDone | None,
     *,
     class_: Any = None,
     model: Mapping[str, Any] | None = None,
-    n_windows: int = N_WINDOWS,
-    n_best: int = 0,
 ) -> Iterator[AnyEvidence]:
-    """Pass evidence on as it comes, and tell of each recording when its last channel has passed.
+    """Pass evidence on, and call ``when_done`` with the findings of each recording after its last channel.
 
     Parameters
     ----------
     evidence
         Channels of one recording one after the other, as `RAxSSClassifier.explain_each` gives them.
     class_, model
-        What channels are ranked by, and what is known of the model, as `class_of` takes them.
-    n_windows, n_best
-        Windows to keep of each channel, and channels whose whole evidence is kept.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier("dlinear", window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> done = []
-    >>> for one in watched(model.explain_each(series[:2]), done.append):
-    ...     pass  # save it, say
-    >>> [(one.name, one.class_, len(one.channels)) for one in done]
-    [('motif-000', 'noise', 1), ('noise-001', 'noise', 1)]
+        Class that channels are ranked by, and facts about the model, as `class_of` takes them.
     """
+    if when_done is None:
+        yield from evidence
+        return
     findings: RecordingFindings | None = None
     for item in evidence:
         name = item.name if item.series is None else recording_of(item.series)
@@ -284,7 +232,7 @@ def watched(
             findings = None
         if findings is None:
             ranked_by = class_of(item.classes, class_, model)
-            findings = RecordingFindings(name, item.classes, ranked_by, item.settings, n_best, n_windows)
+            findings = RecordingFindings(name, item.classes, ranked_by, item.settings)
         findings.add(item)
         yield item
         del item  # or it would be held while the next is computed
@@ -293,9 +241,9 @@ def watched(
 
 
 def recording_of(series: Series) -> str:
-    """The recording that a series is of: what its name says without channel and stretch.
+    """Recording of a series: its name without channel and stretch.
 
-    What its origin says counts where the name begins so; a manifest may call the runs of many people "run-01".
+    The origin counts only where the name begins with it; a manifest may call the runs of many people "run-01".
 
     >>> recording_of(Series([0.0], name="night@12.5s", origin={"recording": "night"}))
     'night'
@@ -304,9 +252,9 @@ def recording_of(series: Series) -> str:
     >>> recording_of(Series([0.0], name="A00004"))
     'A00004'
     """
-    told, channel = series.origin.get("recording"), series.origin.get("channel")
-    if told and (series.name == told or series.name.startswith((f"{told}:", f"{told}@"))):
-        return told
+    recording, channel = series.origin.get("recording"), series.origin.get("channel")
+    if recording and (series.name == recording or series.name.startswith((f"{recording}:", f"{recording}@"))):
+        return recording
     before, found, _ = series.name.rpartition(f":{channel}")
     return before if channel is not None and found else series.name
 
@@ -325,7 +273,7 @@ def by_recording(series: Iterable[Series]) -> dict[str, list[Series]]:
 
 
 def without_name(warning: str, name: str) -> str:
-    """A warning where it is plain which series is meant, and the same for all series it is true of.
+    """A warning without the name of its series.
 
     >>> without_name("series 'run-01:G1' has a rate of 1000 Hz", "run-01:G1")
     'the series has a rate of 1000 Hz'
@@ -334,10 +282,10 @@ def without_name(warning: str, name: str) -> str:
 
 
 def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | None = None) -> Any:
-    """The class to rank by: the one that is meant, also where it is given as text.
+    """The class to rank by, which may be given as text.
 
-    Where none is, the one with the fewest training series, as far as ``model`` tells; of equals the last, as for F1
-    and AUC.
+    By default the one with the fewest training series, as far as ``model`` tells; of equals the last, as for F1 and
+    AUC.
 
     >>> class_of((0, 1, 2), "1"), class_of(("other", "soz"), None)
     (1, 'soz')
@@ -355,16 +303,16 @@ def class_of(classes: Sequence[Any], wanted: Any, model: Mapping[str, Any] | Non
     )
 
 
-def told_of_model(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be told of a model, from what its config.json says: hashes, network, counts of training data.
+def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a model's config.json that may be published: hashes, network, counts of training data.
 
-    Not the digests of the series that it has learned from: with them one could ask who was among them.
+    Digests of its training series are left out: with them one could find out who was among them.
 
-    >>> told_of_model({"config_hash": "12ab", "training_data": {"n_series": 9, "series": ["5f3c"]}})
+    >>> model_facts({"config_hash": "12ab", "training_data": {"n_series": 9, "series": ["5f3c"]}})
     {'config_hash': '12ab', 'training_data': {'n_series': 9}}
     """
     data = facts.get("training_data") or {}
-    if "settings" in facts:  # beside what was done to the samples before, what the model does to them itself
+    if "settings" in facts:
         facts = {**facts, "scaling": facts["settings"]["preparation"]["scaling"]}
-    told = {name: facts[name] for name in TOLD if name in facts}
-    return told | {"training_data": {name: data[name] for name in TOLD_OF_TRAINING if name in data}}
+    public = {name: facts[name] for name in MODEL_FIELDS if name in facts}
+    return public | {"training_data": {name: data[name] for name in TRAINING_FIELDS if name in data}}

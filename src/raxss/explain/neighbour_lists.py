@@ -1,9 +1,9 @@
 """Neighbour lists of every window, with the weight without each neighbour (Eq. 4).
 
-    lists of all windows as retrieval keeps them -> rows of a table, for the windows that are asked for
+    lists of all windows as retrieval keeps them -> rows of a table, for some windows or all
 
 A day of signal has 14 million listed neighbours: kept as two arrays they take 230 MB, as a table of ten columns
-over 1 GB. So rows are made when somebody looks. Next: series_evidence.py puts them beside the windows.
+over 1 GB. So rows are built on demand. Next: series_evidence.py puts them beside the windows.
 """
 
 from __future__ import annotations
@@ -30,32 +30,19 @@ BYTES_A_ROW = 73  # of the table: nine numbers and a truth value
 
 @dataclass(frozen=True, eq=False)
 class NeighborLists:
-    """The neighbours of every window of one series, by reference to what was found."""
+    """The neighbours of every window of one series; nothing is copied."""
 
     retrieval: Retrieval
-    support: NDArray[np.float64]  # (n_windows,)
-    weights: NDArray[np.float64]  # (n_windows,)
-    weighting: str
-    temperature: float
-    gate: NDArray[np.float64] | None  # (n_windows,)
+    aggregation: Aggregation
     n_covered: int  # samples that a window covers, without padding
     rate: float
     offset_seconds: float
 
     @classmethod
     def of(cls, windows: Windows, retrieval: Retrieval, aggregation: Aggregation) -> NeighborLists:
-        """Put together what belongs together; nothing is copied."""
-        return cls(
-            retrieval=retrieval,
-            support=aggregation.support,
-            weights=aggregation.weights,
-            weighting=aggregation.weighting,
-            temperature=aggregation.temperature,
-            gate=aggregation.gate,
-            n_covered=windows.length - windows.n_padded,
-            rate=windows.rate,
-            offset_seconds=windows.offset_seconds,
-        )
+        """Lists of the same windows."""
+        n_covered = windows.length - windows.n_padded
+        return cls(retrieval, aggregation, n_covered, windows.rate, windows.offset_seconds)
 
     def __len__(self) -> int:
         return self._n_rows
@@ -66,7 +53,7 @@ class NeighborLists:
 
     @property
     def short(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` windows with fewer neighbours than were asked for; lists are filled from the front."""
+        """``(n_windows,)`` windows with fewer than m neighbours; lists are filled from the front."""
         return self.retrieval.neighbors[:, -1] < 0
 
     @property
@@ -82,7 +69,7 @@ class NeighborLists:
 
     def columns(self, windows: NDArray[np.int64] | None = None) -> Columns:
         """One entry a window and rank, for these windows (ascending) or for all."""
-        found, starts = self.retrieval, self.retrieval.starts
+        found, aggregation, starts = self.retrieval, self.aggregation, self.retrieval.starts
         which = np.arange(found.n_windows) if windows is None else np.asarray(windows, dtype=np.int64)
         neighbors = found.neighbors[which]
         row, rank = np.nonzero(neighbors >= 0)
@@ -90,11 +77,11 @@ class NeighborLists:
         shared = np.maximum(self.n_covered - np.abs(starts[query] - starts[neighbor]), 0)
         without = weight_without(
             found.similarity,
-            self.support,
+            aggregation.support,
             found.flat,
-            temperature=self.temperature,
-            weighting=self.weighting,
-            gate=self.gate,
+            temperature=aggregation.temperature,
+            weighting=aggregation.weighting,
+            gate=aggregation.gate,
             rows=which,
         )[row, rank]
         return {
@@ -107,7 +94,7 @@ class NeighborLists:
             "overlaps": shared > 0,
             "overlap_s": shared / self.rate,
             "weight_without": without,
-            "weight_change": self.weights[query] - without,
+            "weight_change": aggregation.weights[query] - without,
         }
 
     def chunks(self) -> Iterator[Columns]:
@@ -138,20 +125,20 @@ def weight_without(
     r"""The weight each window would have if one of its neighbours were left out of its list. Implements Eq. (4).
 
     The equation is a slope, d alpha_k / d s_k^(j) = alpha_k (1 - alpha_k) / (m tau), other supports held; this is
-    the exact change that it stands for, of a neighbour that is there or not.
+    the exact change, with and without the neighbour.
 
-    s-bar_k without j is the mean over the m - 1 others; nobody takes the place. All that depends on s-bar_k
-    moves with it: the sum under the softmax, and the supports of lonely windows, which are the mean support
-    of the windows with neighbours. A window that loses its only neighbour becomes lonely (a flat one keeps
-    support 0); if nobody has neighbours then, all supports are 0. What a gate adds stays. Under ``shuffled`` and
-    ``random`` the lists do not make the weights, and the answer is NaN.
+    s-bar_k without j is the mean over the m - 1 others. All that depends on s-bar_k changes with it: the sum under
+    the softmax, and the supports of lonely windows, which are the mean support of the windows with neighbours. A
+    window that loses its only neighbour becomes lonely (a flat one keeps support 0); if no window has neighbours
+    then, all supports are 0. The gate stays. NaN under ``shuffled`` and ``random``, where lists do not make the
+    weights.
 
     Parameters
     ----------
     gate
-        What is added to each support before the softmax, under the gated weightings.
+        Added to each support before the softmax, under the gated weightings.
     rows
-        The windows to answer for; by default all.
+        Windows to compute; by default all.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""Is what a folder says the evidence of a series?
+"""Reader of saved evidence, with validation of every field.
 
     evidence.json, windows.parquet, neighbors.parquet -> the parts of `SeriesEvidence`, each of the right kind
 
-Files may have been changed by hand or damaged. What is used later without a question (classes, numbers, columns) is
-checked here, so that a damaged folder is refused when it is loaded and not when it is shown.
+Files may have been changed by hand or damaged; such a folder is refused when it is loaded, not when it is shown.
 Next: series_evidence.py puts the parts together.
 """
 
@@ -31,7 +30,7 @@ OF_NEIGHBORS = ("window", "rank", "neighbor", "start_s", "end_s", "similarity", 
 
 
 def read_head(path: Path) -> dict[str, Any]:
-    """What evidence.json says besides its tables.
+    """Contents of evidence.json without its tables.
 
     Of a long recording the tables have hundreds of megabytes, and `SeriesEvidence.load` has them from the Parquet
     files. So of a large file only what stands before them is read, which is how raxss writes it.

@@ -1,4 +1,4 @@
-"""What does evidence hold, and how is it kept?
+"""Evidence of one series: text, JSON, Parquet, figures, and loading again.
 
     SeriesEvidence: one prediction, taken apart
         windows    one row a window: times, posteriors, support, weight, contributions
@@ -6,7 +6,7 @@
     <-> evidence.json, windows.parquet, neighbors.parquet
 
 The contributions add up to the score, each weight follows from a support, each support is the mean of a list
-of neighbours: nothing here is fitted or approximated. Rows of neighbours are made when they are asked for
+of neighbours: nothing here is fitted or approximated. Rows of neighbours are built on demand
 (neighbour_lists.py). Next: tracing.py makes one of these from a prediction.
 """
 
@@ -34,7 +34,7 @@ from raxss.explain.reading import columns_checked, read_head, summary_of
 FORMATS = ("json", "parquet", "figures")
 WINDOWS_IN_JSON = 5000  # more than these are left to Parquet: a day of signal has 17 million
 
-#: What evidence written before it was there has not.
+#: Fields that evidence of earlier versions does not have.
 LATER = ("calibrated_probability", "interval", "prediction_set", "notes", "seen_in_training")
 
 NOTEBOOK_BYTES = 1_000_000  # of samples in the page that a notebook shows and keeps
@@ -72,7 +72,7 @@ class SeriesEvidence(Evidence):
         return mne_annotations(self, n_windows=n_windows, class_=class_, raw=raw)
 
     def faithfulness(self, model: Any, *, seed: int = 0) -> Any:
-        """Ask the model that made this whether its score rests on what is shown here.
+        """Test whether the score of the model rests on this evidence.
 
         Parameters
         ----------
@@ -86,13 +86,13 @@ class SeriesEvidence(Evidence):
         if self.series is None:
             raise DataError(
                 f"the evidence of series {self.name!r} was loaded without its samples, which must be changed to "
-                "ask this. Give them: SeriesEvidence.load(folder, series=series)."
+                "test it. Give them: SeriesEvidence.load(folder, series=series)."
             )
-        made_by, asked = self.settings.get("config_hash"), model.current_config.hash
-        if made_by not in (None, asked):
+        made_by, current = self.settings.get("config_hash"), model.current_config.hash
+        if made_by not in (None, current):
             raise ConfigError(
                 f"the evidence of series {self.name!r} was made with the settings {made_by}, but the model has "
-                f"{asked} now. Explain again, or set the model's parameters back."
+                f"{current} now. Explain again, or set the model's parameters back."
             )
         return model.faithfulness(self.series, seed=seed)
 
@@ -176,7 +176,7 @@ class SeriesEvidence(Evidence):
         ]
         if not np.isnan(self.overlap_share):
             lines.append(f"  {percent(self.overlap_share)} of the listed neighbours overlap their query")
-        lines += self._lines_of_doubt()
+        lines += self._uncertainty_lines()
         best = self.top_windows(1).iloc[0]
         lines.append(
             f"  strongest: window {best['window']}, {best['start_s']:.4g} to {best['end_s']:.4g} s, weight "
@@ -184,7 +184,7 @@ class SeriesEvidence(Evidence):
         )
         return "\n".join(lines + [f"  warning: {warning}" for warning in self.warnings])
 
-    def _lines_of_doubt(self) -> list[str]:
+    def _uncertainty_lines(self) -> list[str]:
         place, lines = self.classes.index(self.predicted), []
         if self.calibrated_probability is not None:
             lines.append(
@@ -242,7 +242,7 @@ class SeriesEvidence(Evidence):
 
 
 def _summary_fields() -> list[str]:
-    """What `SeriesEvidence` has besides its tables and its samples."""
+    """Fields of `SeriesEvidence` without its tables and its samples."""
     return [
         field.name for field in fields(SeriesEvidence) if field.name not in ("columns", "lists", "series")
     ]

@@ -2,8 +2,8 @@
 
     windows, retrieval, aggregation of one series  ->  trace  ->  SeriesEvidence, with its warnings
 
-Before this: series_evidence.py says what the evidence holds. Next: export/tables.py writes many of these into one
-table, figures.py draws one.
+Before this: series_evidence.py holds it. Next: export/tables.py writes many of these into one table, figures.py
+draws one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import Windows
 from raxss.uncertainty.bootstrap import Interval
 
-#: Banks that leave windows of the series out, and how errors and evidence call them.
+#: Banks that leave windows of the series out, and their names in errors and evidence.
 BOUNDED = {"local": "the nearest in time", "sampled": "stretches spread evenly over the series"}
 
 #: Effective windows above this share of the usable ones: the weights do next to nothing. Below the other,
@@ -64,13 +64,13 @@ def trace(
     uncalibrated
         ``(n_windows, C)`` the posteriors as the network gave them, where others were aggregated.
     calibrated
-        ``(C,)`` what the sum of the contributions became, where series are calibrated.
+        ``(C,)`` the calibrated sum of the contributions, where series are calibrated.
     interval, prediction_set
-        Where the probability may lie, and which classes ``(C,)`` cannot be ruled out, as far as known.
+        Interval of the probability, and the classes ``(C,)`` of the conformal set, as far as known.
     settings
-        More to carry into outputs, such as the preset's name.
+        More settings for outputs, such as the preset's name.
     notes
-        What the caller knows and a reader should: put before the other warnings.
+        Warnings of the caller, put before the others.
     seen_in_training
         Whether the model was fitted on this series: one of `raxss.data.training_overlap.STATES`.
 
@@ -155,18 +155,9 @@ def trace(
     return replace(evidence, warnings=[*notes, *_warnings_about(evidence, lists)])
 
 
-def trace_prediction(
-    prediction: Prediction,
-    classes: NDArray[Any],
-    *,
-    settings: Mapping[str, Any],
-    notes: Sequence[str],
-    interval: Interval | None = None,
-    prediction_set: NDArray[np.bool_] | None = None,
-    seen_in_training: str = UNKNOWN,
-) -> SeriesEvidence:
-    """Evidence of a prediction that was made with lists of neighbours; parameters as in `trace`."""
-    assert prediction.retrieval is not None, "lists were not asked for"
+def trace_prediction(prediction: Prediction, classes: NDArray[Any], **options: Any) -> SeriesEvidence:
+    """Evidence of a prediction that was made with lists of neighbours; options as in `trace`."""
+    assert prediction.retrieval is not None, "the prediction was made without lists"
     return trace(
         prediction.series,
         prediction.windows,
@@ -175,18 +166,14 @@ def trace_prediction(
         classes=classes,
         uncalibrated=prediction.uncalibrated,
         calibrated=prediction.calibrated,
-        interval=interval,
-        prediction_set=prediction_set,
-        settings=settings,
-        notes=notes,
-        seen_in_training=seen_in_training,
+        **options,
     )
 
 
 def _check_parts(
     series: Series, windows: Windows, retrieval: Retrieval, aggregation: Aggregation, classes: tuple[Any, ...]
 ) -> None:
-    """Refuse parts that do not belong together: their evidence would be about nothing."""
+    """Refuse parts that do not belong together."""
     same = np.array_equal(windows.starts, retrieval.starts) and windows.length == retrieval.window_length
     if not same or len(aggregation.weights) != len(windows):
         raise ConfigError(
@@ -212,54 +199,54 @@ def _check_parts(
 
 
 def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]:
-    """What a reader should know before trusting this evidence, with numbers."""
+    """Warnings for a reader, with numbers."""
     windows, settings = evidence.columns, evidence.settings
     n, m = len(windows["window"]), settings["n_neighbors"]
     n_usable = n - int(windows["nonfinite"].sum())
     weighting = weighting_named(settings["weighting"])
-    said = []
+    found = []
     if windows["padded"].any():
         short = windows["end_s"][0] - windows["start_s"][0]
-        said.append(
+        found.append(
             f"the series, {short:.4g} s, is shorter than one window and was padded with zeros behind."
         )
     if n_usable < n:
-        said.append(
+        found.append(
             f"{n - n_usable} of {n} windows touch samples that are not finite; their weight is 0 and they "
             "are no one's neighbour."
         )
     n_flat = int(windows["flat"].sum())
     if n_flat:
-        said.append(f"{n_flat} of {n} windows are flat: similarity 0 to all, support 0, posterior kept.")
+        found.append(f"{n_flat} of {n} windows are flat: similarity 0 to all, support 0, posterior kept.")
     if settings["bank"] in BOUNDED:
-        said.append(
+        found.append(
             f"neighbours were sought among {settings['bank_size']:,} windows ({BOUNDED[settings['bank']]}, "
             f"{_duration(settings['bank_seconds'])}), not among all {n:,} ({_duration(evidence.seconds)}): "
             "supports can be lower than over the whole series."
         )
     note = weighting.note()
     if note is not None:
-        said.append(note)
+        found.append(note)
     if "smoothing" in settings:
-        said.append(
+        found.append(
             f"posteriors are smoothed: {percent(settings['smoothing'])} of what a window with neighbours says is "
             "the mean of theirs, so a contribution is not of that window alone."
         )
     if n_usable == 1:
-        return [*said, "there is one usable window, and it decides alone."]
+        return [*found, "there is one usable window, and it decides alone."]
     if not len(lists):
         alone = "the gate alone makes the weights" if weighting.needs_gate else "the weights are uniform"
-        return [*said, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
+        return [*found, f"none of the {n_usable} windows has an eligible neighbour: {alone}."]
     if weighting.needs_retrieval:
         share = (
             f"{evidence.effective_windows:.4g} of {n_usable} windows ({percent(evidence.effective_share)})"
         )
         if evidence.effective_share > NEARLY_UNIFORM:
-            said.append(f"weights are all but uniform, {share} are effective: this is the SSS mean.")
+            found.append(f"weights are all but uniform, {share} are effective: this is the SSS mean.")
         if evidence.effective_share < NEARLY_ONE:
-            said.append(f"few windows decide, {share} are effective: a higher temperature shares more.")
+            found.append(f"few windows decide, {share} are effective: a higher temperature shares more.")
     if evidence.overlap_share > 0.5:
-        said.append(
+        found.append(
             f"{percent(evidence.overlap_share)} of the listed neighbours overlap their query, so support "
             f"measures how smooth the signal is; set an exclusion such as half a window "
             f"({max(settings['window_length'] // 2, 1)} samples) to find recurrences."
@@ -270,11 +257,11 @@ def _warnings_about(evidence: SeriesEvidence, lists: NeighborLists) -> list[str]
     n_lonely = int(windows["lonely"][shaped].sum())
     if n_short:
         lonely = f"; {n_lonely} of them have none and take the mean support of the others" if n_lonely else ""
-        said.append(
+        found.append(
             f"{n_short} of {n_shaped} windows ({percent(n_short / n_shaped)}) have fewer than {m} "
             f"neighbours{lonely}."
         )
-    return said
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
     class indices (n,), probabilities (n, C) -> table: one row a bin, said and found
                                              -> Brier score, log loss, expected calibration error
 
-Next: validation.py makes these from series that were not learned from; explain/reliability_figure.py draws the
+Next: validation.py makes these from series that were not learned from; explain/figures.py draws the
 table.
 """
 

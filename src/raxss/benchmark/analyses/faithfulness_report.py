@@ -32,7 +32,7 @@ from raxss.errors import join_names
 from raxss.explain.faithfulness import verdict
 from raxss.explain.faithfulness.deletion import DIRECTIONS, GRADIENT, OCCLUSION, ORDERS, RANDOM
 from raxss.explain.faithfulness.measures import mean_curves, measures_of, missing_orders, summarised
-from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.report_verdict import PAGE
 from raxss.explain.faithfulness.running import Parts
 from raxss.explain.faithfulness.verdict import Statement, statements
@@ -226,12 +226,12 @@ def _crossed(summary: Frame, probe: str, measures: Sequence[str], header: str) -
 def _gains(summary: Frame) -> Markdown | None:
     cells = _cells(summary)
     rows = [
-        [order, *(_number(cells.get(("deletion", f"{item}, {order}", "gain"))) for item in STAND_INS)]
+        [order, *(_number(cells.get(("deletion", f"{item}, {order}", "gain"))) for item in BASELINES)]
         for order in ORDERS
         if order != RANDOM
     ]
     rows = [row for row in rows if any(item != "–" for item in row[1:])]
-    header = ["what", *(f"replaced by the {item}" for item in STAND_INS)]
+    header = ["what", *(f"replaced by the {item}" for item in BASELINES)]
     return table(header, rows) if rows else None
 
 
@@ -376,8 +376,8 @@ def _plots(tables: Mapping[str, Frame]) -> dict[str, bytes]:
 def plot_curves(curves: Frame) -> Axes:
     """Mean score over the seconds replaced: a panel for each stand-in and direction, a line for each order."""
     figure = Figure(figsize=(9.5, 6.2), layout="constrained")
-    panels = figure.subplots(len(STAND_INS), len(DIRECTIONS), sharey=True, squeeze=False)
-    for row, stand_in in zip(panels, STAND_INS, strict=True):
+    panels = figure.subplots(len(BASELINES), len(DIRECTIONS), sharey=True, squeeze=False)
+    for row, stand_in in zip(panels, BASELINES, strict=True):
         for ax, direction in zip(row, DIRECTIONS, strict=True):
             here = curves[(curves["stand_in"] == stand_in) & (curves["direction"] == direction)]
             for order in (item for item in ORDERS if item in set(here["order"])):

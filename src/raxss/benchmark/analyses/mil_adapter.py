@@ -27,12 +27,12 @@ from raxss.benchmark.baselines.mil import BagNetwork, MILClassifier
 from raxss.data.series import Series
 from raxss.explain.faithfulness.distinct_windows import distinct_windows, portions
 from raxss.explain.faithfulness.model_adapter import (
-    Attribution,
+    GradientAttribution,
     WindowAttribution,
-    attributed,
     digest_of,
-    heard,
+    gradient_attribution,
     in_portions,
+    layer_outputs,
 )
 from raxss.method.aggregation import posteriors_of
 from raxss.method.backbones.protocol import features_of
@@ -52,9 +52,9 @@ class MILModelAdapter:
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = MILClassifier("attention", window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> judged = next(MILModelAdapter(model).judged([series[0]]))
-    >>> bool(np.isclose(judged.weights.sum(), 1)), bool(
-    ...     np.allclose(judged.probability, model.predict_proba([series[0]])[0], atol=1e-6))
+    >>> attribution = next(MILModelAdapter(model).attributions([series[0]]))
+    >>> bool(np.isclose(attribution.weights.sum(), 1)), bool(
+    ...     np.allclose(attribution.probability, model.predict_proba([series[0]])[0], atol=1e-6))
     (True, True)
     """
 
@@ -102,7 +102,9 @@ class MILModelAdapter:
             "pooling": self.model.pooling,
         }
 
-    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[WindowAttribution]:
+    def attributions(
+        self, series: Sequence[Series], *, with_lists: bool = False
+    ) -> Iterator[WindowAttribution]:
         """One after the other; there are no neighbours."""
         for item, pool in zip(series, self.model._pools_one_by_one(list(series)), strict=True):
             attended, said, summed = self._parts(pool.all_windows())
@@ -185,9 +187,9 @@ class MILModelAdapter:
         other.stride = stride
         return replace(self, model=other)
 
-    def attribution(
-        self, judged: WindowAttribution, class_: int, stand_in: str, *, seed: int
-    ) -> Attribution | None:
+    def gradient_attribution(
+        self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
+    ) -> GradientAttribution | None:
         """Of a sum over windows that has the slope of the probability where the signal is.
 
         The probability is a function of one mean over windows. Along the path its slope is held at the signal's own
@@ -195,10 +197,10 @@ class MILModelAdapter:
         """
         device = self.device
         network = self.network.to(device).eval()
-        scaled = self.model.scaling_.apply(judged.series)
-        (pool,) = self.model._pools_one_by_one([judged.series])
+        scaled = self.model.scaling_.apply(attribution.series)
+        (pool,) = self.model._pools_one_by_one([attribution.series])
         *_, summed = self._parts(pool.all_windows())
-        n = len(judged.weights)
+        n = len(attribution.weights)
         mean = (summed / n).detach().clone().requires_grad_(True)
         with torch.enable_grad():
             logits = network.classifier(mean) if network.pooling == "attention" else mean
@@ -207,8 +209,15 @@ class MILModelAdapter:
         def value(windows: Tensor, weights: Tensor) -> Tensor:
             return (network.window_values(windows).float() @ slope[0]).sum() / n
 
-        return attributed(
-            value, scaled, judged, stand_in, network=network, stride=self.stride, device=device, seed=seed
+        return gradient_attribution(
+            value,
+            scaled,
+            attribution,
+            baseline,
+            network=network,
+            stride=self.stride,
+            device=device,
+            seed=seed,
         )
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
@@ -217,7 +226,7 @@ class MILModelAdapter:
         backbone = self.network.backbone.to(device).eval()
         for item in series:
             scaled = self.model.scaling_.apply(item)
-            found = heard(backbone, scaled, self.window_length, self.stride, device)
+            found = layer_outputs(backbone, scaled, self.window_length, self.stride, device)
             (pool,) = self.model._pools_one_by_one([item])
             with torch.inference_mode():
                 some = [features_of(backbone, windows).double().cpu() for windows in pool.all_windows()]

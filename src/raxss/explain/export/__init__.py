@@ -1,1 +1,1 @@
-"""Evidence as files: report, PDF, tables, BIDS derivatives, MNE annotations."""
+"""Evidence as files: report, tables, BIDS derivatives, MNE annotations."""

@@ -1,8 +1,8 @@
-"""How do findings get into MNE?
+"""Export of the strongest windows to MNE annotations.
 
     Evidence of one or several channels -> mne.Annotations: one a window, on its channel
 
-`raw.set_annotations(these)` shows them beside the signal, and MNE writes them to FIF or EDF.
+`raw.set_annotations` takes them, and MNE writes them to FIF or EDF.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def mne_annotations(
 ) -> Any:
     """The strongest windows as ``mne.Annotations``, such as ``raxss/soz p=0.93 rank 1``.
 
-    Behind that, in brackets, stands whether the model was fitted on the channel, where it was.
+    Followed in brackets by a mark where the model was fitted on the channel.
 
     Parameters
     ----------
@@ -38,17 +38,16 @@ def mne_annotations(
     n_windows
         Of each channel; those that add most and do not overlap.
     class_
-        The class that windows speak for; by default the predicted one of each channel.
+        By default the predicted one of each channel.
     raw
-        The ``mne.io.Raw`` that they are for. Channels then take the names that it has (``POL G1`` for ``G1``), and
-        times its date, so that they can be added to its own: ``raw.set_annotations(raw.annotations + these)``.
-        Its first sample must be that of what was explained: where ``raw`` is to be cropped, do so afterwards.
+        The ``mne.io.Raw`` that they are for. Channels then have its names (``POL G1`` for ``G1``) and times its
+        date, so that they can be added to its own: ``raw.set_annotations(raw.annotations + these)``. Crop it
+        afterwards: its first sample must be that of the explained recording.
 
     Returns
     -------
-    Without ``raw``, annotations without ``orig_time``: onsets count from the first sample of the recording, which
-    is what ``raw.set_annotations`` takes them for, whether or not the recording has a date, and also where its
-    first sample has a number other than 0. A series of several variates marks all channels.
+    Without ``raw``, annotations without ``orig_time``: onsets count from the first sample of the recording, as
+    ``raw.set_annotations`` takes them. A series of several variates marks all channels.
 
     Examples
     --------
@@ -77,9 +76,7 @@ def mne_annotations(
 
     several = [evidence] if isinstance(evidence, Evidence) else list(evidence)
     date = None if raw is None else raw.info["meas_date"]
-    start = (
-        0.0 if date is None else raw.first_time
-    )  # MNE counts from its date, which may be before the first sample
+    start = 0.0 if date is None else raw.first_time  # MNE counts from the date, before the first sample
     onsets, durations, descriptions, channels = [], [], [], []
     for item, channel in zip(several, _channels(several, raw), strict=True):
         name = plain(item.class_named(class_), 40)
@@ -97,11 +94,11 @@ def _channels(evidence: Sequence[Evidence], raw: Any) -> list[tuple[str, ...]]:
     own = ["" if item.series is None else item.series.origin.get("channel", "") for item in evidence]
     if raw is None:
         return [(name,) if name else () for name in own]
-    told = list(dict.fromkeys(name for name in own if name))  # stretches of one channel share its name
-    places = dict(zip(told, match_channels(told, raw.ch_names), strict=True))
+    names = list(dict.fromkeys(name for name in own if name))  # stretches of one channel share its name
+    places = dict(zip(names, match_channels(names, raw.ch_names), strict=True))
     if lost := [name for name, place in places.items() if place is None]:
         raise DataError(
-            f"{len(lost)} of {len(told)} channels have no certain partner in raw.ch_names: "
+            f"{len(lost)} of {len(names)} channels have no certain partner in raw.ch_names: "
             f"{join_names(map(display_name, lost), 5)}. Give the recording that was explained."
         )
     at = {name: place for name, place in places.items() if place is not None}

@@ -1,4 +1,4 @@
-"""What do the tables of a derivative say, and what does each column mean?
+"""Tables of BIDS derivatives: rows of channels.tsv and events.tsv, and descriptions of their columns.
 
     RecordingFindings, rows of the source's channels.tsv -> rows of channels.tsv and events.tsv, their sidecars
 
@@ -16,7 +16,7 @@ from raxss._core.atomic import json_ready, without_formula
 from raxss._core.version import __version__
 from raxss.data.training_overlap import STATES
 from raxss.explain.evidence import NOTE
-from raxss.explain.findings import ChannelFindings, RecordingFindings, without_name
+from raxss.explain.findings import N_WINDOWS, ChannelFindings, RecordingFindings, without_name
 from raxss.uncertainty.bootstrap import BOOTSTRAP, LEVEL, VENN_ABERS
 
 # Columns of channels.tsv that are copied, and what a cell may be. Descriptions, references and columns of
@@ -38,10 +38,7 @@ NEEDED = ("type", "units", "low_cutoff", "high_cutoff")  # by BIDS, in this orde
 def channel_rows(
     source: Sequence[Mapping[str, str]] | None, findings: RecordingFindings, kind: str
 ) -> list[dict[str, Any]]:
-    """The rows of the source's table with what was found.
-
-    Where there is no such table: one row a scored channel, of type ``kind``.
-    """
+    """Rows of the source's table with the findings; without one, a row a scored channel of type ``kind``."""
     if source is None:
         source = [{"name": entry.channel, "type": kind} for entry in findings.channels]
     copied = [
@@ -59,16 +56,16 @@ def channel_rows(
         row["predicted"] = None if found is None else without_formula(str(found.predicted))
         row["n_windows"] = None if found is None else found.n_windows
         row["effective_windows"] = None if found is None else found.effective_windows
-        rows.append(row | doubt_cells(findings.classes, found))
+        rows.append(row | uncertainty_cells(findings.classes, found))
     return rows
 
 
-def doubt_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
-    """How far the score of a channel may be trusted, by column; None where that is not known.
+def uncertainty_cells(classes: Sequence[Any], found: ChannelFindings | None) -> dict[str, Any]:
+    """Uncertainty of a channel's score, by column; None where that is not known.
 
-    All columns are always there, so that the tables of many recordings can be laid below one another. They say
-    what those of ``raxss predict`` say; the ends of the interval are not called ``low_`` and ``high_`` here,
-    because BIDS has a ``low_cutoff``, and a class may be called so.
+    All columns are always there, so that tables of many recordings can be concatenated. They are those of
+    ``raxss predict``, but ``low_`` and ``high_`` have other names: BIDS has a ``low_cutoff``, and a class may be
+    called so.
     """
     held = None if found is None else found.prediction_set
     interval = None if found is None else found.interval
@@ -105,7 +102,7 @@ def event_rows(findings: RecordingFindings) -> list[dict[str, Any]]:
 
 
 def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
-    """How the column of each class is called: letters, digits and ``_`` alone, each name once.
+    """Column name of each class: letters, digits and ``_`` alone, each name once.
 
     >>> class_columns("probability", ["other", "soz zone", "soz-zone"])
     ['probability_other', 'probability_soz_zone', 'probability_soz_zone_2']
@@ -122,17 +119,17 @@ def class_columns(what: str, classes: Sequence[Any]) -> list[str]:
 
 
 def about_channels(findings: RecordingFindings) -> dict[str, Any]:
-    """What each column of channels.tsv that BIDS does not know means."""
+    """Descriptions of the columns of channels.tsv that BIDS does not define."""
     ranked = findings.class_
-    told: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
+    columns: dict[str, Any] = {"Description": f"Each channel's probabilities, by raxss {__version__}. {NOTE}"}
     for class_, column in zip(findings.classes, class_columns("probability", findings.classes), strict=True):
-        told[column] = {
+        columns[column] = {
             "Description": f"Probability of the class '{class_}': the weighted mean over the channel's windows, "
             "calibrated where the model calibrates scores of channels; of several stretches the one with the "
             "highest probability of the class that channels are ranked by.",
             **A_SHARE,
         }
-    told |= {
+    columns |= {
         "rank": {"Description": f"Rank of the channel by its probability of '{ranked}'; 1 is the highest."},
         "predicted": {
             "Description": "Class with the highest probability.",
@@ -147,13 +144,13 @@ def about_channels(findings: RecordingFindings) -> dict[str, Any]:
             "alike, near 1 one decides."
         },
     }
-    return told | about_doubt(findings)
+    return columns | about_uncertainty(findings)
 
 
-def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
-    """What the columns of `doubt_cells` mean, and where each has nothing to say."""
+def about_uncertainty(findings: RecordingFindings) -> dict[str, Any]:
+    """Descriptions of the columns of `uncertainty_cells`."""
     classes, alpha = findings.classes, findings.settings.get("conformal_alpha")
-    told: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "seen_in_training": {
             "Description": "Whether the model was fitted on this channel, known by its samples, whatever its name. "
             "The score of a channel that the model was fitted on shows what it remembers, not how it does on new "
@@ -162,20 +159,20 @@ def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
         }
     }
 
-    def tell(what: str, description: str, **more: Any) -> None:
+    def describe(what: str, description: str, **more: Any) -> None:
         for class_, column in zip(classes, class_columns(what, classes), strict=True):
-            told[column] = {"Description": description.format(f"the class '{class_}'"), **more}
+            columns[column] = {"Description": description.format(f"the class '{class_}'"), **more}
 
-    tell(
+    describe(
         "uncalibrated",
         "What the channel's windows add up to for {}, before calibration. n/a where the model does not calibrate "
         "scores of channels: its probability is that sum.",
         **A_SHARE,
     )
     ends = "n/a where the channel is too short for an interval."
-    tell("interval_low", "Lower end of the interval of the probability of {}. " + ends, **A_SHARE)
-    tell("interval_high", "Upper end of the interval of the probability of {}. " + ends, **A_SHARE)
-    told["interval_method"] = {
+    describe("interval_low", "Lower end of the interval of the probability of {}. " + ends, **A_SHARE)
+    describe("interval_high", "Upper end of the interval of the probability of {}. " + ends, **A_SHARE)
+    columns["interval_method"] = {
         "Description": f"What the interval is. {ends}",
         "Levels": {
             BOOTSTRAP: f"the middle {100 * LEVEL:.3g} % of what other draws of stretches of the same channel would "
@@ -187,29 +184,29 @@ def about_doubt(findings: RecordingFindings) -> dict[str, Any]:
     }
     without = "n/a where the model has no prediction sets."
     held = "a level that the model does not tell" if alpha is None else f"{100 * (1 - alpha):.4g} %"
-    tell(
+    describe(
         "in_set",
         "Whether {} is in the channel's prediction set: it cannot be ruled out. Sets hold the true class in "
         f"{held} of channels or more, if these are like the model's validation part. {without}",
         Levels={"true": "in the set", "false": "ruled out"},
     )
-    told["abstains"] = {
+    columns["abstains"] = {
         "Description": f"Whether the prediction set is no answer: it holds several classes, or none. {without}",
         "Levels": {"true": "no answer", "false": "the set holds one class alone"},
     }
-    told["warnings"] = {
+    columns["warnings"] = {
         "Description": "How the channel is unlike what the model has learned from: its rate, length or spectrum, "
         "or how alike its windows are; and whether its calibration was fitted under other settings. n/a where "
         "nothing was noticed, which does not say that nothing is unlike."
     }
-    return told
+    return columns
 
 
 def about_events(findings: RecordingFindings) -> dict[str, Any]:
-    """What each column of events.tsv that BIDS does not know means."""
+    """Descriptions of the columns of events.tsv that BIDS does not define."""
     return {
         "Description": "Windows that add most to the predicted class of their channel, at most "
-        f"{findings.n_windows} a channel, none overlapping another of the same channel. {NOTE}",
+        f"{N_WINDOWS} a channel, none overlapping another of the same channel. {NOTE}",
         "trial_type": {
             "Description": "The class that the window speaks for.",
             "Levels": {cell_text(f"raxss/{label}"): f"for the class '{label}'" for label in findings.classes},

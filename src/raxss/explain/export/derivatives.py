@@ -1,10 +1,9 @@
-"""How do findings go back into a BIDS tree?
+"""Writer of BIDS derivative datasets: channels.tsv, events.tsv and their sidecars for each recording.
 
     RecordingFindings, the tree they are from -> ROOT/sub-…/…_desc-raxss_channels.tsv, …_events.tsv, their sidecars
 
-A derivative dataset beside the recordings, never inside them: probabilities and rank of each channel, the strongest
-windows as events, every column described, every number traceable to model, settings and files by their hashes. The
-files of a recording appear together or not at all, and a folder that raxss did not make is left as it is.
+Sidecars describe every column and name model, settings and files by their hashes. The files of a recording appear
+together or not at all, and a folder that raxss did not make is left as it is.
 Before this: derivative_tables.py has rows and columns.
 """
 
@@ -36,8 +35,7 @@ from raxss.explain.export.derivative_tables import (
     json_text,
     tsv_text,
 )
-from raxss.explain.findings import RecordingFindings, class_of, watched
-from raxss.explain.series_evidence import SeriesEvidence
+from raxss.explain.findings import RecordingFindings, class_of
 
 BIDS_VERSION = "1.10.0"
 DESCRIPTION, README, IGNORE = "dataset_description.json", "README.md", ".bidsignore"
@@ -102,13 +100,7 @@ def find_source(inputs: Sequence[Path]) -> tuple[Path, list[str] | None]:
 
 
 def run_in_tree(path: Path, name: Any) -> Path | None:
-    """The BIDS root that a path is, or lies in, if its recording, or one of its recordings, has this name.
-
-    Examples
-    --------
-    >>> run_in_tree(Path("night.edf"), "night") is None
-    True
-    """
+    """The BIDS root that a path is, or lies in, if one of its recordings has this name; else None."""
     try:
         root, names = find_source([path])
     except RecordingError:
@@ -126,9 +118,9 @@ class Derivatives:
     runs
         The recordings that are to be there in the end, by name.
     model
-        What is told of the model: hashes, classes, training data.
+        Facts about the model: hashes, classes, training data.
     class_
-        What channels are ranked by.
+        Class that channels are ranked by.
     """
 
     root: Path
@@ -145,11 +137,10 @@ class Derivatives:
     def is_same(self, name: str) -> bool:
         """Whether they were made by this model and version from the very files that the recording has now."""
         try:
-            told = read_json(self.root / self._places(name)[1])["RAxSS"]
+            found = read_json(self.root / self._places(name)[1])["RAxSS"]
+            expected = (__version__, json_ready(dict(self.model)), self._hashes(name), str(self.class_))
             return bool(
-                (told["Version"], told["Model"], told["SourceSHA256"])
-                == (__version__, json_ready(dict(self.model)), self._hashes(name))
-                and told["RankedBy"] == str(self.class_)
+                (found["Version"], found["Model"], found["SourceSHA256"], found["RankedBy"]) == expected
             )
         except (OSError, ValueError, KeyError, TypeError):  # RecordingError is a ValueError
             return False
@@ -179,7 +170,7 @@ class Derivatives:
         source = None if path is None else [cells for _, cells in self.tree.table(path).rows]
         kind = {"ieeg": "ECOG", "eeg": "EEG"}[run.datatype]  # as they are read where no table says more
         about = {
-            "Sources": [self._uri(name) for name in self._hashes(run.name)],
+            "Sources": [f"bids:{LINK}:{quote(name)}" for name in self._hashes(run.name)],
             "RAxSS": {
                 "Note": NOTE,
                 "Version": __version__,
@@ -224,16 +215,14 @@ class Derivatives:
             self.hashes[name] = {self.tree.relative(file): sha256_of(file) for file in files}
         return self.hashes[name]
 
-    def _uri(self, name: str) -> str:
-        return f"bids:{LINK}:{quote(name)}"
-
     def _dataset_files(self) -> dict[str, str]:
         """What the dataset has besides recordings, where it is not there or lacks something."""
         files = {DESCRIPTION: json_text(self._description)}
         if not (self.root / README).exists():
             files[README] = ABOUT_README
-        ignored = _lines(self.root / IGNORE)
-        files[IGNORE] = "".join(f"{fromkey}\n" for fromkey in dict.fromkeys([*ignored, *IGNORED]))
+        there = self.root / IGNORE
+        ignored = there.read_text("utf-8").splitlines() if there.is_file() else []
+        files[IGNORE] = "".join(f"{pattern}\n" for pattern in dict.fromkeys([*ignored, *IGNORED]))
         return {
             name: text
             for name, text in files.items()
@@ -269,26 +258,16 @@ def open_derivatives(
     class_: Any = None,
     overwrite: bool = False,
 ) -> Derivatives:
-    """A derivative dataset to write into, new or begun earlier; refuses what would spoil something.
+    """Open a derivative dataset to write into, new or begun earlier.
 
     Parameters
     ----------
     source
         The BIDS root that recordings are of.
     model
-        What to tell of the model; what another model made is replaced only with ``overwrite``.
+        Facts about the model; what another model made is replaced only with ``overwrite``.
     recordings
         Names of those to write; None: all whose signals are there.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp()) / "raw" / "sub-01" / "ieeg"
-    >>> folder.mkdir(parents=True)
-    >>> _ = (folder / "sub-01_ieeg.edf").write_bytes(b"a signal")
-    >>> raw = folder.parents[1]
-    >>> open_derivatives(raw / "derivatives" / "raxss", raw, model={}, classes=["other", "soz"]).missing()
-    ['sub-01']
     """
     root, tree = Path(os.path.abspath(root)), open_tree(source)
     if os.path.realpath(root) == os.path.realpath(tree.root):
@@ -325,43 +304,8 @@ def open_derivatives(
     return opened
 
 
-def write_derivatives(
-    evidence: Iterable[SeriesEvidence],
-    root: Path | str,
-    *,
-    source: Path | str,
-    model: Mapping[str, Any],
-    class_: Any = None,
-    overwrite: bool = False,
-) -> list[str]:
-    """Write the evidence of recordings of a BIDS tree as a derivative dataset; returns their names.
-
-    Parameters
-    ----------
-    evidence
-        Of series that `read_bids` gave, channels of one recording one after the other.
-    """
-    done: list[str] = []
-
-    def write(findings: RecordingFindings) -> None:
-        open_derivatives(
-            root,
-            source,
-            model=model,
-            classes=findings.classes,
-            recordings=[findings.name],
-            class_=class_,
-            overwrite=overwrite,
-        ).write(findings)
-        done.append(findings.name)
-
-    for _ in watched(evidence, write, class_=class_, model=model):
-        pass
-    return done
-
-
 def with_task(name: str) -> str:
-    """The name of a recording with a task, which BIDS asks for and some trees leave out.
+    """The name of a recording with a task, which BIDS requires and some trees leave out.
 
     >>> with_task("sub-01_ses-a_run-01"), with_task("sub-01_task-rest")
     ('sub-01_ses-a_task-unnamed_run-01', 'sub-01_task-rest')
@@ -372,10 +316,10 @@ def with_task(name: str) -> str:
 
 
 def link_to(source: Path, root: Path, doi: str = "") -> str:
-    """Where the source dataset is, seen from the derivative one: a relative path, a DOI, or where to put it.
+    """Link from the derivative dataset to its source: a relative path, a DOI, or where to put it.
 
-    A path through other folders would tell how somebody's disk is arranged, so it is given only from inside the
-    source and from beside it.
+    A path through other folders would reveal the layout of a disk, so it is given only from inside the source and
+    from beside it.
 
     Examples
     --------
@@ -438,12 +382,8 @@ def _doi(tree: Tree) -> str:
     if DESCRIPTION not in tree.names(tree.root):
         return ""
     try:
-        told = str(tree.json(tree.root / DESCRIPTION).get("DatasetDOI", ""))
+        text = str(tree.json(tree.root / DESCRIPTION).get("DatasetDOI", ""))
     except RecordingError:
         return ""
-    found = re.search(r"10\.\d{4,9}/[A-Za-z0-9._;()/:-]{1,100}", told)
+    found = re.search(r"10\.\d{4,9}/[A-Za-z0-9._;()/:-]{1,100}", text)
     return found.group() if found else ""
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text("utf-8").splitlines() if path.is_file() else []

@@ -1,10 +1,7 @@
-"""How does evidence become Parquet?
+"""Parquet tables of evidence: of one series, or of many series in one folder with three tables.
 
-    columns -> one file;  the evidence of many series -> one folder with three tables
-
-A recording of a hundred channels is three files, not three hundred: the tables of all series stand one below the
-other, each with a column that names its series. Series are written as they come, by a thread for each file, while
-the next are computed; the folder appears whole or not at all. Next: ../tracing.py makes the evidence.
+Tables of many series have a column that names the series. Series are written by a thread for each file while the
+next are computed; the folder appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from raxss.explain.neighbour_lists import Columns
 if TYPE_CHECKING:
     from raxss.explain.evidence import Evidence
 
-#: Looking for repeats among doubles takes longer than writing them; only the names repeat.
+#: A dictionary of doubles takes longer than writing them; only names repeat.
 HOW_TO_WRITE: Mapping[str, Any] = {"compression": "zstd", "use_dictionary": ["series"]}
 ROWS_A_GROUP = 2**16  # at least; readers skip and unpack whole groups
 WINDOWS_WAITING = 2**15  # to be written while the next series is computed; a longer series is waited for
@@ -45,15 +42,15 @@ def write_tables(
     Parameters
     ----------
     evidence
-        As `RAxSSClassifier.explain_each` gives it. The next is asked for while a few short ones are still being
-        written, but a long one is written, and let go, first.
+        As `RAxSSClassifier.explain_each` gives it. The next is computed while a few short ones are still being
+        written, but a long one is written, and released, first.
     top
-        The neighbour lists of so many windows of each series, by weight, and of the first of each class; None:
-        of all.
+        Number of windows of each series, by weight, whose neighbour lists are written, besides the first window of
+        each class; None: all.
 
     Returns
     -------
-    How many series there were.
+    Number of series.
 
     Examples
     --------
@@ -84,9 +81,11 @@ def write_tables(
                 waiting.append((len(item.columns["window"]), windows.later(name, [item.columns]), listed))
                 del item  # or it would be held while the next is computed
                 while sum(n_windows for n_windows, *_ in waiting) > WINDOWS_WAITING:
-                    _wait_for(*waiting.popleft()[1:])
-            for _, *written in waiting:
-                _wait_for(*written)
+                    for written in waiting.popleft()[1:]:
+                        written.result()  # or the error
+            for _, *both in waiting:
+                for written in both:
+                    written.result()
         if not rows:
             raise DataError("there is no evidence to write: no series were given. Give one at least.")
         pq.write_table(_summary_table(rows), place / "summary.parquet")
@@ -146,11 +145,6 @@ def _table(columns: Columns, name: str | None = None) -> pa.Table:
     return pa.table(series | {key: pa.array(values) for key, values in columns.items()})
 
 
-def _wait_for(*written: Future[None]) -> None:
-    for item in written:
-        item.result()  # or the error
-
-
 def _summary_row(evidence: Evidence) -> dict[str, Any]:
     chances = zip(evidence.classes, evidence.probability, strict=True)
     return {
@@ -164,13 +158,13 @@ def _summary_row(evidence: Evidence) -> dict[str, Any]:
         "effective_windows": evidence.effective_windows,
         "effective_share": evidence.effective_share,
         "overlap_share": evidence.overlap_share,
-        **_doubt_columns(evidence),
+        **_uncertainty_columns(evidence),
         "warnings": [_text(warning) for warning in evidence.warnings],
         "settings": json.dumps(json_ready(evidence.settings), default=str),
     }
 
 
-def _doubt_columns(evidence: Evidence) -> dict[str, Any]:
+def _uncertainty_columns(evidence: Evidence) -> dict[str, Any]:
     """As ``raxss predict`` has them: seen in training, the sum where it was calibrated, the interval, the set."""
     columns: dict[str, Any] = {"seen_in_training": evidence.seen_in_training}
     if evidence.calibrated_probability is not None:

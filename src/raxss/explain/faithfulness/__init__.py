@@ -1,10 +1,10 @@
-"""How far can the explanation of a fitted model be trusted?
+"""Tests of explanations: faithfulness, stability and localisation of evidence.
 
     ModelAdapter (a model as probes see it), series -> probes -> measures with intervals -> a verdict in words
 
-Evidence adds up to the score by construction, which says nothing about whether the score rests on what it shows.
-So signals are changed, neighbours swapped and networks destroyed, and every probe has a control whose answer is
-known. Reading order: timeline.py, perturbation.py, gradients.py, distinct_windows.py, perturbed_series.py,
+Evidence adds up to the score by construction, which does not show that the score rests on it. So signals are
+perturbed, neighbours swapped and networks randomised, and every probe has a control whose outcome is known.
+Reading order: timeline.py, perturbation.py, gradients.py, distinct_windows.py, perturbed_series.py,
 model_adapter.py; one file a probe; running.py.
 """
 
@@ -24,7 +24,7 @@ from raxss.explain.faithfulness.measures import mean_curves, measures_of, summar
 from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
 from raxss.explain.faithfulness.one_series import SeriesFaithfulness, faithfulness_of
 from raxss.explain.faithfulness.parameter_randomisation import randomised_network
-from raxss.explain.faithfulness.report_verdict import PAGE, told_in_report
+from raxss.explain.faithfulness.report_verdict import PAGE, verdict_for_report
 from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
 from raxss.explain.faithfulness.running import PROBES, Parts, Plan, run_probes
 from raxss.explain.faithfulness.stability import changed_a_little
@@ -72,5 +72,5 @@ __all__ = [
     "Statement",
     "verdict",
     "PAGE",
-    "told_in_report",
+    "verdict_for_report",
 ]

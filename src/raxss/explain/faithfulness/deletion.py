@@ -1,9 +1,9 @@
-"""Does a score fall when the stretches go that evidence points at, and come back with them?
+"""Deletion and insertion curves: scores while stretches are replaced in the order that evidence gives them.
 
     ModelAdapter, Series -> an order of its stretches by each rule -> stretches replaced one after the other
-        -> windows, retrieval and score anew -> curves over the seconds removed -> areas
+        -> windows, retrieval and score recomputed -> curves over the seconds removed -> areas
 
-Deletion starts from the signal and takes the first of an order away first; insertion starts from the stand-in and
+Deletion starts from the signal and takes the first of an order away first; insertion starts from the baseline and
 puts them back. The score is that of the class that was predicted. The less area under deletion and the more under
 insertion, the better an order; orders are judged by their distance from random ones.
 
@@ -13,7 +13,7 @@ Next: counterfactual.py looks at single windows and at decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from raxss.data.series import Series
 from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution
-from raxss.explain.faithfulness.perturbation import FADE, STAND_INS, replaced, taken_stretches
+from raxss.explain.faithfulness.perturbation import BASELINES, FADE, replaced, taken_stretches
 from raxss.explain.faithfulness.timeline import over_stretches, stretch_edges, stretch_length
 
 Floats = NDArray[np.float64]
@@ -42,32 +42,32 @@ N_RANDOM = 3  # random orders, whose mean is what others are compared with
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Stretches:
-    """A series in stretches, and the stand-ins for them.
+    """A series in stretches, and the baselines that replace them.
 
     Attributes
     ----------
     edges
         ``(n_stretches + 1,)``.
-    stand_ins
+    baselines
         By name, ``(n_variates, n_samples)``.
     effects
-        What `alone` found, by stand-in; may be shared by probes that ask the same.
+        What `alone` found, by baseline; may be shared by probes.
     """
 
     series: Series
     edges: NDArray[np.int64]
-    stand_ins: dict[str, Floats]
+    baselines: dict[str, Floats]
     effects: dict[str, Floats] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, series: Series, window_length: int, *, seed: int, effects: dict[str, Floats] | None = None
     ) -> Stretches:
-        """Cut as `stretch_length` says; stand-ins are drawn from the seed alone."""
+        """Cut by `stretch_length`; baselines depend on the seed alone."""
         length = stretch_length(series.n_samples, window_length)
-        made = {name: make(series.samples, seed) for name, make in STAND_INS.items()}
+        made = {name: make(series.samples, seed) for name, make in BASELINES.items()}
         edges = stretch_edges(series.n_samples, length)
-        return cls(series=series, edges=edges, stand_ins=made, effects={} if effects is None else effects)
+        return cls(series=series, edges=edges, baselines=made, effects={} if effects is None else effects)
 
     def __len__(self) -> int:
         return len(self.edges) - 1
@@ -77,10 +77,10 @@ class Stretches:
         """``(n_stretches,)`` of the whole length."""
         return np.diff(self.edges) / self.series.n_samples
 
-    def without(self, stand_in: str, chosen: NDArray[np.bool_]) -> Series:
+    def without(self, baseline: str, chosen: NDArray[np.bool_]) -> Series:
         """The series with the chosen stretches ``(n_stretches,)`` replaced."""
         fade = int(self.edges[1]) // FADE
-        return replaced(self.series, self.stand_ins[stand_in], taken_stretches(chosen, self.edges), fade=fade)
+        return replaced(self.series, self.baselines[baseline], taken_stretches(chosen, self.edges), fade=fade)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,7 +95,7 @@ class Curve:
         Probability of the class that was predicted.
     """
 
-    stand_in: str
+    baseline: str
     order: str
     direction: str
     removed: Floats
@@ -117,7 +117,7 @@ class Deleted:
     missing
         Orders that do not exist for this model and series, with the reason.
     gradient_found
-        Stand-in -> share of the change in score that integrated gradients add up to.
+        Baseline -> share of the change in score that integrated gradients add up to.
     dropped
         The check: the sum when windows are left out of it, by contribution and at random.
     """
@@ -127,26 +127,16 @@ class Deleted:
     gradient_found: dict[str, float] = field(default_factory=dict)
     dropped: dict[str, float] = field(default_factory=dict)
 
-    def gain(self, order: str, stand_in: str, direction: str | None = None) -> float:
+    def gain(self, order: str, baseline: str, direction: str | None = None) -> float:
         """By how much an order's areas are better than random ones; the mean of both directions by default."""
-        directions = DIRECTIONS if direction is None else (direction,)
-        found = [
-            (1 if item == INSERTION else -1)
-            * (self._area(order, stand_in, item) - self._area(RANDOM, stand_in, item))
-            for item in directions
-        ]
-        return float(np.mean(found))
-
-    def _area(self, order: str, stand_in: str, direction: str) -> float:
-        key = (order, stand_in, direction)
-        areas = [curve.area for curve in self.curves if (curve.order, curve.stand_in, curve.direction) == key]
-        return float(np.mean(areas)) if areas else np.nan
+        found = gains_over_random(mean_areas(self.rows()), order, baseline)
+        return float(np.mean(list(found.values()))) if direction is None else found[direction]
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each curve: where it comes from, its area and its points."""
         return [
             {
-                "stand_in": curve.stand_in,
+                "stand_in": curve.baseline,
                 "order": curve.order,
                 "direction": curve.direction,
                 "area": curve.area,
@@ -157,22 +147,41 @@ class Deleted:
         ]
 
 
+def mean_areas(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str, str], float]:
+    """Rows of `Deleted.rows` -> mean area by baseline, order and direction."""
+    areas: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        areas.setdefault((row["stand_in"], row["order"], row["direction"]), []).append(row["area"])
+    return {key: float(np.mean(some)) for key, some in areas.items()}
+
+
+def gains_over_random(
+    areas: Mapping[tuple[str, str, str], float], order: str, baseline: str
+) -> dict[str, float]:
+    """Direction -> by how much the area of an order is better than that of random ones; NaN where it has none."""
+    own, random = (
+        {direction: areas.get((baseline, name, direction), np.nan) for direction in DIRECTIONS}
+        for name in (order, RANDOM)
+    )
+    return {name: sign * (own[name] - random[name]) for name, sign in ((DELETION, -1), (INSERTION, 1))}
+
+
 def delete_and_insert(
-    subject: ModelAdapter,
-    judged: WindowAttribution,
+    adapter: ModelAdapter,
+    attribution: WindowAttribution,
     *,
     seed: int = 0,
     n_steps: int = N_STEPS,
     n_random: int = N_RANDOM,
     effects: dict[str, Floats] | None = None,
 ) -> Deleted:
-    """All curves of one series: every stand-in, order and direction.
+    """All curves of one series: every baseline, order and direction.
 
     Orders, all for the class that was predicted, the mean over a stretch first: ``contribution``, weight ×
     (posterior − series probability); ``weight`` alone; ``posterior`` alone; ``gradient``, integrated gradients from
-    the stand-in; ``random``. ``occlusion`` is no evidence but a ceiling to compare with: what replacing each
+    the baseline; ``random``. ``occlusion`` is no evidence but a ceiling to compare with: what replacing each
     stretch alone does to the score. It is kept in ``effects``, where that is given, for `smallest_flip` of the same
-    subject, series and seed.
+    adapter, series and seed.
 
     Examples
     --------
@@ -180,123 +189,125 @@ def delete_and_insert(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> deleted = delete_and_insert(subject, next(subject.judged([series[0]])), n_steps=2, n_random=1)
-    >>> len(deleted.curves)  # two stand-ins, six orders, two directions
+    >>> adapter = model.model_adapter()
+    >>> deleted = delete_and_insert(adapter, next(adapter.attributions([series[0]])), n_steps=2, n_random=1)
+    >>> len(deleted.curves)  # two baselines, six orders, two directions
     24
     """
-    stretches = Stretches.of(judged.series, judged.window_length, seed=seed, effects=effects)
-    class_ = judged.predicted
+    stretches = Stretches.of(attribution.series, attribution.window_length, seed=seed, effects=effects)
+    class_ = attribution.predicted
     curves: list[Curve] = []
     missing: dict[str, str] = {}
     found: dict[str, float] = {}
     generator = np.random.default_rng(seed)
-    for stand_in in STAND_INS:
-        orders = values_of(subject, judged, stretches, stand_in, missing, found, seed=seed)
-        orders[OCCLUSION] = judged.probability[class_] - alone(subject, stretches, stand_in)[:, class_]
+    for baseline in BASELINES:
+        orders = values_of(adapter, attribution, stretches, baseline, missing, found, seed=seed)
+        orders[OCCLUSION] = attribution.probability[class_] - alone(adapter, stretches, baseline)[:, class_]
         ranked = [(name, np.argsort(-order, kind="stable")) for name, order in orders.items()]
         ranked += [(RANDOM, generator.permutation(len(stretches))) for _ in range(n_random)]
-        curves += _curves(subject, judged, stretches, stand_in, ranked, n_steps)
+        curves += _curves(adapter, attribution, stretches, baseline, ranked, n_steps)
     return Deleted(
         curves=curves,
         missing=missing,
         gradient_found=found,
-        dropped=dropped_windows(judged, class_, generator),
+        dropped=dropped_windows(attribution, class_, generator),
     )
 
 
 def values_of(
-    subject: ModelAdapter,
-    judged: WindowAttribution,
+    adapter: ModelAdapter,
+    attribution: WindowAttribution,
     stretches: Stretches,
-    stand_in: str,
+    baseline: str,
     missing: dict[str, str],
     found: dict[str, float],
     *,
     seed: int,
 ) -> dict[str, Floats]:
     """Order -> a value for each stretch, the highest first; what does not exist goes into ``missing``."""
-    class_ = judged.predicted
-    told = {CONTRIBUTION: judged.contributions(class_), POSTERIOR: judged.centred(class_)}
-    if judged.weights_differ:
-        told[WEIGHT] = judged.weights
+    class_ = attribution.predicted
+    by_window = {CONTRIBUTION: attribution.contributions(class_), POSTERIOR: attribution.centred(class_)}
+    if attribution.weights_differ:
+        by_window[WEIGHT] = attribution.weights
     else:
         missing[WEIGHT] = "all windows weigh the same"
     on_samples = {}
-    for name, item in told.items():
-        if np.ptp(item) == 0:
+    for name, values in by_window.items():
+        if np.ptp(values) == 0:
             missing[name] = "there is one window, or all say the same"
         else:
-            on_samples[name] = judged.over_time(item)
-    attribution = subject.attribution(judged, class_, stand_in, seed=seed)
-    if attribution is None:
+            on_samples[name] = attribution.over_time(values)
+    gradients = adapter.gradient_attribution(attribution, class_, baseline, seed=seed)
+    if gradients is None:
         missing[GRADIENT] = "no gradient of this network reaches the samples"
     else:
-        on_samples[GRADIENT] = attribution.samples
-        if abs(attribution.change) >= LEAST_CHANGE:
-            found[stand_in] = attribution.found / attribution.change
-    return {name: over_stretches(on_sample, stretches.edges) for name, on_sample in on_samples.items()}
+        on_samples[GRADIENT] = gradients.samples
+        if abs(gradients.change) >= LEAST_CHANGE:
+            found[baseline] = gradients.found / gradients.change
+    return {name: over_stretches(values, stretches.edges) for name, values in on_samples.items()}
 
 
-def alone(subject: ModelAdapter, stretches: Stretches, stand_in: str) -> Floats:
-    """Probabilities ``(n_stretches, C)`` when each stretch is replaced by itself; asked once."""
-    if stand_in not in stretches.effects:
+def alone(adapter: ModelAdapter, stretches: Stretches, baseline: str) -> Floats:
+    """Probabilities ``(n_stretches, C)`` when each stretch is replaced by itself; computed once."""
+    if baseline not in stretches.effects:
         each = np.eye(len(stretches), dtype=bool)
-        copies = (stretches.without(stand_in, chosen) for chosen in each)
-        stretches.effects[stand_in] = subject.probabilities(copies)
-    return stretches.effects[stand_in]
+        copies = (stretches.without(baseline, chosen) for chosen in each)
+        stretches.effects[baseline] = adapter.probabilities(copies)
+    return stretches.effects[baseline]
 
 
 def _curves(
-    subject: ModelAdapter,
-    judged: WindowAttribution,
+    adapter: ModelAdapter,
+    attribution: WindowAttribution,
     stretches: Stretches,
-    stand_in: str,
+    baseline: str,
     ranked: Sequence[tuple[str, NDArray[np.intp]]],
     n_steps: int,
 ) -> Iterator[Curve]:
-    """Each order in both directions; every set of stretches is asked about once."""
-    n, class_ = len(stretches), judged.predicted
+    """Each order in both directions; every set of stretches is scored once."""
+    n, class_ = len(stretches), attribution.predicted
     sizes = np.round(np.linspace(0, n, n_steps + 1)).astype(int)
-    asked: dict[bytes, NDArray[np.bool_]] = {}
+    distinct: dict[bytes, NDArray[np.bool_]] = {}
     wanted = []
     for name, order in ranked:
         place = np.empty(n, dtype=int)
         place[order] = np.arange(n)
         for direction in DIRECTIONS:
             sets = [place < size if direction == DELETION else place >= size for size in sizes]
-            asked |= {item.tobytes(): item for item in sets}
+            distinct |= {chosen.tobytes(): chosen for chosen in sets}
             wanted.append((name, direction, sets))
-    told = subject.probabilities(stretches.without(stand_in, entry) for entry in asked.values())[:, class_]
-    score = dict(zip(asked, told, strict=True))
+    copies = (stretches.without(baseline, chosen) for chosen in distinct.values())
+    score = dict(zip(distinct, adapter.probabilities(copies)[:, class_], strict=True))
     for name, direction, sets in wanted:
         yield Curve(
-            stand_in=stand_in,
+            baseline=baseline,
             order=name,
             direction=direction,
-            removed=np.array([stretches.shares[item].sum() for item in sets]),
-            scores=np.array([score[item.tobytes()] for item in sets]),
+            removed=np.array([stretches.shares[chosen].sum() for chosen in sets]),
+            scores=np.array([score[chosen.tobytes()] for chosen in sets]),
         )
 
 
 def dropped_windows(
-    judged: WindowAttribution, class_: int, generator: np.random.Generator
+    attribution: WindowAttribution, class_: int, generator: np.random.Generator
 ) -> dict[str, float]:
     """Area when windows are left out of the sum and the other weights are scaled up; by construction it falls.
 
-    >>> judged = WindowAttribution(series=Series(np.zeros(4)), starts=np.arange(2), window_length=2,
+    >>> attribution = WindowAttribution(series=Series(np.zeros(4)), starts=np.arange(2), window_length=2,
     ...                    posteriors=np.array([[0.9, 0.1], [0.5, 0.5]]), weights=np.array([0.5, 0.5]),
     ...                    probability=np.array([0.7, 0.3]))
-    >>> dropped_windows(judged, 0, np.random.default_rng(0))["contribution"]  # .7, then .5
+    >>> dropped_windows(attribution, 0, np.random.default_rng(0))["contribution"]  # .7, then .5
     0.6
     """
     orders = {
-        CONTRIBUTION: np.argsort(-judged.contributions(class_), kind="stable"),
-        RANDOM: generator.permutation(len(judged.weights)),
+        CONTRIBUTION: np.argsort(-attribution.contributions(class_), kind="stable"),
+        RANDOM: generator.permutation(len(attribution.weights)),
     }
     areas = {}
     for name, order in orders.items():
-        weights, said = judged.weights[order], judged.posteriors[order, class_]
-        left = np.cumsum((weights * said)[::-1])[::-1] / np.maximum(np.cumsum(weights[::-1])[::-1], 1e-300)
+        weights, posteriors = attribution.weights[order], attribution.posteriors[order, class_]
+        left = np.cumsum((weights * posteriors)[::-1])[::-1] / np.maximum(
+            np.cumsum(weights[::-1])[::-1], 1e-300
+        )
         areas[name] = float(np.mean(left))
     return areas

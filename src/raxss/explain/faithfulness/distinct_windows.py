@@ -3,10 +3,10 @@
     Windows of each copy -> Distinct: every window that occurs, once, and which of them each copy has
         -> passes of the network over these alone, on its device: (n, n_variates, length)
 
-Copies differ in some stretches, so most of their windows are the same, sample by sample; what a network says of a
-window depends on the window alone, so it is asked once. Compared is what the network sees: where a copy is scaled
-by its own deviation, all its windows are new, and are found to be. Many copies at once also fill a GPU, which a
-single series does not. Next: perturbed_series.py adds the windows of each copy up.
+Copies differ in some stretches, so most of their windows are the same, sample by sample; the output of a network
+depends on the window alone, so it is computed once. Scaled windows are compared: where a copy is scaled by its own
+deviation, all its windows are new. Many copies at once also fill a GPU, which a single series does not.
+Next: perturbed_series.py adds the windows of each copy up.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""To which samples does a network's answer react, all the way from a stand-in to the signal?
+"""Integrated gradients of a network's output with respect to samples.
 
     windows, baseline (n, n_variates, length), a function's gradient -> attributions (n, n_variates, length)
 
 Integrated gradients (Sundararajan et al., 2017), by the middle of equal steps along the straight line; captum's
-"riemann_middle" gives the same. The path starts at the same stand-in that deletion uses: from zeros it would be
+"riemann_middle" gives the same. The path starts at the same baseline that deletion uses: from zeros it would be
 silent in networks that normalise each window, because those do not see its scale.
-Next: model_adapter.py knows what the function is.
+Next: model_adapter.py defines the function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def integrated_gradients(
     gradient
         Windows -> gradient of f there, of the same shape.
     at_once
-        Steps that are asked for together, ``(at_once * n, n_variates, length)``: f must be a sum over windows.
+        Steps of one pass, ``(at_once * n, n_variates, length)``: f must be a sum over windows.
 
     Examples
     --------
@@ -69,8 +69,8 @@ def gradient_of(value: Callable[[Tensor], Tensor], windows: Tensor, network: nn.
         torch.backends.cudnn.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False),
     ):
         leaf = windows.detach().clone().requires_grad_(True)
-        told = value(leaf)
-        if not told.requires_grad:
+        total = value(leaf)
+        if not total.requires_grad:
             return None
-        (found,) = torch.autograd.grad(told, leaf, allow_unused=True)
+        (found,) = torch.autograd.grad(total, leaf, allow_unused=True)
     return found

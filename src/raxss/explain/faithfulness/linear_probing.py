@@ -1,6 +1,6 @@
-"""What does "similar" mean to a network? Which simple properties of a window can be read off its layers?
+"""Linear probing: which simple properties of a window can be predicted from the layers of a network.
 
-    ModelAdapter, series -> windows: properties (n, k) and what each layer says (n, d)
+    ModelAdapter, series -> windows: properties (n, k) and outputs of each layer (n, d)
         -> ridge regression, cross-validated by groups -> R² of each property from each layer
 
 A property with R² near 1 is held by that layer, so windows alike there are alike in it; near 0 it is not, as far as
@@ -40,10 +40,10 @@ def properties(windows: Floats, rate: float) -> dict[str, Floats]:
     Examples
     --------
     >>> time = np.arange(200) / 100.0
-    >>> told = properties(np.sin(2 * np.pi * 10 * time)[None, None], rate=100.0)
-    >>> max((name for name in told if name.endswith("Hz")), key=lambda name: told[name][0])
+    >>> found = properties(np.sin(2 * np.pi * 10 * time)[None, None], rate=100.0)
+    >>> max((name for name in found if name.endswith("Hz")), key=lambda name: found[name][0])
     'power 8-13 Hz'
-    >>> told["spikes"]
+    >>> found["spikes"]
     array([0.])
     """
     n = windows.shape[-1]
@@ -69,7 +69,7 @@ def properties(windows: Floats, rate: float) -> dict[str, Floats]:
     return found
 
 
-def linear_probe(told: Floats, wanted: Floats, groups: Sequence[Hashable], *, seed: int = 0) -> Floats:
+def linear_probe(layer: Floats, wanted: Floats, groups: Sequence[Hashable], *, seed: int = 0) -> Floats:
     """R² ``(k,)`` of properties ``(n, k)`` predicted from a layer ``(n, d)``, each group by a map of the others.
 
     Below 0 (worse than the mean) counts as it is; NaN for a property that is the same everywhere.
@@ -85,24 +85,26 @@ def linear_probe(told: Floats, wanted: Floats, groups: Sequence[Hashable], *, se
     """
     names = {fromkey: place for place, fromkey in enumerate(dict.fromkeys(groups))}
     places = np.array([names[group] for group in groups])
-    if told.shape[1] > WIDEST:
-        mix = np.random.default_rng(seed).normal(size=(told.shape[1], WIDEST)) / np.sqrt(WIDEST)
-        told = told @ mix
+    if layer.shape[1] > WIDEST:
+        mix = np.random.default_rng(seed).normal(size=(layer.shape[1], WIDEST)) / np.sqrt(WIDEST)
+        layer = layer @ mix
     predicted = np.full(wanted.shape, np.nan)
-    for kept, held in GroupKFold(min(N_FOLDS, len(names))).split(told, groups=places):
-        scale = StandardScaler().fit(told[kept])
-        mean, spread_ = wanted[kept].mean(axis=0), wanted[kept].std(axis=0)
+    for kept, held in GroupKFold(min(N_FOLDS, len(names))).split(layer, groups=places):
+        scale = StandardScaler().fit(layer[kept])
+        mean, deviation = wanted[kept].mean(axis=0), wanted[kept].std(axis=0)
         ridge = RidgeCV(np.logspace(-1, 5, 13)).fit(
-            scale.transform(told[kept]), (wanted[kept] - mean) / np.where(spread_ > 0, spread_, 1.0)
+            scale.transform(layer[kept]), (wanted[kept] - mean) / np.where(deviation > 0, deviation, 1.0)
         )
-        predicted[held] = ridge.predict(scale.transform(told[held])).reshape(len(held), -1) * spread_ + mean
+        predicted[held] = (
+            ridge.predict(scale.transform(layer[held])).reshape(len(held), -1) * deviation + mean
+        )
     total = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
     flat = total <= 1e-12 * len(wanted)
     return np.where(flat, np.nan, 1 - ((wanted - predicted) ** 2).sum(axis=0) / np.where(flat, 1.0, total))
 
 
 def held_features(
-    subject: ModelAdapter, series: Sequence[Series], groups: Sequence[Hashable], *, seed: int = 0
+    adapter: ModelAdapter, series: Sequence[Series], groups: Sequence[Hashable], *, seed: int = 0
 ) -> list[dict[str, Any]]:
     """A row for each layer and property: ``layer``, ``property``, ``r2``, ``width`` of the layer.
 
@@ -114,8 +116,8 @@ def held_features(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> rows = held_features(subject, series[:6], series.names[:6])
+    >>> adapter = model.model_adapter()
+    >>> rows = held_features(adapter, series[:6], series.names[:6])
     >>> sorted({one["layer"] for one in rows})[:2], len({one["property"] for one in rows})
     (['features', 'head'], 7)
     """
@@ -124,22 +126,22 @@ def held_features(
     generator = np.random.default_rng(seed)
     n_each = max(N_WINDOWS // len(series), 2)
     wanted: list[Floats] = []
-    told: dict[str, list[Floats]] = {}
+    outputs: dict[str, list[Floats]] = {}
     of: list[Hashable] = []
     names: list[str] = []
-    for item, layers, group in zip(series, subject.layers(series), groups, strict=True):
-        windows = windows_of(item, window_length=subject.window_length, stride=subject.stride)
+    for item, layers, group in zip(series, adapter.layers(series), groups, strict=True):
+        windows = windows_of(item, window_length=adapter.window_length, stride=adapter.stride)
         usable = np.flatnonzero(~windows.nonfinite)
         some = np.sort(generator.permutation(usable)[:n_each])
         own = properties(np.asarray(windows.samples[some], dtype=np.float64), item.rate)
         names = names or list(own)
         wanted.append(np.stack([own[name] for name in names], axis=1))
         for name, rows in layers.items():
-            told.setdefault(name, []).append(rows[some])
+            outputs.setdefault(name, []).append(rows[some])
         of += [group] * len(some)
     targets = np.concatenate(wanted)
     rows_out: list[dict[str, Any]] = []
-    for layer, parts in told.items():
+    for layer, parts in outputs.items():
         values = np.concatenate(parts)
         for name, r2 in zip(names, linear_probe(values, targets, of, seed=seed), strict=True):
             rows_out.append({"layer": layer, "property": name, "r2": float(r2), "width": values.shape[1]})

@@ -1,12 +1,12 @@
-"""Does evidence lie where something is known to have happened?
+"""Localisation: average precision of evidence against known events in time.
 
     WindowAttribution, events in samples -> truth (n_samples,) -> average precision, and by chance
 
 Where events are: `raxss.data.synthetic.make_motif_series` knows what it planted; for recordings marks.py
 reads a table of events. Contributions to a class count, spread over samples, so that evidence may be no finer than
-its windows and still be found. Chance is the mean area with the events moved in time: evidence that is smooth over
+its windows and still count. Chance is the mean area with the events moved in time: evidence that is smooth over
 seconds lies on events by luck more often than samples in a random order do.
-Next: marks.py, and localisation_baselines.py, which asks what else would have found them.
+Next: marks.py reads marked events; localisation_baselines.py compares with plain detectors.
 """
 
 from __future__ import annotations
@@ -49,28 +49,30 @@ class Found:
     by_posterior: float
 
 
-def located(judged: WindowAttribution, truth: NDArray[np.bool_], class_: int) -> Found | None:
+def located(attribution: WindowAttribution, truth: NDArray[np.bool_], class_: int) -> Found | None:
     """Compare evidence for a class with the truth; None where all or no samples lie in events.
 
     Examples
     --------
     >>> from raxss import Series
-    >>> judged = WindowAttribution(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
+    >>> attribution = WindowAttribution(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
     ...                    posteriors=np.array([[0.9, 0.1], [0.3, 0.7]]), weights=np.array([0.5, 0.5]),
     ...                    probability=np.array([0.6, 0.4]))
-    >>> located(judged, np.array([False, False, True, True]), 1).area
+    >>> located(attribution, np.array([False, False, True, True]), 1).area
     1.0
     """
     if truth.all() or not truth.any():
         return None
-    contributions = judged.over_time(judged.contributions(class_))
+    contributions = attribution.over_time(attribution.contributions(class_))
     n_shifts = min(max(SAMPLES_SHIFTED // len(truth), FEWEST_SHIFTS), MOST_SHIFTS)
     shifts = np.unique(np.linspace(0, len(truth), n_shifts, endpoint=False).astype(int))
     area, *moved = average_precisions(contributions, moved_in_time(truth, shifts)).tolist()
-    (by_posterior,) = average_precisions(judged.over_time(judged.centred(class_)), truth[None]).tolist()
+    (by_posterior,) = average_precisions(
+        attribution.over_time(attribution.centred(class_)), truth[None]
+    ).tolist()
     by_weight = None
-    if judged.weights_differ:
-        (by_weight,) = average_precisions(judged.over_time(judged.weights), truth[None]).tolist()
+    if attribution.weights_differ:
+        (by_weight,) = average_precisions(attribution.over_time(attribution.weights), truth[None]).tolist()
     return Found(area, float(np.mean(moved)), float(truth.mean()), by_weight, by_posterior)
 
 

@@ -1,14 +1,12 @@
-"""What else would have found the marked events, and how much of it is chance?
+"""Baselines of localisation: circular shifts of the marks, an oracle of the same windows, plain detectors.
 
-    scores of samples, truth of every channel -> mean area, and its share of circular shifts that do as well
-    WindowAttribution, truth    -> what the same windows would show if each said how much of it is marked
-    Series              -> band power, line length: what a plain detector shows
+    scores of samples, truth of every channel -> mean area, and the share of circular shifts that do as well
+    WindowAttribution, truth                  -> scores of windows that know which share of them is marked
+    Series                                    -> band power, line length: scores of a plain detector
 
-An area under the precision-recall curve means nothing alone. Evidence that is smooth over seconds, in a short
-recording, may lie on events by luck, which shifts of the marks in time tell; it may miss them because its
-windows are long, which the windows that know tell: a yardstick, no strict bound.
-Next: scripts/measure_marks.py asks this of real marks; retrieval_randomisation.py and parameter_randomisation.py
-destroy what evidence should depend on.
+Evidence that is smooth over seconds may lie on events of a short recording by luck, which the shifts measure; it
+may miss them because its windows are long, which the windows that know measure: a yardstick, no strict bound.
+Next: scripts/measure_marks.py uses these with real marks.
 """
 
 from __future__ import annotations
@@ -95,24 +93,24 @@ def shift_test(scores: Sequence[Floats], truths: Sequence[Truth], *, step: int =
     return Shifted(areas[:, 0], areas[:, 1:].mean(axis=0))
 
 
-def windows_that_know(judged: WindowAttribution, truth: Truth) -> Floats:
+def windows_that_know(attribution: WindowAttribution, truth: Truth) -> Floats:
     """What samples are given by windows that each say which share of them is marked: ``(n_samples,)``.
 
     Examples
     --------
-    >>> judged = WindowAttribution(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
+    >>> attribution = WindowAttribution(series=Series(np.zeros(4)), starts=np.array([0, 2]), window_length=2,
     ...                    posteriors=np.ones((2, 2)), weights=np.ones(2) / 2, probability=np.ones(2))
-    >>> windows_that_know(judged, np.array([False, False, False, True]))
+    >>> windows_that_know(attribution, np.array([False, False, False, True]))
     array([0. , 0. , 0.5, 0.5])
     """
-    return in_windows(judged, truth.astype(np.float64))
+    return in_windows(attribution, truth.astype(np.float64))
 
 
-def in_windows(judged: WindowAttribution, values: Floats) -> Floats:
+def in_windows(attribution: WindowAttribution, values: Floats) -> Floats:
     """Values of samples as windows of a model would show them: their mean in each window, spread over it."""
     total = np.concatenate([[0.0], np.cumsum(values)])
-    ends = np.minimum(judged.starts + judged.window_length, len(values))
-    return judged.over_time((total[ends] - total[judged.starts]) / (ends - judged.starts))
+    ends = np.minimum(attribution.starts + attribution.window_length, len(values))
+    return attribution.over_time((total[ends] - total[attribution.starts]) / (ends - attribution.starts))
 
 
 def band_power(series: Series, low: float, high: float) -> Floats:

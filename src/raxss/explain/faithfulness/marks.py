@@ -1,4 +1,4 @@
-"""Where did somebody mark events, and on which channel?
+"""Readers of marked events: which samples of which channel lie in one.
 
     table of events (.tsv) -> Mark: onset, duration, channel, kind
     marks, series          -> truth by name of series (n_samples,)

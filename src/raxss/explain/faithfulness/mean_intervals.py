@@ -1,8 +1,8 @@
-"""How sure is a mean over series?
+"""Bootstrap interval of a mean over series, by groups.
 
     values of series, their groups -> mean, with a 95 % interval from draws of groups
 
-Series of one patient are no independent witnesses, so groups are drawn, as in studies.
+Series of one patient are not independent, so groups are resampled, as in studies.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def mean_interval(values: ArrayLike, groups: Sequence[Hashable]) -> tuple[float,
     >>> mean_interval([0.5, 0.7], ["a", "b"])  # too few groups
     (0.6, nan, nan)
     """
-    told = np.asarray(values, dtype=np.float64)
-    kept = np.isfinite(told)
-    told = told[kept]
-    if not len(told):
+    numbers = np.asarray(values, dtype=np.float64)
+    kept = np.isfinite(numbers)
+    numbers = numbers[kept]
+    if not len(numbers):
         return np.nan, np.nan, np.nan
     names = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     places = np.array([names[group] for group in groups])[kept]
     _, places = np.unique(places, return_inverse=True)
     n = int(places.max()) + 1
-    mean = float(told.mean())
+    mean = float(numbers.mean())
     if n < FEWEST_GROUPS:
         return mean, np.nan, np.nan
-    sums, counts = np.bincount(places, told, n), np.bincount(places, minlength=n)
+    sums, counts = np.bincount(places, numbers, n), np.bincount(places, minlength=n)
     drawn = draw_counts(n, N_RESAMPLES, np.random.default_rng(SEED))
     means = (drawn @ sums) / (drawn @ counts)
     low, high = np.percentile(means, [2.5, 97.5])

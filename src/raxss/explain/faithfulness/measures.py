@@ -1,9 +1,9 @@
-"""What did all probes find, in numbers that can be compared?
+"""Measures of faithfulness: the results of all probes as a table, with means and intervals over groups.
 
     Parts -> measures: a row for each series, probe and measure -> summary: its mean with interval over groups
           -> curves: the mean deletion and insertion curve of every order
 
-Next: verdict.py says in words what a summary means.
+Next: verdict.py puts a summary into words.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from raxss.explain.faithfulness.deletion import (
     CONTRIBUTION,
     DELETION,
     DIRECTIONS,
-    INSERTION,
     ORDERS,
     POSTERIOR,
     RANDOM,
     WEIGHT,
+    gains_over_random,
+    mean_areas,
 )
 from raxss.explain.faithfulness.mean_intervals import mean_interval
-from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.running import Parts
 
 Frame = pd.DataFrame
@@ -42,8 +43,8 @@ def measures_of(parts: Parts) -> Frame:
     for place in range(n):
         facts = {"series": parts.series[place]["name"], "group": parts.series[place]["group"]}
         for probe, of, measure, value in _measures(parts, place, counts):
-            told = np.nan if value is None else float(value)
-            rows.append({**facts, "probe": probe, "of": of, "measure": measure, "value": told})
+            number = np.nan if value is None else float(value)
+            rows.append({**facts, "probe": probe, "of": of, "measure": measure, "value": number})
     return pd.DataFrame(rows, columns=["series", "group", *COLUMNS, "value"])
 
 
@@ -53,16 +54,16 @@ def _measures(parts: Parts, place: int, counts: Mapping[Any, int]) -> Iterator[R
         # The mean of these over series is the balanced accuracy.
         worth = len(parts.series) / (len(counts) * counts[facts["label"]])
         yield "decision", "model", "balanced accuracy", worth * (facts["predicted"] == facts["label"])
-    told = {probe: answers[place] for probe, answers in parts.by_series.items()}
-    if told.get("deletion"):
-        yield from _deletion(told["deletion"])
-    if told.get("counterfactual"):
-        yield from _counterfactual(told["counterfactual"])
-    for row in told.get("stability") or ():
+    results = {probe: answers[place] for probe, answers in parts.by_series.items()}
+    if results.get("deletion"):
+        yield from _deletion(results["deletion"])
+    if results.get("counterfactual"):
+        yield from _counterfactual(results["counterfactual"])
+    for row in results.get("stability") or ():
         for name in ("rank_correlation", "top_overlap", "moved", "flipped"):
             yield "stability", row["change"], name, row[name]
-    if told.get("localisation"):
-        found = told["localisation"]
+    if results.get("localisation"):
+        found = results["localisation"]
         for name in ("area", "chance", "base_rate", "by_posterior", "by_weight"):
             yield "localisation", "contributions", name, found[name]
         yield "localisation", "contributions", "above chance", found["area"] - found["chance"]
@@ -102,31 +103,25 @@ def _right(parts: Parts, place: int, counts: Mapping[Any, int]) -> Any:
 
 
 def _deletion(found: Mapping[str, Any]) -> Iterator[Row]:
-    areas: dict[tuple[str, str, str], list[float]] = {}
-    for item in found["curves"]:
-        areas.setdefault((item["stand_in"], item["order"], item["direction"]), []).append(item["area"])
-    area = {key: float(np.mean(some)) for key, some in areas.items()}
-    for stand_in in STAND_INS:
+    area = mean_areas(found["curves"])
+    for baseline in BASELINES:
         gains = {}
         for order in ORDERS:
-            if (stand_in, order, DELETION) not in area:
+            if (baseline, order, DELETION) not in area:
                 continue
-            of = f"{stand_in}, {order}"
+            of = f"{baseline}, {order}"
             for direction in DIRECTIONS:
-                yield "deletion", of, f"{direction} area", area[stand_in, order, direction]
-            better = {
-                direction: sign * (area[stand_in, order, direction] - area[stand_in, RANDOM, direction])
-                for direction, sign in ((DELETION, -1), (INSERTION, 1))
-            }
+                yield "deletion", of, f"{direction} area", area[baseline, order, direction]
+            better = gains_over_random(area, order, baseline)
             gains[order] = sum(better.values()) / 2
             if order != RANDOM:
                 for direction, value in better.items():
                     yield "deletion", of, f"{direction} gain", value
                 yield "deletion", of, "gain", gains[order]
         if {WEIGHT, CONTRIBUTION, POSTERIOR} <= gains.keys():  # equal weights have nothing to add
-            yield "deletion", stand_in, "gain of weights", gains[CONTRIBUTION] - gains[POSTERIOR]
-        if stand_in in found["gradient_found"]:
-            yield "deletion", stand_in, "gradient found", found["gradient_found"][stand_in]
+            yield "deletion", baseline, "gain of weights", gains[CONTRIBUTION] - gains[POSTERIOR]
+        if baseline in found["gradient_found"]:
+            yield "deletion", baseline, "gradient found", found["gradient_found"][baseline]
     dropped = found["dropped"]
     yield "check", "windows dropped from the sum", "gain", dropped[RANDOM] - dropped[CONTRIBUTION]
 
@@ -139,10 +134,10 @@ def _counterfactual(found: Mapping[str, Any]) -> Iterator[Row]:
         yield "counterfactual", by, "fall, random window", any_one
         if strongest is not None and any_one is not None:
             yield "counterfactual", by, "fall beyond random", strongest - any_one
-    for stand_in, flip in found["flips"].items():
-        yield "flip", stand_in, "decision can be changed", flip["flips"]
-        yield "flip", stand_in, "share replaced", flip["share"]
-        yield "flip", stand_in, "seconds replaced", flip["seconds"]
+    for baseline, flip in found["flips"].items():
+        yield "flip", baseline, "decision can be changed", flip["flips"]
+        yield "flip", baseline, "share replaced", flip["share"]
+        yield "flip", baseline, "seconds replaced", flip["seconds"]
 
 
 def summarised(measures: Frame) -> Frame:
@@ -172,16 +167,16 @@ def mean_curves(parts: Parts) -> Frame:
             removed = np.mean([item["removed"] for item in some], axis=0)
             scores = np.mean([item["scores"] for item in some], axis=0)
             for step, (share, score) in enumerate(zip(removed, scores, strict=True)):
-                told = (facts["group"], float(share), float(share) * facts["seconds"], float(score))
-                points.setdefault(key, {}).setdefault(step, []).append(told)
+                point = (facts["group"], float(share), float(share) * facts["seconds"], float(score))
+                points.setdefault(key, {}).setdefault(step, []).append(point)
     rows = []
-    for (stand_in, order, direction), steps in points.items():
+    for (baseline, order, direction), steps in points.items():
         for step, own in steps.items():
             groups, shares, seconds, scores = zip(*own, strict=True)
             mean, low, high = mean_interval(scores, groups)
             rows.append(
                 {
-                    "stand_in": stand_in,
+                    "stand_in": baseline,
                     "order": order,
                     "direction": direction,
                     "step": step,
@@ -201,8 +196,8 @@ def missing_orders(parts: Parts) -> dict[str, str]:
 
     Short series have no weights that differ; a network may have no gradient.
     """
-    told: Counter[tuple[str, str]] = Counter()
+    reasons: Counter[tuple[str, str]] = Counter()
     for found in parts.by_series.get("deletion") or []:
-        told.update(found["missing"].items())
+        reasons.update(found["missing"].items())
     n = len(parts.series)
-    return {order: f"{reason} ({count} of {n} series)" for (order, reason), count in told.items()}
+    return {order: f"{reason} ({count} of {n} series)" for (order, reason), count in reasons.items()}

@@ -1,11 +1,10 @@
-"""What can be asked of a fitted model, whatever it is?
+"""Model adapters: the interface through which faithfulness probes use a fitted model.
 
-    Series -> WindowAttribution: what each window said, what it weighed, what came out
-    many altered copies of a series -> probabilities (n_copies, C), by the model's own way of predicting
-    Series, class, stand-in -> Attribution: integrated gradients on samples
+    Series -> WindowAttribution: posteriors and weights of windows, probability of the series
+    many perturbed copies of a series -> probabilities (n_copies, C), by the model's own way of predicting
+    Series, class, baseline -> GradientAttribution: integrated gradients on samples
 
-A `ModelAdapter` is the model as probes see it: `WindowModelAdapter` is that of windows and weights, of
-`RAxSSClassifier`; others, such as attention pooling, are beside their estimators.
+`WindowModelAdapter` is that of `RAxSSClassifier`; others, such as attention pooling, are beside their estimators.
 Next: deletion.py, the first probe.
 """
 
@@ -16,6 +15,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from raxss.data.series import Series
 from raxss.explain.faithfulness.gradients import gradient_of, integrated_gradients
-from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.perturbed_series import one_by_one, probabilities_of_copies
 from raxss.explain.faithfulness.timeline import spread
 from raxss.method.aggregation import posteriors_of
@@ -34,20 +34,20 @@ from raxss.method.windows import windows_of
 
 Floats = NDArray[np.float64]
 logger = logging.getLogger("raxss")
-COPIES_BYTES = 2**28  # of altered copies that are held at once
+COPIES_BYTES = 2**28  # of perturbed copies that are held at once
 SAMPLES_A_GRADIENT = {"cpu": 2**17, "cuda": 2**21}  # of the windows in one pass; a gradient keeps every layer
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WindowAttribution:
-    """What a model said about one series.
+    """Windows of one series with their posteriors and weights, and its probability.
 
     Attributes
     ----------
     starts
         ``(n_windows,)`` first samples.
     posteriors
-        ``(n_windows, C)`` what each window says, as it is added up.
+        ``(n_windows, C)``, smoothed where the model smooths them.
     weights
         ``(n_windows,)``, of sum 1.
     probability
@@ -76,7 +76,7 @@ class WindowAttribution:
         return bool(len(used) > 1 and np.ptp(used) > 1e-9 * used.max())
 
     def contributions(self, class_: int) -> Floats:
-        """weight × (posterior - series probability): what the window adds beyond what all say; they sum to 0."""
+        """weight × (posterior - series probability); they sum to 0."""
         return self.weights * (self.posteriors[:, class_] - self.probability[class_])
 
     def centred(self, class_: int) -> Floats:
@@ -89,7 +89,7 @@ class WindowAttribution:
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class GradientAttribution:
     """Integrated gradients of one series.
 
     Attributes
@@ -97,8 +97,8 @@ class Attribution:
     samples
         ``(n_samples,)`` summed over variates.
     change, found
-        By how much the score differs from that of the stand-in, weights held; and how much of it the attributions
-        add up to. Far from each other: steps of the network that have no slope decide.
+        Difference of the score from that of the baseline, weights held; and the sum of the attributions. Where they
+        are far apart, steps of the network without a slope decide.
     """
 
     samples: Floats
@@ -123,11 +123,11 @@ class ModelAdapter(Protocol):
 
     @property
     def network(self) -> nn.Module:
-        """What can be scrambled."""
+        """The network that scores windows."""
 
     @property
     def device(self) -> torch.device:
-        """Where the network is asked."""
+        """Device of the network."""
 
     @property
     def retrieves(self) -> bool:
@@ -135,10 +135,12 @@ class ModelAdapter(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides what it says: the same again is the same subject."""
+        """All that decides its outputs, for hashes."""
 
-    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[WindowAttribution]:
-        """One after the other; ``with_lists``: with neighbours, where the model knows any."""
+    def attributions(
+        self, series: Sequence[Series], *, with_lists: bool = False
+    ) -> Iterator[WindowAttribution]:
+        """One for each series; ``with_lists``: with neighbours, where the model has any."""
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``."""
@@ -149,13 +151,13 @@ class ModelAdapter(Protocol):
     def with_stride(self, stride: int) -> Self:
         """The same at another stride."""
 
-    def attribution(
-        self, judged: WindowAttribution, class_: int, stand_in: str, *, seed: int
-    ) -> Attribution | None:
-        """Integrated gradients from a stand-in; None where no gradient reaches the samples."""
+    def gradient_attribution(
+        self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
+    ) -> GradientAttribution | None:
+        """Integrated gradients from a baseline; None where no gradient reaches the samples."""
 
     def layers(self, series: Sequence[Series]) -> Iterator[dict[str, Floats]]:
-        """What each layer says of the windows of each series: name -> ``(n_windows, d)``."""
+        """Outputs of each layer for the windows of each series: name -> ``(n_windows, d)``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,9 +175,9 @@ class WindowModelAdapter:
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> judged = next(subject.judged([series[0]]))
-    >>> bool(abs(judged.contributions(0).sum()) < 1e-9), len(judged.weights) == len(judged.starts)
+    >>> adapter = model.model_adapter()
+    >>> attribution = next(adapter.attributions([series[0]]))
+    >>> bool(abs(attribution.contributions(0).sum()) < 1e-9), len(attribution.weights) == len(attribution.starts)
     (True, True)
     """
 
@@ -194,12 +196,12 @@ class WindowModelAdapter:
 
     @property
     def network(self) -> nn.Module:
-        """What scores a window."""
+        """The network that scores windows."""
         return self.predictor.backbone
 
     @property
     def device(self) -> torch.device:
-        """Where the network is asked."""
+        """Device of the network."""
         return self.predictor.device
 
     @property
@@ -228,10 +230,12 @@ class WindowModelAdapter:
             "seed": item.seed,
         }
 
-    def judged(self, series: Sequence[Series], *, with_lists: bool = False) -> Iterator[WindowAttribution]:
-        """One after the other."""
+    def attributions(
+        self, series: Sequence[Series], *, with_lists: bool = False
+    ) -> Iterator[WindowAttribution]:
+        """One for each series."""
         for prediction in self.predictor.predictions(list(series), with_lists=with_lists):
-            yield judgement_of(prediction)
+            yield window_attribution_of(prediction)
 
     def probabilities(self, series: Iterable[Series]) -> Floats:
         """``(n_series, C)``, some at a time."""
@@ -241,8 +245,8 @@ class WindowModelAdapter:
         try:
             return probabilities_of_copies(self.predictor, series)
         except torch.OutOfMemoryError:
-            told = "%s has no room for many copies of a series at once; they are asked about one by one."
-            logger.warning(told, self.predictor.device)
+            message = "%s has no room for many copies of a series at once; they are scored one by one."
+            logger.warning(message, self.predictor.device)
         # Out of the except block: what the failed pass held is free only when its traceback is.
         return one_by_one(self.predictor, series)
 
@@ -254,9 +258,9 @@ class WindowModelAdapter:
         """The same at another stride."""
         return replace(self, predictor=replace(self.predictor, stride=stride))
 
-    def attribution(
-        self, judged: WindowAttribution, class_: int, stand_in: str, *, seed: int
-    ) -> Attribution | None:
+    def gradient_attribution(
+        self, attribution: WindowAttribution, class_: int, baseline: str, *, seed: int
+    ) -> GradientAttribution | None:
         """Of the weighted sum of posteriors as the network gives them, with weights held as they are."""
         predictor = self.predictor
         network = predictor.backbone.to(predictor.device).eval()
@@ -264,12 +268,12 @@ class WindowModelAdapter:
         def value(windows: Tensor, weights: Tensor) -> Tensor:
             return (posteriors_of(network(windows).float())[:, class_] * weights).sum()
 
-        scaled = predictor.scaling.apply(judged.series)
-        return attributed(
+        scaled = predictor.scaling.apply(attribution.series)
+        return gradient_attribution(
             value,
             scaled,
-            judged,
-            stand_in,
+            attribution,
+            baseline,
             network=network,
             stride=self.stride,
             device=predictor.device,
@@ -283,10 +287,10 @@ class WindowModelAdapter:
         has_features = callable(getattr(network, "features", None))
         for item in series:
             scaled = predictor.scaling.apply(item)
-            found = heard(network, scaled, self.window_length, self.stride, predictor.device)
+            found = layer_outputs(network, scaled, self.window_length, self.stride, predictor.device)
             if has_features:
                 scores = next(predictor.window_scores([item], with_features=True))
-                assert scores.features is not None, "they were asked for"
+                assert scores.features is not None, "with_features=True returns them"
                 found["features"] = predictor.compared(scores.features)
             yield found
 
@@ -304,8 +308,8 @@ def digest_of(network: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def judgement_of(prediction: Prediction) -> WindowAttribution:
-    """What probes need of a prediction."""
+def window_attribution_of(prediction: Prediction) -> WindowAttribution:
+    """The parts of a prediction that probes use."""
     added = prediction.aggregation
     return WindowAttribution(
         series=prediction.series,
@@ -321,10 +325,9 @@ def judgement_of(prediction: Prediction) -> WindowAttribution:
 def in_portions(
     probabilities: Callable[[list[Series]], Floats], series: Iterable[Series], n_classes: int
 ) -> Floats:
-    """Ask about many series, which may be made on the way, without holding all of them.
+    """Score an iterable of series without holding all of them.
 
-    >>> told = in_portions(lambda some: np.full((len(some), 2), 0.5), (Series([1.0]) for _ in range(3)), 2)
-    >>> told.shape
+    >>> in_portions(lambda some: np.full((len(some), 2), 0.5), (Series([1.0]) for _ in range(3)), 2).shape
     (3, 2)
     """
     found: list[Floats] = [np.zeros((0, n_classes))]
@@ -341,17 +344,17 @@ def in_portions(
     return np.concatenate(found)
 
 
-def attributed(
+def gradient_attribution(
     value: Callable[[Tensor, Tensor], Tensor],
     scaled: Series,
-    judged: WindowAttribution,
-    stand_in: str,
+    attribution: WindowAttribution,
+    baseline: str,
     *,
     network: nn.Module,
     stride: int,
     device: torch.device,
     seed: int,
-) -> Attribution | None:
+) -> GradientAttribution | None:
     """Integrated gradients of a sum over windows, some windows at a time, added up on the samples.
 
     Parameters
@@ -359,24 +362,23 @@ def attributed(
     value
         Windows ``(n, n_variates, length)``, their weights ``(n,)`` -> their part of the sum.
     """
-    length = judged.window_length
-    baseline = scaled.with_samples(STAND_INS[stand_in](scaled.samples, seed))
+    length = attribution.window_length
+    start_of_path = scaled.with_samples(BASELINES[baseline](scaled.samples, seed))
     both = [
         torch.from_numpy(np.nan_to_num(np.array(windows_of(item, window_length=length, stride=stride).strip)))
         .float()
         .to(device)
         .unfold(1, length, stride)
         .transpose(0, 1)
-        for item in (scaled, baseline)
+        for item in (scaled, start_of_path)
     ]
-    weights = torch.from_numpy(judged.weights).float().to(device)
+    weights = torch.from_numpy(attribution.weights).float().to(device)
     on_samples = np.zeros(max(scaled.n_samples, length))
     change = found = 0.0
     step = max(SAMPLES_A_GRADIENT[device.type] // (length * scaled.n_variates), 1)
     for first in range(0, len(weights), step):
-        rows = torch.from_numpy(judged.starts[first : first + step] // stride).to(
-            device
-        )  # some may be left out
+        starts = attribution.starts[first : first + step]  # some may be left out
+        rows = torch.from_numpy(starts // stride).to(device)
         windows, start = (item[rows] for item in both)
         share = weights[first : first + step]
 
@@ -391,30 +393,40 @@ def attributed(
             return torch.zeros_like(x) if slope is None else slope
 
         at_once = max(step // len(windows), 1)
-        told = (
-            integrated_gradients(gradient, windows, start, at_once=at_once).double().sum(dim=1).cpu().numpy()
-        )
+        gradients = integrated_gradients(gradient, windows, start, at_once=at_once)
+        values = gradients.double().sum(dim=1).cpu().numpy()
         with torch.no_grad():
             change += float(some_value(windows) - some_value(start))
-        found += float(told.sum())
-        for place, row in zip(judged.starts[first : first + step], told, strict=True):
+        found += float(values.sum())
+        for place, row in zip(starts, values, strict=True):
             on_samples[place : place + length] += row
-    return Attribution(on_samples[: scaled.n_samples], change, found)
+    return GradientAttribution(on_samples[: scaled.n_samples], change, found)
 
 
-def heard(
+def layer_outputs(
     network: nn.Module, scaled: Series, window_length: int, stride: int, device: torch.device
 ) -> dict[str, Floats]:
-    """What every child and grandchild of a network says of the windows of a series.
+    """Outputs of every child and grandchild of a network for the windows of a series.
 
-    Of outputs with places in time, mean and deviation over them; layers with nothing to learn are left out.
+    Of outputs with a time axis, mean and deviation over it; layers without parameters are left out.
     """
     windows = windows_of(scaled, window_length=window_length, stride=stride)
     strip = torch.from_numpy(np.nan_to_num(np.array(windows.strip, dtype=np.float32))).to(device)
     cut = strip.unfold(1, window_length, stride).transpose(0, 1)
-    said: dict[str, list[Floats]] = {}
+    outputs: dict[str, list[Floats]] = {}
+
+    def record(name: str, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        output = output[0] if isinstance(output, tuple) else output
+        if not isinstance(output, Tensor) or output.ndim < 2:
+            return
+        flat = output.detach().float()
+        if flat.ndim > 2:
+            places = flat.flatten(2)
+            flat = torch.cat([places.mean(dim=-1), places.std(dim=-1, correction=0)], dim=1)
+        outputs.setdefault(name, []).append(flat.double().cpu().numpy())
+
     hooks = [
-        module.register_forward_hook(_listener(said.setdefault(name, []), len(cut)))
+        module.register_forward_hook(partial(record, name))
         for name, module in network.named_modules()
         if name and name.count(".") <= 1 and any(True for _ in module.parameters())
     ]
@@ -425,28 +437,14 @@ def heard(
     finally:
         for hook in hooks:
             hook.remove()
-    whole = {name: np.concatenate(parts) for name, parts in said.items() if parts}
+    whole = {name: np.concatenate(parts) for name, parts in outputs.items()}
     return {name: item for name, item in whole.items() if len(item) == len(cut)}
 
 
-def _listener(parts: list[Floats], n_windows: int) -> Callable[[nn.Module, Any, Any], None]:
-    def listen(module: nn.Module, given: Any, told: Any) -> None:
-        out = told[0] if isinstance(told, tuple) else told
-        if not isinstance(out, Tensor) or out.ndim < 2:
-            return
-        flat = out.detach().float()
-        if flat.ndim > 2:
-            places = flat.flatten(2)
-            flat = torch.cat([places.mean(dim=-1), places.std(dim=-1, correction=0)], dim=1)
-        parts.append(flat.double().cpu().numpy())
-
-    return listen
-
-
 def scrambled(network: nn.Module, names: Iterable[str], *, seed: int) -> nn.Module:
-    """A copy in which the numbers of each tensor of these layers are dealt out anew.
+    """Copy of a network in which the values of each tensor of these layers are permuted.
 
-    What a layer learned is gone, while its numbers are as large as before, so that what follows it still works.
+    What a layer learned is lost, while its values are as large as before, so that the layers after it still work.
 
     Examples
     --------

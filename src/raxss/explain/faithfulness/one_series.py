@@ -1,9 +1,8 @@
-"""How far can the explanation of this one series be trusted?
+"""All faithfulness probes of one series.
 
-    ModelAdapter, Series -> every probe that one series allows -> SeriesFaithfulness, which says it in words
+    ModelAdapter, Series -> every probe that one series allows -> SeriesFaithfulness
 
-One series shows what happens to it, not how sure that is: intervals need many, and so does a verdict
-(`raxss faithfulness`).
+Intervals and a verdict need many series: `raxss faithfulness`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from raxss.explain.faithfulness.deletion import (
 )
 from raxss.explain.faithfulness.model_adapter import ModelAdapter, WindowAttribution, WindowModelAdapter
 from raxss.explain.faithfulness.parameter_randomisation import randomised_network
-from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
 from raxss.explain.faithfulness.stability import changed_a_little
 
@@ -41,11 +40,11 @@ class SeriesFaithfulness:
     Attributes
     ----------
     deletion
-        Curves over the seconds replaced; ``deletion.gain(order, stand_in)`` against random orders.
+        Curves over the seconds replaced; ``deletion.gain(order, baseline)`` against random orders.
     windows
-        What the score loses when one window is replaced.
+        Fall of the score when one window is replaced.
     flips
-        Stand-in -> the fewest stretches found that change the decision, an upper bound.
+        Baseline -> the fewest stretches found that change the decision, an upper bound.
     stability, network, retrieval
         What small changes, scrambled layers and randomised neighbours do to the evidence, a row each; ``retrieval``
         is empty where weights do not come from neighbours.
@@ -63,11 +62,11 @@ class SeriesFaithfulness:
     retrieval: Frame
 
     def gains(self) -> Frame:
-        """A row for each order that exists, a column for each stand-in: area gained over random orders."""
+        """A row for each order that exists, a column for each baseline: area gained over random orders."""
         there = {curve.order for curve in self.deletion.curves}
-        orders = [item for item in ORDERS if item in there and item != RANDOM]
-        told = {name: [self.deletion.gain(entry, name) for entry in orders] for name in STAND_INS}
-        return pd.DataFrame(told, index=pd.Index(orders, name="order"))
+        orders = [order for order in ORDERS if order in there and order != RANDOM]
+        gains = {name: [self.deletion.gain(order, name) for order in orders] for name in BASELINES}
+        return pd.DataFrame(gains, index=pd.Index(orders, name="order"))
 
     def __repr__(self) -> str:
         gains = self.gains()
@@ -75,18 +74,18 @@ class SeriesFaithfulness:
             f"SeriesFaithfulness({self.name!r})",
             f"  predicted {self.predicted!r} ({self.probability:.3f})",
         ]
-        for name in STAND_INS if CONTRIBUTION in gains.index else ():
+        for name in BASELINES if CONTRIBUTION in gains.index else ():
             lines.append(
                 f"  replaced by the {name}: contributions gain {gains.loc[CONTRIBUTION, name]:+.3f} over random "
                 f"orders (at most about {gains.loc[OCCLUSION, name]:+.3f})"
             )
         for name, flip in self.flips.items():
-            told = (
+            outcome = (
                 f"at most {flip['seconds']:.4g} of {self.seconds:.4g} s change the decision"
                 if flip["flips"]
                 else "the decision stays"
             )
-            lines.append(f"  {told} when replaced by the {name}")
+            lines.append(f"  {outcome} when replaced by the {name}")
         left = float(self.network["rank_correlation"].iloc[-1])
         lines.append(f"  rank correlation of evidence when the network is destroyed: {left:.2f}")
         for row in self.stability.to_dict("records"):
@@ -96,7 +95,7 @@ class SeriesFaithfulness:
 
 
 def faithfulness_of(
-    subject: ModelAdapter, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
+    adapter: ModelAdapter, series: Series, *, seed: int = 0, n_steps: int = N_STEPS, n_random: int = N_RANDOM
 ) -> SeriesFaithfulness:
     """Run every probe that one series allows.
 
@@ -106,28 +105,30 @@ def faithfulness_of(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> found = faithfulness_of(subject, series[0], n_steps=2, n_random=1)
+    >>> adapter = model.model_adapter()
+    >>> found = faithfulness_of(adapter, series[0], n_steps=2, n_random=1)
     >>> found.gains().shape, found.retrieval["control"].tolist()  # other series are not known here
     ((5, 2), ['shuffled', 'inverted'])
     """
-    judged: WindowAttribution = next(iter(subject.judged([series], with_lists=True)))
+    attribution: WindowAttribution = next(iter(adapter.attributions([series], with_lists=True)))
     retrieval: list[dict[str, Any]] = []
-    if isinstance(subject, WindowModelAdapter) and subject.retrieves:
-        retrieval = next(randomised_retrieval(subject, [series], seed=seed))
-    effects: dict[str, Any] = {}  # of single stretches, which two probes ask about
-    network = [rows[0] for rows in randomised_network(subject, [judged], seed=seed)]
+    if isinstance(adapter, WindowModelAdapter) and adapter.retrieves:
+        retrieval = next(randomised_retrieval(adapter, [series], seed=seed))
+    effects: dict[str, Any] = {}  # of single stretches, which two probes use
+    network = [rows[0] for rows in randomised_network(adapter, [attribution], seed=seed)]
     return SeriesFaithfulness(
         name=series.name,
-        predicted=subject.classes[judged.predicted],
-        probability=float(judged.probability[judged.predicted]),
+        predicted=adapter.classes[attribution.predicted],
+        probability=float(attribution.probability[attribution.predicted]),
         seconds=series.seconds,
         deletion=delete_and_insert(
-            subject, judged, seed=seed, n_steps=n_steps, n_random=n_random, effects=effects
+            adapter, attribution, seed=seed, n_steps=n_steps, n_random=n_random, effects=effects
         ),
-        windows=pd.DataFrame(replaced_windows(subject, judged, seed=seed)),
-        flips={name: smallest_flip(subject, judged, name, seed=seed, effects=effects) for name in STAND_INS},
-        stability=pd.DataFrame(changed_a_little(subject, judged, seed=seed)),
+        windows=pd.DataFrame(replaced_windows(adapter, attribution, seed=seed)),
+        flips={
+            name: smallest_flip(adapter, attribution, name, seed=seed, effects=effects) for name in BASELINES
+        },
+        stability=pd.DataFrame(changed_a_little(adapter, attribution, seed=seed)),
         network=pd.DataFrame(network),
         retrieval=pd.DataFrame(retrieval),
     )

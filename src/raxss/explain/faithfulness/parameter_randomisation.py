@@ -40,7 +40,7 @@ def layers_from_the_top(network: nn.Module, n_most: int = MOST_STEPS) -> list[li
 
 
 def randomised_network(
-    subject: ModelAdapter, judged: Sequence[WindowAttribution], *, seed: int = 0
+    adapter: ModelAdapter, attributions: Sequence[WindowAttribution], *, seed: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     """For each step of the cascade a list with a row for each series.
 
@@ -55,21 +55,21 @@ def randomised_network(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> steps = list(randomised_network(subject, list(subject.judged(series[:2]))))
+    >>> adapter = model.model_adapter()
+    >>> steps = list(randomised_network(adapter, list(adapter.attributions(series[:2]))))
     >>> len(steps), steps[0][0]["layers"], steps[-1][0]["weight_correlation"]  # these weights are the signal's
     (8, 'head, layers.19', 1.0)
     """
-    portions = layers_from_the_top(subject.network)
-    series: list[Series] = [item.series for item in judged]
+    portions = layers_from_the_top(adapter.network)
+    series: list[Series] = [item.series for item in attributions]
     gone: list[str] = []
     for step, names in enumerate(portions, start=1):
         gone += names
-        other = subject.with_network(scrambled(subject.network, gone, seed=seed))
+        other = adapter.with_network(scrambled(adapter.network, gone, seed=seed))
         facts = {"step": step, "layers": ", ".join(names), "share": len(gone) / sum(map(len, portions))}
         yield [
             {**facts, **_compared(before, after)}
-            for before, after in zip(judged, other.judged(series), strict=True)
+            for before, after in zip(attributions, other.attributions(series), strict=True)
         ]
 
 

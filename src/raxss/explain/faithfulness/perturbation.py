@@ -1,11 +1,11 @@
-"""What stands in a signal where a stretch of it is taken away?
+"""Perturbation of signals: stretches replaced by a baseline, a phase-randomised surrogate or the mean.
 
-    samples (n_variates, n_samples) -> a stand-in of the same shape: `surrogate`, `mean_of`
-    samples, stand-in, which stretches -> samples with those replaced, faded in and out
+    samples (n_variates, n_samples) -> a baseline of the same shape: `surrogate`, `mean_of`
+    samples, baseline, which stretches -> samples with those replaced, faded in and out
 
-Zeros or missing samples would be something that no model has seen. A surrogate has the spectrum of the series but
-none of its shapes; the mean is silence. Both are shown, because neither is innocent: a model that reads spectra
-does not notice the first, and the second is itself an event. Next: model_adapter.py asks models about such signals.
+No model has seen zeros or missing samples. A surrogate has the spectrum of the series but none of its shapes; the
+mean is silence. Both are used, because neither is neutral: a model that reads spectra does not notice the first,
+and the second is itself an event. Next: model_adapter.py scores such signals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.ndimage import distance_transform_edt
 from raxss.data.series import Series
 
 Floats = NDArray[np.float64]
-FADE = 8  # a stand-in is faded in and out over this part of a stretch: a step would be an event of its own
+FADE = 8  # a baseline is faded in and out over this part of a stretch: a step would be an event of its own
 
 
 def surrogate(samples: NDArray[np.floating], seed: int) -> Floats:
@@ -56,8 +56,8 @@ def mean_of(samples: NDArray[np.floating], seed: int = 0) -> Floats:
     return np.broadcast_to(total / np.maximum(finite.sum(axis=1, keepdims=True), 1), whole.shape)
 
 
-#: What can stand in for a stretch.
-STAND_INS: dict[str, Callable[[NDArray[np.floating], int], Floats]] = {
+#: What can replace a stretch.
+BASELINES: dict[str, Callable[[NDArray[np.floating], int], Floats]] = {
     "surrogate": surrogate,
     "mean": mean_of,
 }
@@ -65,17 +65,17 @@ STAND_INS: dict[str, Callable[[NDArray[np.floating], int], Floats]] = {
 
 def replaced(
     series: Series,
-    stand_in: Floats,  # (n_variates, n_samples)
+    baseline: Floats,  # (n_variates, n_samples)
     taken: NDArray[np.bool_],  # (n_samples,)
     *,
     fade: int = 0,
 ) -> Series:
-    """A series with a stand-in at the samples that are taken away; samples that are not finite stay so.
+    """Replace samples of a series by a baseline; samples that are not finite stay so.
 
     Parameters
     ----------
     fade
-        Samples, at the beginning and end of what is taken away, over which one turns into the other.
+        Samples, at the beginning and end of what is replaced, over which one turns into the other.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def replaced(
     if fade > 0 and not taken.all() and taken.any():
         part = np.minimum(distance_transform_edt(taken) / (fade + 1), 1.0)
     samples = np.asarray(series.samples, dtype=np.float64)
-    mixed = np.where(np.isfinite(samples), (1 - part) * samples + part * stand_in, samples)
+    mixed = np.where(np.isfinite(samples), (1 - part) * samples + part * baseline, samples)
     return series.with_samples(mixed.astype(np.float32))
 
 

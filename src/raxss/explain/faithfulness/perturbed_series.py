@@ -3,9 +3,9 @@
     Predictor, copies -> distinct windows -> logits and features of each, once -> neighbours of all copies at once
         -> series probabilities (n_copies, C)
 
-The same numbers as `Predictor.predictions`, up to the last bits of float32: windows stand in other passes. The
-lists are exact there and here. Nothing is kept in the cache of retrievals: no copy comes again.
-Next: model_adapter.py asks about copies in this way.
+The same numbers as `Predictor.predictions`, up to the last bits of float32: windows are batched otherwise. Lists of
+neighbours are exact in both. The cache of retrievals is not used: no copy comes again.
+Next: model_adapter.py scores copies in this way.
 """
 
 from __future__ import annotations
@@ -32,17 +32,6 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
     """Sums over windows ``(n_copies, C)``, before any calibration of series.
 
     Copies may have different lengths; those of one length are looked at together.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> one = series[0]
-    >>> told = probabilities_of_copies(model.predictor(), [one, one.with_samples(-one.samples)])
-    >>> np.allclose(told[0], model.predict_proba([one])[0], atol=1e-6)
-    True
     """
     most = WINDOWS_AT_ONCE
     if _needs_features(predictor):
@@ -51,29 +40,17 @@ def probabilities_of_copies(predictor: Predictor, copies: Sequence[Series]) -> F
     sizes = {"window_length": predictor.window_length, "stride": predictor.stride}
     for places in portions(copies, **sizes, most=most):
         some = [copies[place] for place in places]
-        if predictor.n_windows(some[0]) > WINDOWS_AT_ONCE:  # what is streamed need not be held
-            told = one_by_one(predictor, some)
-        else:
-            told = _at_once(predictor, some)
+        streamed = predictor.n_windows(some[0]) > WINDOWS_AT_ONCE  # and so need not be held
+        scores = one_by_one(predictor, some) if streamed else _at_once(predictor, some)
         if found is None:
-            found = np.empty((len(copies), told.shape[1]))
-        found[places] = told
-    assert found is not None, "who asks has copies"
+            found = np.empty((len(copies), scores.shape[1]))
+        found[places] = scores
+    assert found is not None, "callers give one copy at least"
     return found
 
 
 def one_by_one(predictor: Predictor, copies: list[Series]) -> Floats:
-    """The same sums with no more than a series in memory, where many at once have no room.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic(8)
-    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> one_by_one(model.predictor(), list(series[:3])).shape
-    (3, 2)
-    """
+    """The same sums with one series in memory at a time."""
     found = predictor.predictions(copies, with_lists=False)
     return np.stack([item.aggregation.series_probability for item in found])
 
@@ -90,7 +67,7 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
         windows_of(item, window_length=predictor.window_length, stride=predictor.stride) for item in scaled
     ]
     distinct = distinct_windows(cut)
-    logits, features = _asked(predictor, distinct)
+    logits, features = _scored(predictor, distinct)
     gate = predictor.standardise(features)
     _, posteriors = predictor.window_posteriors(logits)
     lists: Sequence[Retrieval | None] = [None] * len(copies)
@@ -99,14 +76,14 @@ def _at_once(predictor: Predictor, copies: list[Series]) -> Floats:
         lists = predictor.neighbors_of(
             scaled, None if compared is None else [compared[rows] for rows in distinct.places]
         )
-    told = [
+    aggregations = [
         predictor.aggregate(copy, windows, posteriors[rows], found, None if gate is None else gate[rows])
         for copy, windows, rows, found in zip(copies, cut, distinct.places, lists, strict=True)
     ]
-    return np.stack([item.series_probability for item in told])
+    return np.stack([item.series_probability for item in aggregations])
 
 
-def _asked(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Floats | None]:
+def _scored(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Floats | None]:
     """Logits ``(n_distinct, n_outputs)`` on the CPU, and features ``(n_distinct, d)`` where they are needed."""
     network = predictor.backbone.to(predictor.device).eval()
     wanted = _needs_features(predictor)
@@ -114,9 +91,9 @@ def _asked(predictor: Predictor, distinct: Distinct) -> tuple[torch.Tensor, Floa
     with torch.inference_mode(), exact_arithmetic():
         for _, windows in distinct.passes(predictor.device):
             if wanted:
-                told, vectors = logits_and_features(network, windows)
+                some, vectors = logits_and_features(network, windows)
                 features.append(vectors.double().cpu())
             else:
-                told = network(windows)
-            logits.append(told.float())
+                some = network(windows)
+            logits.append(some.float())
         return torch.cat(logits).cpu(), torch.cat(features).numpy() if wanted else None

@@ -1,9 +1,9 @@
-"""What does a report say of the faithfulness of its model?
+"""Reader of a faithfulness verdict for a report.
 
     folder of raxss faithfulness, the model's hash -> verdict, the sentences it rests on, a link to the page
 
-A report is one file, so the words are in it; the page with the plots stays where it is. A verdict is about one
-model: that of another is refused. Next: ../cli/explain.py puts it among what is told of the model.
+A report is one file, so the words are in it; the page with the plots stays where it is. The verdict of another
+model is refused. Next: ../../cli/explain.py adds it to the facts about the model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raxss.errors import DataError, ModelError, display_name
 PAGE = "page.html"
 
 
-def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[str, Any]:
+def verdict_for_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[str, Any]:
     """Verdict, reason, sentences and a relative link, as `raxss.explain.export.report.contents` takes them.
 
     Parameters
@@ -40,13 +40,13 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
     >>> found = {"verdicts": {"model": {"verdict": "faithful", "why": "all hold", "said": [["yes", "It rests"]]}},
     ...          "about": {"model": {"weights_sha256": "5f3c"}}}
     >>> _ = (folder / "verdict.json").write_text(json.dumps(found))
-    >>> told_in_report(folder, weights_sha256="5f3c", beside=folder.parent / "why")["link"]
+    >>> verdict_for_report(folder, weights_sha256="5f3c", beside=folder.parent / "why")["link"]
     '../trust/page.html'
     """
     try:
         found = read_json(folder / "verdict.json")
         by_weights = {
-            about["weights_sha256"]: _told(found["verdicts"][name])
+            about["weights_sha256"]: _checked(found["verdicts"][name])
             for name, about in found["about"].items()
             if "weights_sha256" in about  # controls are nobody's model
         }
@@ -65,6 +65,6 @@ def told_in_report(folder: Path, *, weights_sha256: str, beside: Path) -> dict[s
     return by_weights[weights_sha256] | {"link": link}
 
 
-def _told(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    said = [[str(holds), str(text)] for holds, text in verdict["said"]]
-    return {"verdict": str(verdict["verdict"]), "why": str(verdict["why"]), "said": said}
+def _checked(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    sentences = [[str(holds), str(text)] for holds, text in verdict["said"]]
+    return {"verdict": str(verdict["verdict"]), "why": str(verdict["why"]), "said": sentences}

@@ -1,13 +1,13 @@
 """Retrieval randomisation: scores with shuffled, foreign or inverted neighbours.
 
-    predictions of several series -> neighbours shuffled, of other series, inverted -> weights and score anew
+    predictions of several series -> neighbours shuffled, of other series, inverted -> new weights and score
         -> how far probabilities, weights and rankings move, and whether decisions stay
 
     shuffled      each window gets the list, and so the support, of another window of its series
     other series  the most similar windows of other series in place of those of its own
     inverted      what was supported most counts least (weights softmax(-s / tau))
 
-Evidence shows neighbours as reasons. If these can be swapped without harm, they are none.
+Evidence shows neighbours as reasons. If they can be swapped without effect, they are not.
 Next: parameter_randomisation.py does the same to the network.
 """
 
@@ -36,12 +36,11 @@ WINDOWS_AT_ONCE = 1024
 
 
 def randomised_retrieval(
-    subject: WindowModelAdapter, series: Sequence[Series], *, seed: int = 0
+    adapter: WindowModelAdapter, series: Sequence[Series], *, seed: int = 0
 ) -> Iterator[list[dict[str, Any]]]:
     """For each series a row for each control: what moved, and how far.
 
-    There are no other series where one is asked about alone, and nothing is inverted where the weighting has no
-    inverse, because it draws random numbers.
+    ``other series`` needs two series at least, ``inverted`` a weighting that has an inverse.
 
     Rows: ``control``; ``moved``, the distance of the probability of the class that was predicted;
     ``weights_moved``, half the sum of the changes of weights, from 0 to 1; ``rank_correlation`` and
@@ -53,19 +52,17 @@ def randomised_retrieval(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> [one["control"] for one in next(randomised_retrieval(subject, series[:3]))]
+    >>> adapter = model.model_adapter()
+    >>> [one["control"] for one in next(randomised_retrieval(adapter, series[:3]))]
     ['shuffled', 'other series', 'inverted']
     """
-    predictor = subject.predictor
+    predictor = adapter.predictor
     inverse = weighting_named(predictor.weighting).inverse
     generator = np.random.default_rng(seed)
     predictions = list(predictor.predictions(list(series)))
     vectors = [compared_by(predictor, prediction) for prediction in predictions]
     for place, prediction in enumerate(predictions):
-        changed = {
-            SHUFFLED: _shuffled(predictor, prediction, generator),
-        }
+        changed = {SHUFFLED: _shuffled(predictor, prediction, generator)}
         if inverse is not None:
             changed[INVERTED] = _again(replace(predictor, weighting=inverse), prediction, _lists(prediction))
         if len(predictions) > 1:
@@ -78,7 +75,7 @@ def compared_by(predictor: Predictor, prediction: Prediction) -> Floats:
     """Rows of length 1 ``(n_windows, d)`` whose products are similarities: features, or centred windows."""
     if predictor.retrieval.space == "features":
         scores = next(predictor.window_scores([prediction.series], with_features=True))
-        assert scores.features is not None, "they were asked for"
+        assert scores.features is not None, "with_features=True returns them"
         rows = predictor.compared(scores.features)
     else:
         scaled = predictor.scaling.apply(prediction.series)
@@ -110,7 +107,7 @@ def _again(
 
 
 def _lists(prediction: Prediction) -> Retrieval:
-    assert prediction.retrieval is not None, "lists were asked for"
+    assert prediction.retrieval is not None, "predictions have lists by default"
     return prediction.retrieval
 
 
@@ -132,34 +129,32 @@ def _of_others(
     generator: np.random.Generator,
 ) -> Aggregation:
     """Neighbours are sought among windows of other series."""
-    some = [
-        generator.permutation(len(vectors[k]))[:WINDOWS_OF_A_SERIES] for k in others
-    ]  # so that one long series is not the whole bank
+    # some of each, so that one long series is not the whole bank
+    some = [generator.permutation(len(vectors[k]))[:WINDOWS_OF_A_SERIES] for k in others]
     bank = np.concatenate([vectors[k][rows] for k, rows in zip(others, some, strict=True)])
-    bank_said = np.concatenate(
+    bank_posteriors = np.concatenate(
         [predictions[k].aggregation.posteriors[rows] for k, rows in zip(others, some, strict=True)]
     )
     m = min(predictor.retrieval.n_neighbors, len(bank))
     own = predictions[place].aggregation
-    support, heard = np.empty(len(own.support)), np.empty_like(own.posteriors)
+    support, neighbor_posteriors = np.empty(len(own.support)), np.empty_like(own.posteriors)
     for first in range(0, len(support), WINDOWS_AT_ONCE):
         which = slice(first, first + WINDOWS_AT_ONCE)
         similarity = vectors[place][which] @ bank.T
         best = np.argpartition(-similarity, m - 1, axis=1)[:, :m]
         support[which] = np.take_along_axis(similarity, best, axis=1).mean(axis=1)
-        heard[which] = bank_said[best].mean(axis=1)
+        neighbor_posteriors[which] = bank_posteriors[best].mean(axis=1)
     support[np.isnan(own.support)] = np.nan
     smoothing = predictor.smoothing
-    posteriors = (
-        1 - smoothing
-    ) * own.posteriors + smoothing * heard  # smoothed here, by posteriors of others
+    # smoothed here, by posteriors of others
+    posteriors = (1 - smoothing) * own.posteriors + smoothing * neighbor_posteriors
     found = replace(_lists(predictions[place]), support=support)
     return _again(replace(predictor, smoothing=0.0), predictions[place], found, posteriors=posteriors)
 
 
 def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any]:
     class_ = int(before.series_probability.argmax())
-    told = [
+    contributions = [
         item.contributions[:, class_] - item.weights * item.series_probability[class_]
         for item in (before, after)
     ]
@@ -167,8 +162,8 @@ def _row(control: str, before: Aggregation, after: Aggregation) -> dict[str, Any
         "control": control,
         "moved": float(abs(after.series_probability[class_] - before.series_probability[class_])),
         "weights_moved": float(np.abs(after.weights - before.weights).sum() / 2),
-        "rank_correlation": rank_correlation(*told),
-        "top_overlap": top_overlap(*told),
+        "rank_correlation": rank_correlation(*contributions),
+        "top_overlap": top_overlap(*contributions),
         "flipped": bool(after.series_probability.argmax() != class_),
         "probability": after.series_probability.round(8).tolist(),
     }

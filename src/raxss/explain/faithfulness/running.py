@@ -1,7 +1,7 @@
 """Runner of all faithfulness probes over many series, resumable.
 
     ModelAdapter, series -> a draw of them -> each probe of each series -> DIR/parts/<hash>/<probe>/<series>.json
-        -> Parts: everything that was found
+        -> Parts: results of all probes
 
 The hash is of the model, the series and the settings: what is there is not done again, and what belongs to another
 model is left alone. Next: measures.py turns parts into numbers with intervals.
@@ -37,7 +37,7 @@ from raxss.explain.faithfulness.model_adapter import (
     scrambled,
 )
 from raxss.explain.faithfulness.parameter_randomisation import layers_from_the_top, randomised_network
-from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.perturbation import BASELINES
 from raxss.explain.faithfulness.retrieval_randomisation import randomised_retrieval
 from raxss.explain.faithfulness.stability import changed_a_little
 
@@ -55,7 +55,7 @@ THREADS_BESIDE_A_GPU = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked, of how many series.
+    """Probes to run, and on how many series.
 
     Attributes
     ----------
@@ -84,18 +84,18 @@ class Plan:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Parts:
-    """All that was found.
+    """Results of all probes.
 
     Attributes
     ----------
     series
         One for each: ``name, group, label, seconds, predicted, probability, n_windows``.
     by_series
-        Probe -> one answer a series, in their order; None where it does not apply.
+        Probe -> one result a series, in their order; None where it does not apply.
     of_all
-        Probe -> its answer.
+        Probe -> its result.
     about
-        What the model is called, its classes, and how it was asked.
+        Name of the model, its classes, and the settings of the probes.
     """
 
     series: list[dict[str, Any]]
@@ -129,7 +129,7 @@ def drawn(series: Sequence[Series], n_series: int | None, *, seed: int) -> list[
 
 
 def run_probes(
-    subject: ModelAdapter,
+    adapter: ModelAdapter,
     series: Sequence[Series],
     out: Path | str,
     *,
@@ -140,12 +140,12 @@ def run_probes(
     about: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Parts:
-    """Ask everything that a plan says, as far as it is not answered yet.
+    """Run the probes of a plan, as far as their results are not there yet.
 
     Parameters
     ----------
     series
-        That the model has not learned from.
+        Series that the model was not trained on.
     truth
         Name of a series -> ``(n_samples,)`` where something is known to have happened; for localisation.
     event_class
@@ -153,7 +153,7 @@ def run_probes(
     other
         The same system trained with another seed, for stability.
     about
-        What to say of the model.
+        More facts about the model.
 
     Examples
     --------
@@ -162,47 +162,47 @@ def run_probes(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
+    >>> adapter = model.model_adapter()
     >>> plan = Plan(n_series=2, probes=("stability",))
-    >>> parts = run_probes(subject, series, tempfile.mkdtemp(), plan=plan, quiet=True)
+    >>> parts = run_probes(adapter, series, tempfile.mkdtemp(), plan=plan, quiet=True)
     >>> [one["label"] for one in parts.series], len(parts.by_series["stability"])
     (['motif', 'noise'], 2)
     """
     plan = plan or Plan()
     chosen = drawn(series, plan.n_series, seed=plan.seed)
     if not chosen:
-        raise ConfigError("there is no series to ask about; give at least one.")
-    asked = _Asked(subject, chosen, plan, dict(truth or {}), event_class, other)
-    home = Path(out) / "parts" / asked.hash
+        raise ConfigError("there are no series to probe; give one at least.")
+    probing = _Probing(adapter, chosen, plan, dict(truth or {}), event_class, other)
+    home = Path(out) / "parts" / probing.hash
     write_text(Path(out) / "parts" / ".gitignore", "*\n")  # they can be made again
     label = f"{about['model']}: " if about and "model" in about else ""
-    with threads_limited(n_threads_beside(subject.device)), progress_bar(unit="series", quiet=quiet) as bar:
+    with threads_limited(n_threads_beside(adapter.device)), progress_bar(unit="series", quiet=quiet) as bar:
         by_series = {}
         for probe in (item for item in OF_A_SERIES if item in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
-            answers = []
+            results = []
             for place, item in enumerate(chosen):
                 part = f"{probe}/{place:04d}-{safe_name(item.name)}"
-                answers.append(asked.part(home, part, partial(asked.one, probe, place)))
+                results.append(probing.part(home, part, partial(probing.one, probe, place)))
                 bar.update(task, advance=1)
-            by_series[probe] = answers
+            by_series[probe] = results
         of_all = {}
         for probe in (item for item in OF_ALL if item in plan.probes):
             task = bar.add_task(f"{label}{probe}", total=len(chosen))
-            of_all[probe] = asked.part(home, probe, partial(asked.all, probe))
+            of_all[probe] = probing.part(home, probe, partial(probing.all, probe))
             bar.update(task, completed=len(chosen))
-        summary = asked.part(home, "series", asked.summary)
-    told = {
-        "classes": [str(entry) for entry in subject.classes],
-        "window_length": subject.window_length,
-        "stride": subject.stride,
-        "retrieves": subject.retrieves,
+        summary = probing.part(home, "series", probing.summary)
+    facts = {
+        "classes": [str(entry) for entry in adapter.classes],
+        "window_length": adapter.window_length,
+        "stride": adapter.stride,
+        "retrieves": adapter.retrieves,
         "event_class": None if event_class is None else str(event_class),
-        "layers": [", ".join(layer) for layer in layers_from_the_top(subject.network)],
+        "layers": [", ".join(layer) for layer in layers_from_the_top(adapter.network)],
         "plan": asdict(plan),
         **(about or {}),
     }
-    return Parts(series=summary, by_series=by_series, of_all=of_all, about=json_ready(told))
+    return Parts(series=summary, by_series=by_series, of_all=of_all, about=json_ready(facts))
 
 
 def n_threads_beside(device: torch.device) -> int | None:
@@ -214,21 +214,21 @@ def n_threads_beside(device: torch.device) -> int | None:
     return None if device.type == "cpu" else min(torch.get_num_threads(), THREADS_BESIDE_A_GPU)
 
 
-class _Asked:
-    """One subject with its series; judgements are made when they are first needed."""
+class _Probing:
+    """One adapter with its series; attributions are made when they are first needed."""
 
     def __init__(
         self,
-        subject: ModelAdapter,
+        adapter: ModelAdapter,
         series: list[Series],
         plan: Plan,
         truth: dict[str, NDArray[np.bool_]],
         event_class: Any,
         other: ModelAdapter | None,
     ) -> None:
-        self.subject, self.series, self.plan = subject, series, plan
+        self.adapter, self.series, self.plan = adapter, series, plan
         self.truth, self.event_class, self.other = truth, event_class, other
-        self._judged: dict[int, WindowAttribution] = {}
+        self._attributions: dict[int, WindowAttribution] = {}
         self._effects: dict[int, dict[str, NDArray[np.float64]]] = {}
 
     @cached_property
@@ -236,7 +236,7 @@ class _Asked:
         """Of model, series and settings, but not of how many probes are run."""
         decides = {
             "revision": REVISION,
-            "subject": self.subject.identity,
+            "subject": self.adapter.identity,
             "other": None if self.other is None else self.other.identity,
             "series": [[item.name, item.digest, str(item.label)] for item in self.series],
             "truth": {name: np.packbits(item).tolist() for name, item in sorted(self.truth.items())},
@@ -246,44 +246,48 @@ class _Asked:
         return canonical_hash(json_ready(decides))[:12]
 
     def part(self, home: Path, name: str, compute: Callable[[], Any]) -> Any:
-        """The answer in a file, computed if it is missing or damaged."""
+        """Result in a file, computed if it is missing or damaged."""
         return computed_once(home / f"{name}.json", f"{self.hash}/{name}", compute)
 
-    def judged(self, place: int) -> WindowAttribution:
+    def attribution(self, place: int) -> WindowAttribution:
         """Of one series, with neighbours."""
-        if place not in self._judged:
-            self._judged[place] = next(iter(self.subject.judged([self.series[place]], with_lists=True)))
-        return self._judged[place]
+        if place not in self._attributions:
+            self._attributions[place] = next(
+                iter(self.adapter.attributions([self.series[place]], with_lists=True))
+            )
+        return self._attributions[place]
 
     def seed_of(self, place: int) -> int:
-        """Of what is drawn for a series; the same whatever other series are asked about."""
+        """Seed of a series; independent of the other series."""
         return self.plan.seed + int(self.series[place].digest, 16) % 2**31
 
     def summary(self) -> list[dict[str, Any]]:
-        """What is known of each series."""
+        """Facts about each series."""
         return [
             {
                 "name": item.name,
                 "group": str(item.group if item.group is not None else item.name),
                 "label": None if item.label is None else str(item.label),
                 "seconds": item.seconds,
-                "predicted": str(self.subject.classes[judged.predicted]),
-                "probability": judged.probability,
-                "n_windows": len(judged.weights),
-                "weights_differ": judged.weights_differ,
+                "predicted": str(self.adapter.classes[attribution.predicted]),
+                "probability": attribution.probability,
+                "n_windows": len(attribution.weights),
+                "weights_differ": attribution.weights_differ,
             }
-            for item, judged in ((item, self.judged(place)) for place, item in enumerate(self.series))
+            for item, attribution in (
+                (item, self.attribution(place)) for place, item in enumerate(self.series)
+            )
         ]
 
     def one(self, probe: str, place: int) -> Any:
         """A probe of one series."""
-        judged, seed = self.judged(place), self.seed_of(place)
-        effects = self._effects.setdefault(place, {})  # of single stretches, which two probes ask about
+        attribution, seed = self.attribution(place), self.seed_of(place)
+        effects = self._effects.setdefault(place, {})  # of single stretches, which two probes use
         if probe == DELETION:
             plan = self.plan
             found = delete_and_insert(
-                self.subject,
-                judged,
+                self.adapter,
+                attribution,
                 seed=seed,
                 n_steps=plan.n_steps,
                 n_random=plan.n_random,
@@ -297,38 +301,37 @@ class _Asked:
             }
         if probe == COUNTERFACTUAL:
             return {
-                "windows": replaced_windows(self.subject, judged, seed=seed),
+                "windows": replaced_windows(self.adapter, attribution, seed=seed),
                 "flips": {
-                    name: smallest_flip(self.subject, judged, name, seed=seed, effects=effects)
-                    for name in STAND_INS
+                    name: smallest_flip(self.adapter, attribution, name, seed=seed, effects=effects)
+                    for name in BASELINES
                 },
             }
         if probe == STABILITY:
-            return changed_a_little(self.subject, judged, other=self.other, seed=seed)
-        truth = self.truth.get(judged.series.name)
-        class_ = judged.predicted
+            return changed_a_little(self.adapter, attribution, other=self.other, seed=seed)
+        truth = self.truth.get(attribution.series.name)
+        class_ = attribution.predicted
         if self.event_class is not None:
-            class_ = [str(label) for label in self.subject.classes].index(str(self.event_class))
-        found_there = None if truth is None else located(judged, truth, class_)
+            class_ = [str(label) for label in self.adapter.classes].index(str(self.event_class))
+        found_there = None if truth is None else located(attribution, truth, class_)
         return None if found_there is None else asdict(found_there)
 
     def all(self, probe: str) -> Any:
         """A probe of all series together."""
-        every = range(len(self.series))
         if probe == RETRIEVAL:
-            if not isinstance(self.subject, WindowModelAdapter) or not self.subject.retrieves:
+            if not isinstance(self.adapter, WindowModelAdapter) or not self.adapter.retrieves:
                 return None
-            return list(randomised_retrieval(self.subject, self.series, seed=self.plan.seed))
+            return list(randomised_retrieval(self.adapter, self.series, seed=self.plan.seed))
         if probe == NETWORK:
-            judged = [self.judged(place) for place in every]
-            return list(randomised_network(self.subject, judged, seed=self.plan.seed))
+            attributions = [self.attribution(place) for place in range(len(self.series))]
+            return list(randomised_network(self.adapter, attributions, seed=self.plan.seed))
         return list(self._features())
 
     def _features(self) -> Iterator[dict[str, Any]]:
         """Of the network as it is, and scrambled."""
         groups = [item.group if item.group is not None else item.name for item in self.series]
-        everything = [name for some in layers_from_the_top(self.subject.network) for name in some]
-        blank = self.subject.with_network(scrambled(self.subject.network, everything, seed=self.plan.seed))
-        for which, subject in (("fitted", self.subject), ("scrambled", blank)):
-            for row in held_features(subject, self.series, groups, seed=self.plan.seed):
+        everything = [name for some in layers_from_the_top(self.adapter.network) for name in some]
+        blank = self.adapter.with_network(scrambled(self.adapter.network, everything, seed=self.plan.seed))
+        for which, adapter in (("fitted", self.adapter), ("scrambled", blank)):
+            for row in held_features(adapter, self.series, groups, seed=self.plan.seed):
                 yield {"network": which, **row}

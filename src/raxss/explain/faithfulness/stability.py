@@ -1,10 +1,9 @@
-"""Would the same recording, hardly changed, have got the same evidence?
+"""Stability of evidence under small changes: stride, offset, noise, training seed.
 
     ModelAdapter, WindowAttribution -> another stride, half a stride's offset, a little noise, another seed
-        -> evidence over time anew -> rank correlation and overlap of the top, by stretches
+        -> new evidence over time -> rank correlation and overlap of the top, by stretches
 
-Explanations that change when nothing did cannot be relied on, however faithful each one is.
-Next: linear_probing.py asks what the network's features are about.
+Next: linear_probing.py finds what the network's features are about.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SEED_CHANGE = "another seed"
 
 
 def changed_a_little(
-    subject: ModelAdapter, judged: WindowAttribution, *, other: ModelAdapter | None = None, seed: int = 0
+    adapter: ModelAdapter, attribution: WindowAttribution, *, other: ModelAdapter | None = None, seed: int = 0
 ) -> list[dict[str, Any]]:
     """A row for each small change: how alike evidence over time is before and after.
 
@@ -50,26 +49,26 @@ def changed_a_little(
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic(8)
     >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
-    >>> subject = model.model_adapter()
-    >>> [one["change"] for one in changed_a_little(subject, next(subject.judged([series[0]])))]
+    >>> adapter = model.model_adapter()
+    >>> [one["change"] for one in changed_a_little(adapter, next(adapter.attributions([series[0]])))]
     ['half the stride', 'twice the stride', 'offset of half a stride', '1 % noise', '5 % noise']
     """
-    class_ = judged.predicted
-    length = stretch_length(judged.series.n_samples, judged.window_length)
-    edges = stretch_edges(judged.series.n_samples, length)
-    before = over_stretches(judged.over_time(judged.contributions(class_)), edges)
+    class_ = attribution.predicted
+    length = stretch_length(attribution.series.n_samples, attribution.window_length)
+    edges = stretch_edges(attribution.series.n_samples, length)
+    before = over_stretches(attribution.over_time(attribution.contributions(class_)), edges)
     rows = []
-    for name, asked, series, offset in _changes(subject, judged.series, other, seed):
-        after = next(iter(asked.judged([series])))
-        on_samples = np.zeros(judged.series.n_samples)
+    for name, changed, series, offset in _changes(adapter, attribution.series, other, seed):
+        after = next(iter(changed.attributions([series])))
+        on_samples = np.zeros(attribution.series.n_samples)
         on_samples[offset:] = after.over_time(after.contributions(class_))
-        told = over_stretches(on_samples, edges)
+        now = over_stretches(on_samples, edges)
         rows.append(
             {
                 "change": name,
-                "rank_correlation": rank_correlation(before, told),
-                "top_overlap": top_overlap(before, told),
-                "moved": float(abs(after.probability[class_] - judged.probability[class_])),
+                "rank_correlation": rank_correlation(before, now),
+                "top_overlap": top_overlap(before, now),
+                "moved": float(abs(after.probability[class_] - attribution.probability[class_])),
                 "flipped": bool(after.predicted != class_),
             }
         )
@@ -77,20 +76,20 @@ def changed_a_little(
 
 
 def _changes(
-    subject: ModelAdapter, series: Series, other: ModelAdapter | None, seed: int
+    adapter: ModelAdapter, series: Series, other: ModelAdapter | None, seed: int
 ) -> Iterator[tuple[str, ModelAdapter, Series, int]]:
-    """What the change is called, who is asked about what, and how many samples are missing at the beginning."""
-    half = subject.stride // 2
+    """Name of each change, adapter, series, and how many samples are missing at the beginning."""
+    half = adapter.stride // 2
     if half:
-        yield "half the stride", subject.with_stride(half), series, 0
-    yield "twice the stride", subject.with_stride(2 * subject.stride), series, 0
-    if half and series.n_samples > subject.window_length + half:
-        yield "offset of half a stride", subject, series.with_samples(series.samples[:, half:]), half
+        yield "half the stride", adapter.with_stride(half), series, 0
+    yield "twice the stride", adapter.with_stride(2 * adapter.stride), series, 0
+    if half and series.n_samples > adapter.window_length + half:
+        yield "offset of half a stride", adapter, series.with_samples(series.samples[:, half:]), half
     generator = np.random.default_rng(seed)
     deviation = np.nanstd(np.asarray(series.samples, dtype=np.float64), axis=1, keepdims=True)
     noise = generator.normal(size=series.samples.shape) * deviation
     for level in NOISES:
         noisy = (series.samples + level * noise).astype(np.float32)
-        yield f"{100 * level:g} % noise", subject, replace(series, samples=noisy), 0
+        yield f"{100 * level:g} % noise", adapter, replace(series, samples=noisy), 0
     if other is not None:
         yield SEED_CHANGE, other, series, 0

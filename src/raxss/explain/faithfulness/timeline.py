@@ -1,9 +1,9 @@
-"""When, within a series, does what windows say hold?
+"""Values of windows over time: spread over samples, averaged over stretches, compared by rank.
 
     values of windows (n_windows,) -> samples (n_samples,) -> stretches (n_stretches,)
 
-Windows overlap, so a sample is given the mean of those that cover it; stretches, which do not overlap, are what is
-replaced and compared. Next: perturbation.py changes stretches of a signal.
+A sample has the mean of the windows that cover it; stretches, which do not overlap, are replaced and compared.
+Next: perturbation.py changes stretches of a signal.
 """
 
 from __future__ import annotations

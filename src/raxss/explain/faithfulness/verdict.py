@@ -1,9 +1,9 @@
-"""What do the numbers say, in words, by rules that were fixed before?
+"""Verdict on a model: statements about its measures, by rules that were fixed in advance.
 
     summary (probe, of, measure, mean, low, high) -> Statements, each with its rule -> one verdict
 
 A statement holds where its number is beyond a bound and its interval is too, does not hold where the interval lies
-on the other side, and is unclear else. Where there are too few groups for an interval, nothing holds for sure.
+on the other side, and is unclear else. Where there are too few groups for an interval, it is unclear.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from raxss.explain.faithfulness.perturbation import STAND_INS
+from raxss.explain.faithfulness.perturbation import BASELINES
 
 Holds = Literal["yes", "no", "unclear"]
 LEAST_GAIN = 0.02  # of probability, mean over a curve: less could be seen by nobody
@@ -143,30 +143,30 @@ def _about_decisions(n_classes: int) -> Iterator[Rule]:
 
 
 def _about_deletion() -> Iterator[Rule]:
-    for stand_in in STAND_INS:
+    for baseline in BASELINES:
         yield Rule(
-            ("deletion", f"{stand_in}, contribution", "gain"),
-            f"The score rests on the stretches that contributions point at (stand-in: {stand_in}).",
+            ("deletion", f"{baseline}, contribution", "gain"),
+            f"The score rests on the stretches that contributions point at (stand-in: {baseline}).",
             f"area gained over random orders, mean of deletion and insertion, above {LEAST_GAIN}",
             LEAST_GAIN,
             {
-                "yes": f"Replaced by the {stand_in}, stretches that contributions name first move the score more "
+                "yes": f"Replaced by the {baseline}, stretches that contributions name first move the score more "
                 "than random ones (area gained)",
-                "no": f"Replaced by the {stand_in}, stretches that contributions name first move the score hardly "
+                "no": f"Replaced by the {baseline}, stretches that contributions name first move the score hardly "
                 "more than random ones (area gained)",
-                "unclear": f"Whether contributions name the stretches that matter, replaced by the {stand_in}, is "
+                "unclear": f"Whether contributions name the stretches that matter, replaced by the {baseline}, is "
                 "not clear (area gained)",
             },
         )
         yield Rule(
-            ("deletion", stand_in, "gain of weights"),
-            f"Weights improve on what posteriors alone would point at (stand-in: {stand_in}).",
+            ("deletion", baseline, "gain of weights"),
+            f"Weights improve on what posteriors alone would point at (stand-in: {baseline}).",
             "area gained by contribution less that by posterior alone, above 0",
             0.0,
             {
-                "yes": f"Weights help to find what matters ({stand_in}; area gained beyond posteriors alone)",
-                "no": f"Weights harm: posteriors alone point better ({stand_in}; area gained beyond them)",
-                "unclear": f"Weights add nothing that can be seen to what posteriors alone point at ({stand_in}; "
+                "yes": f"Weights help to find what matters ({baseline}; area gained beyond posteriors alone)",
+                "no": f"Weights harm: posteriors alone point better ({baseline}; area gained beyond them)",
+                "unclear": f"Weights add nothing that can be seen to what posteriors alone point at ({baseline}; "
                 "area gained beyond them)",
             },
         )
@@ -232,7 +232,7 @@ def _about_the_network(n_steps: int) -> Iterator[Rule]:
 
 
 def _about_windows() -> Iterator[Rule]:
-    for by in ("neighbour", *STAND_INS):
+    for by in ("neighbour", *BASELINES):
         yield Rule(
             ("counterfactual", by, "fall beyond random"),
             f"Replacing the strongest window (by {by}) lowers the score more than replacing any.",
@@ -299,7 +299,7 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
     """One word, ``faithful``, ``partly faithful``, ``unfaithful`` or ``undecided``, and why.
 
     Judged by three things: the model decides better than chance, contributions point at stretches that move the
-    score (for either stand-in, and for neither the opposite), evidence goes when the network does. All hold:
+    score (for either baseline, and for neither the opposite), evidence goes when the network does. All hold:
     faithful. One of them fails: unfaithful. None of them has an answer: undecided. Else: partly.
 
     >>> verdict([])
@@ -321,16 +321,16 @@ def verdict(found: list[Statement]) -> tuple[str, str]:
     by = {
         holds: [name for name, item in known.items() if item == holds] for holds in ("yes", "no", "unclear")
     }
-    told = "; ".join(
+    reasons = "; ".join(
         f"{word}: {', '.join(names)}"
         for word, names in (("holds", by["yes"]), ("does not hold", by["no"]), ("not clear", by["unclear"]))
         if names
     )
     if by["no"]:
-        return "unfaithful", told
+        return "unfaithful", reasons
     if not by["unclear"]:
-        return "faithful", told
-    return ("partly faithful" if by["yes"] else "undecided"), told
+        return "faithful", reasons
+    return ("partly faithful" if by["yes"] else "undecided"), reasons
 
 
 def _all_of(found: list[Holds]) -> Holds | None:

@@ -1,12 +1,10 @@
-"""What does a report say about a recording?
+"""Contents of a report: everything that the page shows, as one dict.
 
     evidence of the series of one recording, facts of the model -> one dict of numbers, texts and packed arrays
 
-Everything that the page shows is in this dict or follows from it by arithmetic that the page shows. Numbers are
-those of the evidence, unrounded, so that a report can be read back and compared with a computation anew; only
-signals and strips are rounded, to what an eye can see. Nothing else that a file says of a person is here: of its
-header the name of the recording and those of its channels.
-Next: page.py puts it into one file.
+Numbers are those of the evidence, unrounded, so that a report can be read back and compared with a new computation;
+only signals and strips are rounded, to what an eye can see. Of a file's header it has the name of the recording and
+those of its channels, nothing else. Next: page.py puts it into one file.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ from raxss.explain.export.report.signals import (
 )
 from raxss.explain.findings import (
     class_of,
+    model_facts,
     recording_of,
-    told_of_model,
     under_other_weights,
     weighted_probabilities,
 )
@@ -51,7 +49,13 @@ FORMAT = "raxss report 1"
 N_TOP = 12  # windows of a channel and class that are shown with their neighbours
 LONGEST_TEXT = 300
 LONGEST_CONTEXT = 20_000  # samples around the strongest window, where a page at a high rate has more
-UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control and direction marks, halves of characters, line separators
+INVISIBLE = {
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+}  # control and direction marks, halves of characters, line separators
 
 
 def report_contents(
@@ -62,32 +66,22 @@ def report_contents(
     positive: Any = None,
     full_bytes: int = FULL_BYTES,
 ) -> dict[str, Any]:
-    """Everything that one page shows of one recording.
+    """Collect everything that a page shows of one recording.
 
     Parameters
     ----------
     evidence
-        Of the series of one recording, as `RAxSSClassifier.explain_each` gives it: taken one by one, so that the
-        lists of neighbours need not all be held at once. Their samples are.
+        Of the series of one recording, as `RAxSSClassifier.explain_each` gives it: taken one by one, so that not
+        all neighbour lists are held at once. Their samples are.
     name
-        How the recording is called; by default what its series are called, without the channel.
+        Name of the recording; by default that of its series without the channel.
     model
-        What is known of the model, as in config.json of its folder.
+        Facts about the model, as in config.json of its folder.
     positive
         The class by whose probability channels are ranked when the page opens; the page can rank by any. By
         default the one with the fewest training series, or of a single series the predicted one.
     full_bytes
         Room for samples as they are, two bytes each; what does not fit is there as an envelope.
-
-    Examples
-    --------
-    >>> from raxss import RAxSSClassifier
-    >>> from raxss.data.datasets import load_synthetic
-    >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-    >>> contents = report_contents(model.explain_each(series[:2]), name="two")
-    >>> [channel["name"] for channel in contents["channels"]], contents["classes"]
-    (['motif-000', 'noise-001'], ['motif', 'noise'])
     """
     channels: list[dict[str, Any]] = []
     samples: list[Series] = []
@@ -113,13 +107,10 @@ def report_contents(
     focus = _focus(classes, channels, model, positive)
     _add_signals(channels, samples, focus, full_bytes)
     names = [channel["name"] for channel in channels]
-    told = told_of_model(model or {})
-    training, trial, faithful = (
-        told.pop("training_data"),
-        told.pop("trial", None),
-        told.pop("faithfulness", None),
-    )
-    told.pop("classes", None)  # those of the evidence are the same
+    facts = model_facts(model or {})
+    facts.pop("classes", None)  # those of the evidence are the same
+    training = facts.pop("training_data")
+    trial, faithful = (facts.pop(name, None) for name in ("trial", "faithfulness"))
     return {
         "format": FORMAT,
         "version": __version__,
@@ -130,7 +121,7 @@ def report_contents(
         "n_top": N_TOP,
         "page_seconds": PAGE_SECONDS,
         "settings": _plain(settings),
-        "model": _plain(told) if model else None,
+        "model": _plain(facts) if model else None,
         "training": _plain(training) or None,
         "trial": _plain(trial),
         "faithfulness": _plain(faithful),
@@ -141,7 +132,7 @@ def report_contents(
 
 
 def title_of(name: str) -> str:
-    """How a page calls a recording: without folders.
+    """Name of a recording on the page: without folders.
 
     >>> title_of("ward 7/night")
     'night'
@@ -150,19 +141,17 @@ def title_of(name: str) -> str:
 
 
 def plain_text(value: Any, longest: int = LONGEST_TEXT) -> str:
-    """Any value as one line of text that shows what it holds: unseen characters replaced, long ones cut.
-
-    A direction mark can make a name read as another, so it becomes a visible sign.
+    """Any value as one line of text: invisible characters and direction marks replaced, long texts cut.
 
     >>> plain_text("C3\\u202e4\\n"), plain_text("a" * 400, longest=5)
     ('C3\ufffd4\ufffd', 'aaaa…')
     """
-    text = "".join("\ufffd" if unicodedata.category(item) in UNSEEN else item for item in str(value))
+    text = "".join("\ufffd" if unicodedata.category(item) in INVISIBLE else item for item in str(value))
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
-    """The numbers of one series: its score, what other weights would have said, its windows."""
+    """The numbers of one series: its score, also under other weights, and its windows."""
     table = evidence.columns
     recording = recording_of(series)
     name = series.name.removeprefix(f"{recording}:") or series.name
@@ -175,7 +164,7 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
         times = table["start_s"], table["end_s"]
         return columns_over_time(*times, values, begin=begin, seconds=seconds, highest=highest)
 
-    said = np.where(usable[:, np.newaxis], weighted_probabilities(evidence), np.nan)
+    posteriors = np.where(usable[:, np.newaxis], weighted_probabilities(evidence), np.nan)
     other = under_other_weights(evidence)
     return {
         "name": plain_text(name),
@@ -187,7 +176,7 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
         "n_variates": series.n_variates,
         "preparation": plain_text(series.preparation),
         "probability": evidence.series_probability.tolist(),
-        "doubt": _doubt(evidence),
+        "doubt": _uncertainty(evidence),
         "uniform": other["uniform"].tolist(),
         "inverse": other["inverse"].tolist(),
         "effective_windows": evidence.effective_windows,
@@ -197,15 +186,15 @@ def _channel(evidence: Evidence, series: Series) -> dict[str, Any]:
         "n_usable": int(usable.sum()),
         "window_samples": round((table["end_s"][0] - table["start_s"][0]) * series.rate),
         "warnings": [plain_text(warning, 1000) for warning in evidence.warnings],
-        "heat": encoded(np.stack([over_time(values) for values in said.T])),
+        "heat": encoded(np.stack([over_time(values) for values in posteriors.T])),
         "weights": encoded(over_time(relative, highest)),
         "highest_weight": highest,
         **_windows(evidence, series),
     }
 
 
-def _doubt(evidence: Evidence) -> dict[str, Any]:
-    """How far the score may be trusted: the calibrated one, its interval, the classes that cannot be ruled out."""
+def _uncertainty(evidence: Evidence) -> dict[str, Any]:
+    """Calibrated score, its interval, and the prediction set."""
     calibrated, held = evidence.calibrated_probability, evidence.prediction_set
     return {
         "calibrated": None if calibrated is None else calibrated.tolist(),

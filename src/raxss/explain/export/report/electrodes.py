@@ -1,9 +1,9 @@
-"""Where on its electrode does a channel sit, as far as names tell?
+"""Electrodes and contact numbers from channel names, for the schematic of a report.
 
     channel names -> shafts and grids: contacts in order, each with the position of its channel
 
-Names tell the electrode and the number of the contact, not the place in the brain and not how wide a grid is: a
-schematic is drawn from them, in rows of eight, and says so. Next: contents.py.
+Names tell neither the place in the brain nor the width of a grid: grids are drawn in rows of eight. Next:
+contents.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ A_ROW = 8  # contacts of a grid that are drawn side by side
 def electrodes(names: Sequence[str]) -> list[dict[str, Any]]:
     """Electrodes in the order in which they first appear, each with its contacts by number.
 
-    Empty where fewer than two electrodes' worth of names can be read so, or most cannot: then there is nothing to
-    draw.
+    Empty where no electrode has two contacts, or most names cannot be read so.
 
     Returns
     -------

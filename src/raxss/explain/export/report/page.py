@@ -1,10 +1,10 @@
-"""How does what a report says become one file that opens anywhere?
+"""HTML file of a report: written, and read back.
 
     contents -> HTML: a shell that is the same in every report, and one block of data
 
 The file loads nothing: script and style are inside, and a content security policy names their hashes, so that
 nothing else runs, whatever a channel is called. Texts are data until the script puts them on the page as text.
-Next: ../../cli/explain.py writes it; viewer/ has the sources of the script.
+Next: viewer/ has the sources of the script.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Which parts of a signal, and in what detail, go into a report?
+"""Signals of a report: envelopes, strips over time, and the spans that are kept sample by sample.
 
     samples (n_variates, n_samples) -> envelope: lowest and highest value of 2,000 stretches, as int16
     windows, values of each         -> columns: mean of the windows over each of 2,000 moments, as uint8
     evidence windows, a budget      -> spans that are kept sample by sample, as int16
 
-A night of 128 channels cannot be put into a file that opens at once, and nobody looks at all of it. What stands
-behind a score is kept as it is; the rest as an envelope that is labelled so.
-Next: contents.py puts these beside the numbers.
+A night of 128 channels does not fit into a file that opens at once. The windows behind a score are kept as they
+are; the rest as an envelope that is labelled so. Next: contents.py puts these beside the numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def encoded(array: NDArray[Any]) -> str:
 
 
 def decoded(text: str, dtype: str) -> NDArray[Any]:
-    """What `encoded` made, read back.
+    """Inverse of `encoded`.
 
     >>> decoded("AQACAQ==", "int16")
     array([  1, 258], dtype=int16)
@@ -183,16 +182,6 @@ def spans_to_keep(channels: Sequence[Wanted], order: Sequence[int], budget: int 
         As the report has them.
     order
         Their positions, best rank first. Who comes first is kept first.
-
-    Examples
-    --------
-    >>> one = Wanted(1000, 1, groups=[[(0, 10), (90, 100)], [(300, 310)]], context=(0, 20))
-    >>> [kept.spans for kept in spans_to_keep([one, one], [1, 0], budget=130)]
-    [[(0, 20), (90, 100)], [(0, 20), (90, 100)]]
-    >>> [kept.spans for kept in spans_to_keep([one, one], [1, 0], budget=140)]
-    [[(0, 20), (90, 100)], [(0, 20), (90, 100), (300, 310)]]
-    >>> spans_to_keep([one], [0])[0].spans
-    [(0, 1000)]
     """
     kept = [Kept(channel.n_samples, 2 * channel.n_variates) for channel in channels]
     if sum(item.n_samples * item.bytes_a_sample for item in kept) <= budget:

@@ -1,11 +1,10 @@
-"""Does a report say what its model says of its recording?
+"""Verification of a report against a new computation from its model and recording.
 
     contents of a report, contents computed anew -> every number, text and array that differs, by name
 
-A report is a file like any other: somebody may have changed it by accident, or on purpose. Its script and style are
-compared byte by byte when it is read, and its data with their hash (page.py). Who changes data on purpose writes
-another hash; so the data are compared here with a computation from model and recording.
-Next: ../../cli/verify.py does both.
+Script and style are compared byte by byte when a report is read, and its data with their hash (page.py). Who
+changes data on purpose can write another hash; so the data are compared here with a new computation.
+Next: ../../../cli/verify.py does both.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ PACKED: dict[Path, tuple[str, int]] = {  # arrays kept as text, and the value th
 
 @dataclass(frozen=True)
 class Verification:
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes
     ----------
@@ -162,27 +161,28 @@ def _of_arrays(found: Any, expected: str, dtype: str, nothing: int) -> str:
     if found == expected:
         return ""
     try:
-        told, array = decoded(found, dtype).astype(np.int64), decoded(expected, dtype).astype(np.int64)
+        given, array = decoded(found, dtype).astype(np.int64), decoded(expected, dtype).astype(np.int64)
     except (TypeError, ValueError):
         return "what the report has cannot be read as an array"
-    if len(told) != len(array):
-        return f"the report has {len(told)} values, computed anew there are {len(array)}"
-    apart = (np.abs(told - array) > 1) | ((told == nothing) != (array == nothing))
+    if len(given) != len(array):
+        return f"the report has {len(given)} values, computed anew there are {len(array)}"
+    apart = (np.abs(given - array) > 1) | ((given == nothing) != (array == nothing))
     if not apart.any():
         return ""
     first = int(apart.argmax())
     return (
         f"{int(apart.sum())} of {len(array)} values are more than a step off; the first, at {first}, is "
-        f"{told[first]}, computed anew it is {array[first]}"
+        f"{given[first]}, computed anew it is {array[first]}"
     )
 
 
 def _named(path: Path, channels: Sequence[Mapping[str, Any]]) -> str:
     """How a person finds the place: ``channel 'C3', windows.weight[4]``."""
-    told, path = ([], path) if path[:1] != ("channels",) or len(path) < 2 else ([path[1]], path[2:])
+    parts = []
+    if path[:1] == ("channels",) and len(path) > 1:
+        parts, path = [f"channel {display_name(channels[int(path[1])]['name'])}"], path[2:]
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{display_name(step)[1:-1]}" for step in path)
-    channel = [f"channel {display_name(channels[int(place)]['name'])}" for place in told]
-    return ", ".join([*channel, *([steps.removeprefix(".")] if steps else [])])
+    return ", ".join([*parts, *([steps.removeprefix(".")] if steps else [])])
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-// What lies in the data block of a report, and how its packed arrays are read.
+// The data block of a report: its types, and decoding of its packed arrays.
 // Made by ../contents.py; every number that is shown is in here or follows from it.
 
 import { significant } from "./dom";
@@ -11,9 +11,9 @@ export interface Neighbors {
 }
 
 export interface Doubt {
-  calibrated: number[] | null; // by class: what a calibration of scores made of `probability`
+  calibrated: number[] | null; // by class: calibrated `probability`
   interval: { low: number[]; high: number[]; method: string; level: number | null } | null;
-  set: boolean[] | null; // by class: what cannot be ruled out
+  set: boolean[] | null; // by class: whether it is in the conformal set
   abstains: boolean | null;
 }
 
@@ -69,7 +69,7 @@ export interface Electrode {
   contacts: [number, number][]; // number, channel
 }
 
-// What raxss faithfulness found of the model.
+// Verdict of raxss faithfulness on the model.
 export interface Faithfulness {
   verdict: string;
   why: string;
@@ -98,7 +98,7 @@ export interface Contents {
   channels: Channel[];
 }
 
-// How a channel is marked that the model was fitted on; the same words as MARKS in ../../../training_overlap.py.
+// How a channel is marked that the model was fitted on; the same words as MARKS in data/training_overlap.py.
 const SEEN: { [state: string]: string } = {
   training: "in training data",
   validation: "in validation data",
@@ -238,7 +238,7 @@ export function timeOf(channel: Channel, sample: number): number {
   return channel.start_s + sample / channel.rate;
 }
 
-// A rate of 1 is one that nobody told: times then count samples.
+// A rate of 1 means that it is unknown: times then count samples.
 export function isTimed(channel: Channel): boolean {
   return channel.rate !== 1;
 }

@@ -1,4 +1,4 @@
-// How far a score may be trusted: interval, calibrated number, prediction set; and how the model did when it was tried.
+// Uncertainty of a score: interval, calibrated score, prediction set; and the reliability diagram of the validation report.
 
 import { Channel, Contents } from "./data";
 import { FAINT, INK, RULE, el, probabilityText, significant, svg } from "./dom";
@@ -7,7 +7,7 @@ const BAND = "#fbe6c2";
 const HOLDS: { [holds: string]: string } = { yes: "✓", no: "✗" };
 const MARK: { [name: string]: string } = { calibrated: "#1b63b0", uncalibrated: FAINT };
 
-// What `predict` says: calibrated where scores of series are.
+// As `predict_proba` returns it: calibrated where scores of series are.
 export function answerOf(channel: Channel, class_: number): number {
   return (channel.doubt.calibrated ?? channel.probability)[class_];
 }
@@ -84,7 +84,7 @@ export function doubtOf(contents: Contents, channel: Channel, class_: number): H
   return el("div", {}, list, el("p", { class: "told" }, about + sets));
 }
 
-// Does the score rest on what is shown? As far as it was asked.
+// The faithfulness verdict, where there is one.
 export function faithful(contents: Contents): HTMLElement {
   const found = contents.faithfulness;
   if (found === null) {
@@ -99,7 +99,7 @@ export function faithful(contents: Contents): HTMLElement {
   return el("div", {}, el("p", {}, el("b", {}, found.verdict), `: ${found.why}.`), list, el("p", { class: "told" }, "✓ holds, ✗ does not, ? cannot be said. ", page));
 }
 
-// Said against found, on the validation part.
+// Reliability diagram of the validation set.
 export function reliability(contents: Contents): HTMLElement {
   const { trial } = contents;
   if (trial === null) return el("p", { class: "told" }, "The model was not tried on a validation part, so nothing is known of its calibration.");

@@ -1,4 +1,4 @@
-// What made this report: the model, what it learned from, how to read the page.
+// Facts about the model, its training data and settings, and how to read the page.
 
 import { Contents, Fact, isWhole, lengthText } from "./data";
 import { el, significant } from "./dom";

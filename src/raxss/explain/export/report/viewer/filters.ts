@@ -55,7 +55,7 @@ export function isOn(filters: Filters, rate: number): boolean {
   return wantedOf(filters, rate).length > 0;
 }
 
-// What is done to the picture, exactly.
+// Description of the filters.
 export function inWords(filters: Filters, rate: number): string {
   const wanted = wantedOf(filters, rate);
   const passes = wanted.filter((kind) => kind !== "notch").map((kind) => `${kind}-pass ${filters[kind]} Hz`);

@@ -24,7 +24,7 @@ OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN
 THE SOFTWARE.
 */
 
-// The report: what is chosen, and who is redrawn when that changes.
+// The report: state of the page, and what is redrawn when it changes.
 
 import "uplot/dist/uPlot.min.css";
 import "./style.css";

@@ -1,4 +1,4 @@
-// All channels at once: the envelope of each over its window probabilities, and where the reader is.
+// Overview of all channels: the envelope of each over its window probabilities, and the page that is shown.
 
 import { Contents, envelopeOf, heatOf, rangeOf, secondsOf, timeOf } from "./data";
 import { BLUE, FAINT, FONT, HEAT, INK, NOTHING, RULE, el, sized } from "./dom";
@@ -151,7 +151,7 @@ export class Overview {
     context.fillText(this.contents.channels[0].rate === 1 ? "time (samples)" : "time (s)", this.width - RIGHT, 31);
   }
 
-  // Where the reader is; quick, because it follows every step.
+  // The page and window that are shown; quick, because it follows every step.
   // On paper they are part of the picture: Chromium prints an empty canvas white, over what lies below it.
   mark(marks: Marks): void {
     const context = this.printing

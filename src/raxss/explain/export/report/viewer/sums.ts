@@ -1,4 +1,4 @@
-// How a score is made up, and what other weights would have made of the same windows.
+// Contributions that add up to a score, and the score under other weights.
 
 import { Channel, spanText } from "./data";
 import { FAINT, INK, el, figures, probabilityText, svg } from "./dom";
@@ -7,7 +7,7 @@ const GREY = "#b3bcc7";
 const STEP = "#d97914";
 
 export interface Sum {
-  others: number; // what all windows add that are not shown
+  others: number; // sum of the windows that are not shown
   steps: [string, number][]; // the largest last
   score: number;
 }
@@ -63,7 +63,7 @@ export function waterfall(channel: Channel, class_: number, className: string, w
   return el("div", { class: "waterfall" }, picture as unknown as HTMLElement, el("p", { class: "told" }, `Contribution = weight × what the window says of ${className}; ${all}.${told}`));
 }
 
-// What the same windows would have said under equal and under inverted weights.
+// Scores of the same windows under equal and under inverted weights.
 export function otherWeights(channel: Channel, class_: number, className: string, weighting: string): HTMLElement {
   const score = channel.probability[class_];
   const rows: [string, number][] = [

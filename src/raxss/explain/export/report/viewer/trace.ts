@@ -1,5 +1,5 @@
 // One channel, a page at a time: samples as they are where the report has them, elsewhere the envelope, labelled so.
-// Below it what the chosen window says, and the means of all windows over the same moments.
+// Below it the chosen window's probability and weight, and the means of all windows over the same moments.
 
 import uPlot from "uplot";
 
@@ -38,7 +38,7 @@ export interface View {
   windows: number[]; // start samples of the evidence windows
   window: number; // start sample of the chosen one
   rank: number; // its place among those of the class, from 1
-  probability: number; // what it says, and what is weighted
+  probability: number; // as it is weighted
   smoothed: boolean; // together with its neighbours
   weight: number; // × 1 is an equal share
   neighbors: number[]; // start samples of its neighbours
@@ -245,7 +245,7 @@ export class Trace {
     );
   }
 
-  // The chosen window by itself: the strips below it are means, and it may say something else.
+  // The chosen window by itself: the strips below it are means, from which it may differ.
   private drawOwn(context: CanvasRenderingContext2D, view: View, wide: number, weightAt: number): void {
     const { channel } = view;
     const x = (sample: number) => AXIS + ((timeOf(channel, sample) - view.begin) / view.seconds) * wide;
