@@ -182,7 +182,9 @@ def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
     from raxss.method.backbones import patchtst_kernels
 
     kernels = [
-        var for var in vars(patchtst_kernels).values() if isinstance(getattr(var, "_cache", None), KernelCache)
+        var
+        for var in vars(patchtst_kernels).values()
+        if isinstance(getattr(var, "_cache", None), KernelCache)
     ]
     own = [kernel.py_func for kernel in kernels if kernel.py_func.__module__ == patchtst_kernels.__name__]
     assert own

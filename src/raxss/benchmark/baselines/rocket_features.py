@@ -3,8 +3,8 @@
     length, seed -> draw_kernels -> Kernels
     samples (n_series, n_variates, length), Kernels -> kernel_features -> (n_series, 2 * n_kernels)
 
-A kernel slides over the series, and two numbers are kept of its outputs: the proportion of positive values (PPV) and
-the maximum. With several variates a kernel reads some of them. Next: rocket.py classifies by these features.
+A kernel slides over the series, and two numbers are kept of its outputs: the proportion of positive values (PPV)
+and the maximum. With several variates a kernel reads some of them. Next: rocket.py classifies by these features.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def draw_kernels(length: int, *, n_kernels: int = 10_000, n_variates: int = 1, s
     """Draw kernels as ROCKET does for series of ``length`` samples.
 
     Of length 7, 9 or 11; weights normal, centred in each channel; bias uniform in [-1, 1); dilation floor(2^x), x
-    uniform from 0 to where the kernel spans the series; padded, with probability 1/2, so that its middle reaches the
-    first sample and the last; floor(2^x) channels, x uniform from 0 to log2(1 + the lesser of ``n_variates`` and the
-    kernel's length).
+    uniform from 0 to where the kernel spans the series; padded, with probability 1/2, so that its middle reaches
+    the first sample and the last; floor(2^x) channels, x uniform from 0 to log2(1 + the lesser of ``n_variates``
+    and the kernel's length).
     """
     given: Any = n_kernels  # by a study file
     if not isinstance(given, int | np.integer) or given < 1:
@@ -108,7 +108,7 @@ def kernel_features(
     """PPV and maximum of every kernel over every series.
 
     One pass over all outputs a tap and no convolution of the library: those choose their algorithm, and with it the
-    order of the sum, by device and shape, and are slow for one channel at a large dilation. Devices differ by rounding.
+    order of the sum, by device and shape, and are slow for one channel at a large dilation.
 
     Parameters
     ----------
@@ -157,7 +157,10 @@ def _features_of_batch(samples: torch.Tensor, kernels: Kernels) -> NDArray[np.fl
     # As lists: indexing an array takes longer than a pass over small outputs.
     weights, channels = iter(kernels.weights.tolist()), iter(kernels.channels.tolist())
     each = zip(
-        *(values.tolist() for values in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)),
+        *(
+            values.tolist()
+            for values in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)
+        ),
         kernels.n_channels.tolist(),
         n_outputs.tolist(),
         strict=True,

@@ -150,9 +150,7 @@ class LSTM(Recurrent):
 
 
 def _states(cells: Any, tokens: Tensor) -> Tensor:
-    """The states at every token, in float32 also under autocast: for bfloat16 cuDNN would take float16, in which small
-    gradients underflow.
-    """
+    # In float32 also under autocast: for bfloat16 cuDNN would take float16, in which small gradients underflow.
     with torch.autocast(tokens.device.type, enabled=False):
         states: Tensor = cells(tokens.to(cells.weight_hh_l0.dtype))[0]
         return states

@@ -1,9 +1,9 @@
 """Selective scan: the state-space recurrence of Mamba (Gu & Dao, 2023).
 
-    x, delta (batch, length, width), A (width, n_states), B, C (batch, length, n_states), D (width,)
-        -> y (batch, length, width)
+x, delta (batch, length, width), A (width, n_states), B, C (batch, length, n_states), D (width,)
+    -> y (batch, length, width)
 
-    h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t,    y_t = C_t h_t + D x_t,    h_0 = 0
+h_t = exp(delta_t A) h_{t-1} + delta_t B_t x_t,    y_t = C_t h_t + D x_t,    h_0 = 0
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from raxss.errors import BackboneError
 
-CHUNK = 64  # steps; of longer sequences one state a chunk is kept, the others are computed again for the gradient
+CHUNK = (
+    64  # steps; of longer sequences one state a chunk is kept, the others are computed again for the gradient
+)
 
 
 def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor) -> Tensor:
@@ -42,8 +44,8 @@ def selective_scan(x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
 
     Notes
     -----
-    Nothing is divided or taken the logarithm of, so a strong decay loses no precision. A sequence does not depend on its
-    neighbours in the batch, and two calls give the same bits.
+    Nothing is divided or taken the logarithm of, so a strong decay loses no precision. A sequence does not depend
+    on its neighbours in the batch, and two calls give the same bits.
 
     Examples
     --------
