@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 import naive_networks_scan as naive
 from network_claims import build, seeded_on_one_thread
-from raxss import RAxSSClassifier, Series, SeriesCollection
 from raxss.errors import BackboneError, ConfigError, EmptyDataError
-from raxss.method.backbones import GRU, LSTM, n_parameters
 from raxss.method.backbones.patches import PatchTokens
 from raxss.method.backbones.recurrent import _states
 from raxss.method.window_scorer import exact_arithmetic
@@ -42,27 +39,9 @@ def padded(series, length, fill=0.0):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("n_variates", "n_outputs"), [(1, 1), (3, 4)])
-@pytest.mark.parametrize("length", LENGTHS)
-def test_series_of_any_length_become_one_row_of_logits_each(name, n_variates, n_outputs, length):
-    network = build(name, n_variates, length, n_outputs)
-    windows = torch.randn(2, n_variates, length)
-    assert network.train()(windows).shape == (2, n_outputs)
-    assert network.eval()(windows).shape == (2, n_outputs)
-    assert network.features(windows).shape == (2, network.head.in_features)
-    assert torch.equal(network.head(network.features(windows)), network(windows))
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_length_given_at_the_start_binds_nobody(name):
     network = build(name, window_length=64).eval()
     assert torch.isfinite(network(torch.randn(2, 1, 1000))).all()
-
-
-@pytest.mark.parametrize(("network", "count"), [(GRU, "52,451"), (LSTM, "272,643")])
-def test_the_parameter_count_is_the_documented_one(network, count):
-    assert f"{n_parameters(network(1, 1024, 1)):,}" == count
-    assert f"{count} parameters" in network.__doc__
 
 
 # What they compute
@@ -189,25 +168,7 @@ def test_n_samples_that_says_all_changes_nothing(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_score_does_not_depend_on_the_batch(name):
-    network, windows = rough(build(name)).eval(), torch.randn(6, 1, 300)
-    torch.testing.assert_close(network(windows)[2:3], network(windows[2:3]), atol=1e-6, rtol=1e-5)
-
-
 # Learning
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_gradients_reach_every_parameter(name):
-    network = build(name, 2, 256, 3).train()
-    windows, n_samples = padded([torch.randn(2, n) for n in (256, 200, 120, 90)], 256)
-    functional.cross_entropy(network(windows, n_samples), torch.arange(4) % 3).backward()
-    assert [
-        key
-        for key, named_parameter in network.named_parameters()
-        if named_parameter.grad is None or not named_parameter.grad.any()
-    ] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -220,43 +181,6 @@ def test_two_backward_passes_give_the_same_bits(name):
         network(windows, n_samples).square().sum().backward()
         passes.append([parameter.grad.clone() for parameter in network.parameters()])
     assert all(torch.equal(*pair) for pair in zip(*passes, strict=True))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_dropout_makes_two_training_calls_differ_and_two_evaluations_equal(name):
-    network, windows = build(name, dropout=0.5), torch.randn(6, 1, 200)
-    assert not torch.allclose(network.train()(windows), network(windows))
-    assert torch.equal(network.eval()(windows), network(windows))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_ten_series_of_different_lengths_are_learned_by_heart(name):
-    rng = np.random.default_rng(69421)
-    series = SeriesCollection(
-        [
-            Series(
-                rng.normal(size=rng.integers(100, 400)),
-                rate=10.0,
-                label="ab"[index % 2],
-                name=f"noise {index}",
-            )
-            for index in range(10)
-        ]
-    )
-    model = RAxSSClassifier(
-        name,
-        backbone_options={"dropout": 0.0},
-        window_length=128,
-        stride=32,
-        weighting="uniform",
-        lr=1e-2,
-        warmup_steps=5,
-        max_epochs=40,
-        validation_fraction=0.0,
-        random_state=0,
-        device="cpu",
-    ).fit(series)
-    assert model.score(series, series.labels) == 1.0
 
 
 # On a GPU
