@@ -9,19 +9,13 @@ from network_claims import build, seeded_on_one_thread
 from raxss.errors import BackboneError, ConfigError
 from raxss.method.backbones import (
     BACKBONES,
-    ConvNet,
     PatchTST,
     RevIN,
     build_backbone,
-    describe,
     features_of,
-    n_parameters,
     patchtst,
     register_backbone,
 )
-
-OURS = ["convnet", "patchtst"]
-
 
 _seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
@@ -54,39 +48,7 @@ class LastValue(nn.Module):
 # Shapes
 
 
-@pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize("n_variates", [1, 3])
-@pytest.mark.parametrize("n_outputs", [1, 7])
-@pytest.mark.parametrize("length", [1, 2, 3, 15, 16, 17, 18, 40, 1024])
-def test_windows_of_any_length_become_one_row_of_logits_each(name, n_variates, n_outputs, length):
-    network = build(name, n_variates, length, n_outputs)
-    windows = torch.randn(4, n_variates, length)
-    assert network.train()(windows).shape == (4, n_outputs)
-    assert network.eval()(windows).shape == (4, n_outputs)
-    assert network.features(windows).shape == (4, network.head.in_features)
-
-
-@pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize("length", [1, 17, 64])
-def test_a_batch_of_one_window_can_be_trained_on(name, length):
-    loss = build(name, 1, length).train()(torch.randn(1, 1, length)).sum()
-    loss.backward()
-    assert torch.isfinite(loss)
-
-
 # What the networks are
-
-
-def test_patchtst_has_as_many_parameters_as_the_public_code_of_sss():
-    network = build("patchtst", window_length=1024)
-    assert network.positions.shape == (128, 32)  # 128 patches
-    assert n_parameters(network) == 34_019
-    assert describe(network) == "PatchTST, 34,019 parameters"
-
-
-def test_the_parameter_count_of_convnet_is_the_documented_one():
-    assert f"{n_parameters(build('convnet', window_length=1024)):,}" == "334,929"
-    assert "334,929" in ConvNet.__doc__
 
 
 def test_patches_are_16_samples_every_8_with_the_last_value_repeated():
@@ -127,29 +89,6 @@ def test_variates_are_read_one_by_one_with_the_same_weights():
     assert_close(swapped, network.features(windows))
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_features_feed_the_head_exactly(name):
-    network = build(name, n_outputs=3).eval()
-    windows = torch.randn(5, 1, 64)
-    assert torch.equal(network.head(network.features(windows)), network(windows))
-    assert torch.equal(features_of(network, windows), network.features(windows))
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_without_dropout_two_calls_agree_and_a_window_does_not_depend_on_its_batch(name):
-    network = build(name).eval()
-    windows = torch.randn(6, 1, 64)
-    assert torch.equal(network(windows), network(windows))
-    assert_close(network(windows)[2:3], network(windows[2:3]))
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_dropout_makes_two_training_calls_differ(name):
-    network = build(name, dropout=0.5).train()
-    windows = torch.randn(6, 1, 64)
-    assert not torch.allclose(network(windows), network(windows))
-
-
 # RevIN
 
 
@@ -179,26 +118,6 @@ def test_only_revin_makes_convnet_blind_to_the_level_of_a_window():
 
 
 # Learning
-
-
-@pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (2, 17), (1, 256)])
-def test_gradients_reach_every_parameter(name, n_variates, length):
-    network = build(name, n_variates, length, 3, revin=True).train()
-    functional.cross_entropy(network(torch.randn(8, n_variates, length)), torch.arange(8) % 3).backward()
-    missing = [
-        key
-        for key, named_parameter in network.named_parameters()
-        if named_parameter.grad is None or not named_parameter.grad.any()
-    ]
-    # a key's bias adds the same to all scores of a query, and softmax takes that out again
-    assert [key for key in missing if not key.endswith("key.bias")] == []
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_ten_series_are_learned_by_heart(name):
-    windows, targets = torch.randn(10, 1, 128), torch.arange(10) % 3
-    assert train(build(name, 1, 128, 3), windows, targets, n_steps=60, batch_size=30) == 1.0
 
 
 def test_convnet_tells_rows_of_two_features_apart_by_place():

@@ -14,7 +14,6 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from raxss import Series, SeriesCollection
-from raxss.benchmark.baselines.common import first_samples
 from raxss.benchmark.baselines.forest import ForestClassifier, scale_free_features
 from raxss.benchmark.baselines.mil import BagNetwork, MILClassifier
 from raxss.benchmark.baselines.rocket import RocketClassifier, SpanClassifier
@@ -242,23 +241,6 @@ def test_a_batch_is_the_series_side_by_side_with_zeros_behind(rng):
             assert (int(n_real), int(target)) == (series[item].n_samples, [1, 1, 0, 1][item])
 
 
-@pytest.mark.parametrize("name", ["gru", "lstm", "mamba"])
-def test_a_longer_companion_in_the_batch_changes_no_gradient(name, rng):
-    """Two series padded to 200 or to 5000: the loss over the two, and what it tells the weights, are the same."""
-    network = build_backbone(name, n_variates=1, window_length=64, n_outputs=1, options=SMALL)
-    n_samples = torch.tensor([200, 130])
-    gradients = []
-    for padded in (200, 5000):
-        windows = torch.zeros(2, 1, padded)
-        windows[:, :, :200] = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 1, 200)))
-        windows[1, :, 130:] = 0
-        network.zero_grad()
-        network(windows, n_samples).square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in network.parameters()])
-    for short, long in zip(*gradients, strict=True):
-        torch.testing.assert_close(short, long, atol=1e-5, rtol=1e-4)
-
-
 def test_every_series_comes_once_an_epoch_among_others_of_its_length(rng):
     lengths = rng.integers(100, 10_000, size=203)
     epochs = [similar_lengths(lengths, 16, seed=3, epoch=epoch) for epoch in range(2)]
@@ -454,15 +436,6 @@ def test_only_the_first_samples_count(data, rng):
     assert RocketClassifier("minirocket", n_kernels=84, **ON_CPU).fit(data[0]).window_length_ == max(
         item.n_samples for item in model._receive(data[0], None, None, None, validation_fraction=0.125).series
     )
-
-
-def test_first_samples_are_padded_and_cut(rng):
-    series = [Series(rng.normal(size=(2, n))) for n in (3, 5, 9)]
-    found = first_samples(series, 5)
-    assert found.shape == (3, 2, 5)
-    assert np.array_equal(found[0, :, 3:], np.zeros((2, 2)))
-    for row, item in zip(found, series, strict=True):
-        assert np.array_equal(row[:, : item.n_samples], item.samples[:, :5].astype(np.float32))
 
 
 def test_without_aeon_minirocket_tells_the_install_command_and_rocket_works(data, fitted, monkeypatch):

@@ -4,36 +4,12 @@ import torch
 from torch.testing import assert_close
 
 import naive_networks
-from network_claims import (
-    LENGTHS,
-    VARIATES,
-    assert_one_row_of_logits_a_window,
-    assert_scored_alone_as_among_others,
-    build,
-    numpy_weights,
-    parameters_without_gradient,
-    seeded_on_one_thread,
-    trained_a_little,
-)
+from network_claims import build, numpy_weights, seeded_on_one_thread, trained_a_little
 from raxss.errors import ConfigError
-from raxss.method.backbones import DLinear, n_parameters
+from raxss.method.backbones import n_parameters
 from raxss.method.backbones.dlinear import moving_average
 
-
-@pytest.fixture(autouse=True)
-def _seeded_on_one_thread():
-    yield from seeded_on_one_thread()
-
-
-@pytest.mark.parametrize("n_variates", VARIATES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
-    assert_one_row_of_logits_a_window("dlinear", n_variates, length)
-
-
-def test_the_parameter_count_is_the_documented_one():
-    assert f"{n_parameters(build('dlinear', window_length=1024)):,}" in DLinear.__doc__
-    assert n_parameters(build("dlinear", window_length=1024)) == 2 * (1024 * 1024 + 1024) + 1024 + 1
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
 
 def test_at_ten_thousand_samples_of_six_variates_it_is_a_tenth_of_the_published_size():
@@ -73,16 +49,6 @@ def test_fewer_components_can_be_every_function_that_more_can():
         narrow.head.bias.copy_(wide.head.bias)
     windows = torch.randn(4, 2, 20, dtype=torch.float64)
     assert_close(narrow(windows), wide(windows))
-
-
-@pytest.mark.parametrize(("n_variates", "length"), [(1, 5), (6, 17), (1, 256)])
-def test_gradients_reach_every_parameter(n_variates, length):
-    assert parameters_without_gradient("dlinear", n_variates, length) == []
-
-
-@pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])
-def test_a_window_is_scored_alone_as_among_others(n_variates, length):
-    assert_scored_alone_as_among_others("dlinear", n_variates, length)
 
 
 def test_an_average_without_a_middle_is_refused():

@@ -10,18 +10,11 @@ from sklearn.base import clone
 from torch import nn
 from torch.testing import assert_close
 
-from network_claims import (
-    LENGTHS,
-    accuracy_on_ten_series,
-    assert_scored_alone_as_among_others,
-    build,
-    parameters_without_gradient,
-    seeded_on_one_thread,
-)
+from network_claims import build, seeded_on_one_thread
 from raxss import Config, RAxSSClassifier
 from raxss.errors import BackboneError, ConfigError, ModelError
 from raxss.method.aggregation import posteriors_of
-from raxss.method.backbones import BACKBONES, Ensemble, ensemble, n_parameters, register_backbone
+from raxss.method.backbones import BACKBONES, ensemble, n_parameters, register_backbone
 from raxss.method.backbones.ensemble import mean_posterior
 from raxss.method.training.step import Learner, adam, take_step
 from raxss.method.training.step_memory import step_bytes
@@ -140,39 +133,6 @@ def test_every_network_of_the_package_can_be_a_member(of):
     assert torch.equal(features[:, : network.widths[0]], network.members[0].features(windows))
     assert torch.equal(network.logits_of(features), network(windows))
     assert network.capturable == getattr(network.members[0], "capturable", False)
-
-
-@pytest.mark.parametrize("n_variates", [1, 6])
-@pytest.mark.parametrize("length", LENGTHS)
-def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
-    for n_outputs in (1, 3):
-        network = build("ensemble", n_variates, length, n_outputs, members=2)
-        windows = torch.randn(3, n_variates, length)
-        assert network.train()(windows).shape == (3, n_outputs)
-        assert network(windows[:1]).shape == (1, n_outputs)
-        assert network.eval()(windows).shape == (3, n_outputs)
-
-
-def test_the_parameter_count_is_the_documented_one():
-    network = build("ensemble", window_length=1024)
-    assert n_parameters(network) == 4 * n_parameters(build("multiview", window_length=1024))
-    assert f"{n_parameters(network):,}" in Ensemble.__doc__
-
-
-def test_gradients_reach_every_parameter():
-    assert parameters_without_gradient("ensemble", 2, 64, **OF_TWO) == []
-
-
-def test_a_window_is_scored_alone_as_among_others():
-    assert_scored_alone_as_among_others("ensemble", 2, 65)
-
-
-def test_ten_series_are_learned_by_heart(rng):
-    try:
-        register_backbone("two")(lambda *shape: Ensemble(*shape, **OF_TWO))
-        assert accuracy_on_ten_series("two", rng) == 1.0
-    finally:
-        BACKBONES.pop("two", None)
 
 
 def test_members_that_want_to_see_windows_see_them():

@@ -179,16 +179,18 @@ def test_every_kernel_of_the_package_uses_this_cache_or_none():
 
 
 def test_a_kernel_that_calls_those_of_another_folder_depends_on_them_too():
-    from raxss.benchmark.baselines import rocket_loops
+    from raxss.method.backbones import patchtst_kernels
 
     kernels = [
-        var for var in vars(rocket_loops).values() if isinstance(getattr(var, "_cache", None), KernelCache)
+        var
+        for var in vars(patchtst_kernels).values()
+        if isinstance(getattr(var, "_cache", None), KernelCache)
     ]
-    own = [kernel.py_func for kernel in kernels if kernel.py_func.__module__ == rocket_loops.__name__]
+    own = [kernel.py_func for kernel in kernels if kernel.py_func.__module__ == patchtst_kernels.__name__]
     assert own
     package = Path(raxss.__file__).parent
     for function in own:
-        assert source_folders(function) == [str(package / "_core"), str(package / "benchmark" / "baselines")]
+        assert source_folders(function) == [str(package / "_core"), str(package / "method" / "backbones")]
 
 
 def test_any_kernel_of_a_folder_may_change_all_of_its_kernels(tmp_path):

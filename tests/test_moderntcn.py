@@ -1,49 +1,20 @@
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
 import naive_networks
 from network_claims import (
-    LENGTHS,
-    VARIATES,
-    assert_one_row_of_logits_a_window,
-    assert_scored_alone_as_among_others,
     build,
+    double,
     numpy_weights,
     parameters_without_gradient,
     seeded_on_one_thread,
     trained_a_little,
 )
 from raxss.errors import ConfigError
-from raxss.method.backbones import ModernTCN, n_parameters
 from raxss.method.backbones.moderntcn import FeedForward, TwoKernels, depthwise
 
-
-@pytest.fixture(autouse=True)
-def _seeded_on_one_thread():
-    yield from seeded_on_one_thread()
-
-
-def double(values):
-    return torch.tensor(np.asarray(values), dtype=torch.float64)
-
-
-@pytest.mark.parametrize("n_variates", VARIATES)
-@pytest.mark.parametrize("length", LENGTHS)
-def test_windows_of_any_length_become_one_row_of_logits_each(n_variates, length):
-    assert_one_row_of_logits_a_window("moderntcn", n_variates, length)
-
-
-def test_the_parameter_count_is_the_documented_one():
-    def block(width):
-        depthwise_and_norms = width * (51 + 5) + 2 * 2 * width + 2 * width
-        return depthwise_and_norms + 2 * (width * width + width) + 2 * (width + width)
-
-    embedding, halving = 8 * 32 + 2 * 32, 2 * 32 + 2 * 32 * 64 + 64
-    expected = embedding + block(32) + halving + block(64) + 64 * 128 + 1
-    assert n_parameters(build("moderntcn", window_length=1024)) == expected
-    assert f"{expected:,}" in ModernTCN.__doc__
+_seeded = pytest.fixture(autouse=True)(seeded_on_one_thread)
 
 
 @pytest.mark.parametrize(("size", "n_places"), [(1, 4), (5, 9), (51, 60), (51, 7)])
@@ -121,20 +92,10 @@ def test_kernels_reach_no_further_than_the_window(length, sizes):
     assert [stage[1].along_time.large.kernel_size[0] for stage in network.stages] == sizes
 
 
-@pytest.mark.parametrize(("n_variates", "length"), [(2, 5), (6, 17), (2, 256)])
-def test_gradients_reach_every_parameter(n_variates, length):
-    assert parameters_without_gradient("moderntcn", n_variates, length) == []
-
-
 def test_with_one_variate_a_later_norm_takes_out_only_the_offsets_before_it():
     # with several, offsets differ between variates and the norm, which they share, leaves the difference
     missing = parameters_without_gradient("moderntcn", 1, 256)
     assert {".".join(key.split(".")[-2:]) for key in missing} <= {"large_norm.bias", "small_norm.bias"}
-
-
-@pytest.mark.parametrize(("n_variates", "length"), [(1, 1024), (6, 65)])
-def test_a_window_is_scored_alone_as_among_others(n_variates, length):
-    assert_scored_alone_as_among_others("moderntcn", n_variates, length)
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,13 @@ from raxss.benchmark.baselines.rocket import RocketClassifier, _left_no_trace
 from raxss.benchmark.baselines.rocket_features import (
     Kernels,
     draw_kernels,
-    features_on_torch,
     kernel_features,
     normalised,
 )
-from raxss.benchmark.baselines.rocket_loops import BLOCK
 from raxss.errors import ConfigError, VariateMismatchError
 from toys import waves
 
 NEAR_ZERO = 1e-4  # an output that float32 may put on either side of 0
-
-PATHS = {"loops": kernel_features, "torch": features_on_torch}
 
 # variates, samples, samples that the kernels were drawn for
 SHAPES = {
@@ -30,8 +26,6 @@ SHAPES = {
     "more variates than taps": (13, 60, 60),
     "as short as can be": (2, 16, 16),
     "kernels longer than the series": (2, 45, 300),
-    "blocks that end with the series": (1, 2 * BLOCK, 2 * BLOCK),
-    "less than a block": (1, BLOCK - 1, BLOCK - 1),
     "one sample": (1, 1, 20),
 }
 
@@ -71,9 +65,8 @@ def assert_same(found, expected, n_outputs, *, n_near_zero=0, rtol=1e-4):
 # Features -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_features_are_those_of_the_double_loop(rng, shape, path):
+def test_features_equal_those_of_a_double_loop(rng, shape):
     samples, kernels = case(rng, shape)
     expected = np.zeros((len(samples), 2 * len(kernels.lengths)))
     n_outputs, n_near_zero = (np.zeros((len(samples), len(kernels.lengths))) for _ in range(2))
@@ -83,7 +76,7 @@ def test_features_are_those_of_the_double_loop(rng, shape, path):
             n_outputs[i, k], n_near_zero[i, k] = len(outputs), (np.abs(outputs) < NEAR_ZERO).sum()
             if len(outputs):
                 expected[i, 2 * k : 2 * k + 2] = (outputs > 0).mean(), outputs.max()
-    found = PATHS[path](samples, kernels)
+    found = kernel_features(samples, kernels)
     assert found.dtype == np.float32
     assert np.array_equal(kernels.n_outputs(samples.shape[2]), n_outputs[0])
     assert_same(found, expected, n_outputs, n_near_zero=n_near_zero)
@@ -100,11 +93,10 @@ def test_the_same_kernels_give_the_features_of_aeon(rng, shape):
     kernels = some(kernels, fits)
     n_outputs = kernels.n_outputs(samples.shape[2])
     theirs = of_aeon(samples, kernels)
-    for path in PATHS.values():
-        found = path(samples, kernels)
-        # One output near 0 in a series may be counted otherwise; hardly any is.
-        assert_same(found, theirs, n_outputs, n_near_zero=1)
-        assert (np.abs(found[:, ::2] - theirs[:, ::2]) > 1e-6).mean() < 0.002
+    found = kernel_features(samples, kernels)
+    # One output near 0 in a series may be counted otherwise; hardly any is.
+    assert_same(found, theirs, n_outputs, n_near_zero=1)
+    assert (np.abs(found[:, ::2] - theirs[:, ::2]) > 1e-6).mean() < 0.002
 
 
 def of_aeon(samples, kernels):
@@ -131,10 +123,9 @@ def test_a_kernel_that_fits_nowhere_gives_zeros(rng):
     nowhere = kernels.n_outputs(samples.shape[2]) == 0
     assert 10 < nowhere.sum() < 150
     assert (kernels.paddings[nowhere] == 0).all()
-    for path in PATHS.values():
-        found = path(samples, kernels)
-        assert (found[:, np.repeat(nowhere, 2)] == 0).all()
-        assert (found[:, 1::2][:, ~nowhere] != 0).all()
+    found = kernel_features(samples, kernels)
+    assert (found[:, np.repeat(nowhere, 2)] == 0).all()
+    assert (found[:, 1::2][:, ~nowhere] != 0).all()
 
 
 def test_what_a_kernel_gives_by_hand():
@@ -167,10 +158,8 @@ def test_features_do_not_depend_on_threads_neighbours_or_memory(rng, shape):
         torch.set_num_threads(before)
     assert np.array_equal(*found)
     assert np.array_equal(kernel_features(samples[3:4], kernels), found[0][3:4])
-    in_pieces = features_on_torch(samples, kernels, values=2 * samples[0].size)
-    assert np.array_equal(in_pieces, features_on_torch(samples, kernels))
+    assert np.array_equal(kernel_features(samples, kernels, values=2 * samples[0].size), found[0])
     assert kernel_features(samples[:0], kernels).shape == (0, 120)
-    assert features_on_torch(samples[:0], kernels).shape == (0, 120)
 
 
 def test_every_variate_is_normalised_as_aeon_does(rng):

@@ -305,19 +305,10 @@ def apart(typing: Any) -> Any:
     return types.void(), emit
 
 
-# Powers of two. Polynomials have least relative error: on [0, 1], on [-1/2, 1/2], and there with 1 at 0.
+# Powers of two. Polynomials have least relative error: on [0, 1] and on [-1/2, 1/2].
 
 _ABOVE_FLOOR = (0.99999994, 0.69315308, 0.24015363, 0.055826314, 0.0089893425, 0.0018775760)
 _NEAREST = (1.0, 0.69314697, 0.24022120, 0.055507133, 0.0096755417, 0.0013276467)
-_PRECISE = (
-    1.0,
-    0.693147182,
-    0.240226477,
-    0.0555033237,
-    0.00961843692,
-    0.00133988739,
-    0.00015353362,
-)
 
 
 @primitive
@@ -329,24 +320,8 @@ def power_of_two(typing: Any, vector: Any) -> Any:
 
     def power(do: VectorEmitter, x: Any) -> Any:
         if not WIDE:
-            return _power_by_bits(do, x, _NEAREST)
-        return _scaled(do, do.polynomial(_ABOVE_FLOOR, _remainder(do, x, 9)), x)
-
-    return on_floats(power, 1)
-
-
-@primitive
-def precise_power_of_two(typing: Any, vector: Any) -> Any:
-    """2^x, exactly 1 at 0 and near it as exact as float32 is, relative error 1e-7; nothing below 2^-126.
-
-    For products of thousands of these: an error that is the same every time would add up.
-    """
-
-    def power(do: VectorEmitter, x: Any) -> Any:
-        if not WIDE:
-            return _power_by_bits(do, x, _PRECISE)
-        rest = _remainder(do, x, 8)
-        return _scaled(do, do.polynomial(_PRECISE, rest), do.builder.fsub(x, rest))
+            return _power_by_bits(do, x)
+        return _scaled(do, do.polynomial(_ABOVE_FLOOR, _remainder(do, x)), x)
 
     return on_floats(power, 1)
 
@@ -354,9 +329,9 @@ def precise_power_of_two(typing: Any, vector: Any) -> Any:
 _ALL_LANES, _CURRENT_ROUNDING = ir.Constant(ir.IntType(16), -1), ir.Constant(ir.IntType(32), 4)
 
 
-def _remainder(do: VectorEmitter, x: Any, rounding: int) -> Any:
-    """What is left of x after rounding to a whole number: 8, to the nearest; 9, down."""
-    values = [x, ir.Constant(ir.IntType(32), rounding), x, _ALL_LANES, _CURRENT_ROUNDING]
+def _remainder(do: VectorEmitter, x: Any) -> Any:
+    """What is left of x after rounding down to a whole number."""
+    values = [x, ir.Constant(ir.IntType(32), 9), x, _ALL_LANES, _CURRENT_ROUNDING]
     return do.call("llvm.x86.avx512.mask.reduce.ps.512", x.type, values)
 
 
@@ -366,12 +341,12 @@ def _scaled(do: VectorEmitter, x: Any, exponent: Any) -> Any:
     return do.call("llvm.x86.avx512.mask.scalef.ps.512", x.type, values)
 
 
-def _power_by_bits(do: VectorEmitter, x: Any, coefficients: Sequence[float]) -> Any:
+def _power_by_bits(do: VectorEmitter, x: Any) -> Any:
     """2^x by shifting the rounded part into the exponent's bits, on any processor."""
     builder, least, shift = do.builder, do.constant(-126.0), do.constant(1.5 * 2.0**23)
     x = builder.select(builder.fcmp_ordered("<", x, least), least, x)
     shifted = builder.fadd(x, shift)  # the rounded part is in its last bits
-    power = do.polynomial(coefficients, builder.fsub(x, builder.fsub(shifted, shift)))
+    power = do.polynomial(_NEAREST, builder.fsub(x, builder.fsub(shifted, shift)))
     whole = BITS.emitter(do.context, builder)
     exponent = builder.shl(builder.bitcast(shifted, BITS.vector), whole.constant(23))
     return builder.fmul(power, builder.bitcast(builder.add(exponent, whole.constant(127 << 23)), x.type))

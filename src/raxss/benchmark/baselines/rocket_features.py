@@ -1,14 +1,10 @@
-"""What does a random convolution kernel see in a series?
+"""ROCKET features: random convolution kernels (Dempster, Petitjean and Webb 2020).
 
     length, seed -> draw_kernels -> Kernels
     samples (n_series, n_variates, length), Kernels -> kernel_features -> (n_series, 2 * n_kernels)
 
-ROCKET (Dempster, Petitjean and Webb 2020): a kernel slides over the series, and two numbers are kept of its
-outputs, the share that is positive (PPV) and the largest. With several variates a kernel looks at some of them.
-On a GPU torch adds one tap after the other, for as many series as bounded memory allows; features there and here
-differ by rounding alone.
-
-Next: rocket.py classifies by them; rocket_loops.py has the loops for the CPU.
+A kernel slides over the series, and two numbers are kept of its outputs: the proportion of positive values (PPV)
+and the maximum. With several variates a kernel reads some of them. Next: rocket.py classifies by these features.
 """
 
 from __future__ import annotations
@@ -20,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from raxss._core.threads import each_on_threads
 from raxss.errors import ConfigError, VariateMismatchError
 
 LENGTHS = (7, 9, 11)
-GPU_VALUES = 2**23  # float32 outputs of one kernel at a time: 32 MB, which caches of large GPUs hold
+# Float32 outputs of one kernel at a time: 1 MB and 32 MB, which caches of CPUs and of large GPUs hold.
+CPU_VALUES, GPU_VALUES = 2**18, 2**23
 
 
 class Kernels(NamedTuple):
-    """Random kernels, one behind the other; a channel is a variate that a kernel looks at.
+    """Random kernels, one after the other; a channel is a variate that a kernel reads.
 
     Examples
     --------
@@ -52,12 +48,12 @@ class Kernels(NamedTuple):
 
 
 def draw_kernels(length: int, *, n_kernels: int = 10_000, n_variates: int = 1, seed: int) -> Kernels:
-    """Kernels as ROCKET draws them for series of so many samples.
+    """Draw kernels as ROCKET does for series of ``length`` samples.
 
-    Of length 7, 9 or 11; weights normal, the mean of each channel taken off; bias uniform in [-1, 1); dilation
-    floor(2^x), x uniform from 0 to where the kernel spans the series; every other one, by chance, padded so that
-    its middle reaches the first sample and the last; floor(2^x) channels, x uniform from 0 to log2(1 + the lesser
-    of ``n_variates`` and the kernel's length).
+    Of length 7, 9 or 11; weights normal, centred in each channel; bias uniform in [-1, 1); dilation floor(2^x), x
+    uniform from 0 to where the kernel spans the series; padded, with probability 1/2, so that its middle reaches
+    the first sample and the last; floor(2^x) channels, x uniform from 0 to log2(1 + the lesser of ``n_variates``
+    and the kernel's length).
     """
     given: Any = n_kernels  # by a study file
     if not isinstance(given, int | np.integer) or given < 1:
@@ -103,16 +99,25 @@ def normalised(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def kernel_features(
-    samples: NDArray[np.float32], kernels: Kernels, *, device: torch.device | None = None
+    samples: NDArray[np.float32],
+    kernels: Kernels,
+    *,
+    device: torch.device | None = None,
+    values: int | None = None,
 ) -> NDArray[np.float32]:
     """PPV and maximum of every kernel over every series.
+
+    One pass over all outputs a tap and no convolution of the library: those choose their algorithm, and with it the
+    order of the sum, by device and shape, and are slow for one channel at a large dilation.
 
     Parameters
     ----------
     samples
         ``(n_series, n_variates, length)``, finite; the length need not be the one that kernels were drawn for.
     device
-        The CPU, on as many threads as torch uses, unless another is given.
+        The CPU by default.
+    values
+        Outputs of a kernel that are in memory at a time; chosen by the device by default.
 
     Returns
     -------
@@ -126,61 +131,36 @@ def kernel_features(
     array([[0.6 , 2.52, 0.65, 2.65]], dtype=float32)
     """
     needed, n_variates = int(kernels.channels.max()) + 1, samples.shape[1]
-    if needed > n_variates:  # compiled loops would read beyond the samples
+    if needed > n_variates:
         raise VariateMismatchError(
             f"the series have {n_variates} variates, but a kernel looks at variate {needed}. Draw kernels with "
             f"n_variates={n_variates}."
         )
     samples = np.asarray(samples, dtype=np.float32)
-    on_cpu = device is None or device.type == "cpu"
-    return _by_loops(samples, kernels) if on_cpu else features_on_torch(samples, kernels, device)
-
-
-def _by_loops(samples: NDArray[np.float32], kernels: Kernels) -> NDArray[np.float32]:
-    from raxss.benchmark.baselines.rocket_loops import BLOCK, features_of_one
-
-    n_series, n_variates, length = samples.shape
-    margin = int(kernels.paddings.max())
-    features = np.empty((n_series, 2 * len(kernels.lengths)), np.float32)
-
-    def of_one(i: int) -> None:
-        between_zeros = np.zeros((n_variates, margin + length + margin + BLOCK), np.float32)
-        between_zeros[:, margin : margin + length] = samples[i]
-        features_of_one(between_zeros, length, margin, kernels, features[i])
-
-    each_on_threads(of_one, range(n_series))
+    if values is None:
+        values = CPU_VALUES if device is None or device.type == "cpu" else GPU_VALUES
+    at_once = max(values // (samples.shape[1] * samples.shape[2]), 1)
+    features = np.empty((len(samples), 2 * len(kernels.lengths)), np.float32)
+    for first in range(0, len(samples), at_once):
+        part = slice(first, first + at_once)
+        features[part] = _features_of_batch(torch.from_numpy(samples[part]).to(device), kernels)
     return features
 
 
-def features_on_torch(
-    samples: NDArray[np.float32],
-    kernels: Kernels,
-    device: torch.device | None = None,
-    *,
-    values: int = GPU_VALUES,
-) -> NDArray[np.float32]:
-    """`kernel_features` by torch, so many series at a time that a kernel has about ``values`` outputs.
-
-    One pass over all outputs a tap and no convolution of the library: those choose their algorithm, and with it the
-    order of the sum, by device and shape, and are slow for one channel at a large dilation.
-    """
-    at_once = max(values // (samples.shape[1] * samples.shape[2]), 1)
-    parts = [samples[first : first + at_once] for first in range(0, len(samples), at_once)]
-    found = [_some_on_torch(torch.from_numpy(part).to(device), kernels) for part in parts]
-    return np.concatenate(found) if found else np.empty((0, 2 * len(kernels.lengths)), np.float32)
-
-
-def _some_on_torch(samples: torch.Tensor, kernels: Kernels) -> NDArray[np.float32]:
+def _features_of_batch(samples: torch.Tensor, kernels: Kernels) -> NDArray[np.float32]:
     margin = int(kernels.paddings.max())
     n_outputs = kernels.n_outputs(samples.shape[2])
     between_zeros = functional.pad(samples, (margin, margin))
     shape = len(n_outputs), len(samples)
     n_positive = torch.zeros(shape, dtype=torch.int64, device=samples.device)
     largest = torch.zeros(shape, device=samples.device)
-    # As lists: to ask an array for one number after the other takes longer than to launch a pass.
+    # As lists: indexing an array takes longer than a pass over small outputs.
     weights, channels = iter(kernels.weights.tolist()), iter(kernels.channels.tolist())
     each = zip(
-        *(item.tolist() for item in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)),
+        *(
+            values.tolist()
+            for values in (kernels.lengths, kernels.biases, kernels.dilations, kernels.paddings)
+        ),
         kernels.n_channels.tolist(),
         n_outputs.tolist(),
         strict=True,

@@ -1,11 +1,10 @@
-"""How does a recurrent network read a series? Patch by patch, and its decision is about the mean of its states.
+"""GRU and LSTM over the patches of a series; features are the mean of the states.
 
     windows (batch, n_variates, length), n_samples (batch,) -> tokens (batch, n_patches, d_model)
         -> states (batch, n_patches, d) -> features (batch, d) -> logits (batch, n_outputs)
 
 For whole series of any length, with ``n_samples`` where shorter ones are padded, and for windows. Sizes are those
-that the public code of SSS gives its GRU and LSTM. gru_numba.py steps through a GRU on a CPU. Next: mamba.py reads
-the same patches.
+that the public code of SSS gives its GRU and LSTM. Next: mamba.py reads the same patches.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from raxss.method.backbones import gru_numba
 from raxss.method.backbones.patches import PatchTokens, SequenceNetwork
 from raxss.method.backbones.protocol import register_backbone
 from raxss.method.backbones.sizes import check_at_least_1, check_at_most
@@ -152,15 +150,9 @@ class LSTM(Recurrent):
 
 
 def _states(cells: Any, tokens: Tensor) -> Tensor:
-    """What a layer of torch gives for every token, by compiled loops where these suit.
-
-    In float32 also under autocast: for bfloat16 cuDNN would take float16, in which small gradients are zero.
-    """
+    # In float32 also under autocast: for bfloat16 cuDNN would take float16, in which small gradients underflow.
     with torch.autocast(tokens.device.type, enabled=False):
-        tokens = tokens.to(cells.weight_hh_l0.dtype)
-        if gru_numba.suits(cells, tokens):
-            return gru_numba.states(cells, tokens)
-        states: Tensor = cells(tokens)[0]
+        states: Tensor = cells(tokens.to(cells.weight_hh_l0.dtype))[0]
         return states
 
 
