@@ -245,6 +245,7 @@ def test_parquet_is_read_as_pandas_reads_it(tmp_path, how):
             "some": [None if k % 3 else float(k) for k in range(n)],
             "place": np.arange(n),
             "flag": rng.random(n) < 0.5,
+            "small": np.arange(n, dtype=np.int32),
         }
     )
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1_000, **how)
@@ -255,6 +256,7 @@ def test_parquet_is_read_as_pandas_reads_it(tmp_path, how):
 
 def test_a_large_parquet_table_is_read_as_a_small_one(tmp_path, monkeypatch):
     table = pd.DataFrame({"name": ["a", None, "b"], "rate": [1.0, np.nan, 3.0], "kept": [True, False, True]})
+    table["kind"] = pd.Categorical(["x", "y", "x"])
     table.to_parquet(tmp_path / "a.parquet")
     monkeypatch.setattr(storage, "LARGE_TABLE", 0)
     pd.testing.assert_frame_equal(storage.read_parquet(tmp_path / "a.parquet"), table)
