@@ -310,8 +310,8 @@ def test_reading_a_table_starts_no_thread_that_could_abort_the_end_of_the_proces
         print(len(os.listdir("/proc/self/task")) - before)
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "a.parquet")]
-    told = subprocess.run(command, capture_output=True, text=True, check=starts_some is False)
-    assert (int(told.stdout) > 0) == starts_some
+    done = subprocess.run(command, capture_output=True, text=True, check=starts_some is False)
+    assert (int(done.stdout) > 0) == starts_some
 
 
 def test_what_is_no_table_is_an_error_of_its_reader(tmp_path):

@@ -121,7 +121,7 @@ def fit(
 
 
 def identity(folder: Path) -> tuple[int, int] | None:
-    """Tells one folder from another that took its place; None where there is none."""
+    """Device and inode of a folder, which another in its place does not have; None where there is none."""
     try:
         found = os.stat(folder)
     except OSError:
