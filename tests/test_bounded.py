@@ -92,7 +92,7 @@ def test_rows_are_a_sequence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limit", "value", "content", "told"),
+    ("limit", "value", "content", "message"),
     [
         ("MAX_TABLE_BYTES", 20, "name\n" + "G1\n" * 10, r"has 35 bytes; at most 20 are read, because"),
         ("MAX_RECORD_BYTES", 20, 'name\n"' + "G1\n" * 10, r"row of more than 20 bytes up to line 8"),
@@ -105,11 +105,11 @@ def test_rows_are_a_sequence(tmp_path):
         ("MAX_TABLE_COLUMNS", 3, "a,b,c,d\n", "more than 3 values in line 1"),
     ],
 )
-def test_limits_of_tables_are_told(tmp_path, monkeypatch, limit, value, content, told):
+def test_limits_of_tables_are_in_the_message(tmp_path, monkeypatch, limit, value, content, message):
     path = tmp_path / "a.csv"
     path.write_text(content)
     monkeypatch.setattr(tables, limit, value)
-    with pytest.raises(RecordingError, match=rf"table 'a.csv' .*{told}"):
+    with pytest.raises(RecordingError, match=rf"table 'a.csv' .*{message}"):
         read_table(path, most_rows=10)
 
 
@@ -150,7 +150,7 @@ def test_long_cells_of_contacts_take_no_time(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"a": NaN}', "NaN"),
         ('{"a": [-Infinity]}', "-Infinity"),
@@ -163,9 +163,9 @@ def test_long_cells_of_contacts_take_no_time(text):
         ("\ud800", "UTF-8"),
     ],
 )
-def test_json_that_would_fail_later_is_refused_now(tmp_path, text, told):
+def test_json_that_would_fail_later_is_refused_now(tmp_path, text, message):
     (tmp_path / "a.json").write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(DataError, match=rf"'a.json' .*{told}"):
+    with pytest.raises(DataError, match=rf"'a.json' .*{message}"):
         bounded.read_json(tmp_path / "a.json")
 
 
@@ -207,23 +207,23 @@ def test_the_estimate_of_memory_is_never_exceeded():
         assert peak + len(content) < bounded.json_memory(content), text[:50]
 
 
-def test_what_would_take_too_much_memory_is_told_in_numbers(tmp_path):
+def test_what_would_take_too_much_memory_is_refused_with_the_numbers(tmp_path):
     (tmp_path / "a.json").write_text("[" + "[]," * 3_000_000 + "0]")
     with pytest.raises(DataError, match=r"9,000,003 bytes of JSON .* up to 465 MB of memory; at most 300 MB"):
         bounded.read_json(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a = " + "9" * 30, "larger than 64 bits"),
         ("a = " + "9" * 5000, "not valid TOML"),
         ("a = " + "[" * 99, "64 deep"),
     ],
 )
-def test_toml_that_would_fail_later_is_refused_now(text, told):
+def test_toml_that_would_fail_later_is_refused_now(text, message):
     text += "]" * text.count("[")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         bounded.toml_of(text, "the study")
 
 
@@ -245,6 +245,7 @@ def test_parquet_is_read_as_pandas_reads_it(tmp_path, how):
             "some": [None if k % 3 else float(k) for k in range(n)],
             "place": np.arange(n),
             "flag": rng.random(n) < 0.5,
+            "small": np.arange(n, dtype=np.int32),
         }
     )
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=1_000, **how)
@@ -255,6 +256,7 @@ def test_parquet_is_read_as_pandas_reads_it(tmp_path, how):
 
 def test_a_large_parquet_table_is_read_as_a_small_one(tmp_path, monkeypatch):
     table = pd.DataFrame({"name": ["a", None, "b"], "rate": [1.0, np.nan, 3.0], "kept": [True, False, True]})
+    table["kind"] = pd.Categorical(["x", "y", "x"])
     table.to_parquet(tmp_path / "a.parquet")
     monkeypatch.setattr(storage, "LARGE_TABLE", 0)
     pd.testing.assert_frame_equal(storage.read_parquet(tmp_path / "a.parquet"), table)
@@ -279,7 +281,7 @@ def test_of_long_evidence_only_what_stands_before_its_tables_is_read(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"classes": ["no", "no"]}, "each class is there once"),
         ({"classes": "no"}, "classes is a list"),
@@ -297,11 +299,11 @@ def test_of_long_evidence_only_what_stands_before_its_tables_is_read(tmp_path, m
         ({"interval": {"low": [0, 0], "high": [1, 1], "level": 0.95}}, "names its method"),
     ],
 )
-def test_evidence_that_was_changed_is_refused_when_it_is_loaded(tmp_path, change, told):
+def test_evidence_that_was_changed_is_refused_when_it_is_loaded(tmp_path, change, message):
     folder = explain(noise()).save(tmp_path, figures=False)
     head = json.loads((folder / "evidence.json").read_text())
     (folder / "evidence.json").write_text(json.dumps(head | change))
-    with pytest.raises(DataError, match=rf"'noise' cannot be read as evidence .*{told}"):
+    with pytest.raises(DataError, match=rf"'noise' cannot be read as evidence .*{message}"):
         SeriesEvidence.load(folder)
 
 
@@ -350,8 +352,8 @@ def test_json_of_a_model_is_read_within_the_same_bounds_and_names_what_to_do():
         (b'{"a": }', "at position 6"),
         (b'"\xff"', "UnicodeDecodeError"),
     ):
-        told = rf"^config\.json cannot be read: it is not valid JSON \({fault}\)\. Refit\.$"
-        with pytest.raises(ModelError, match=told):
+        message = rf"^config\.json cannot be read: it is not valid JSON \({fault}\)\. Refit\.$"
+        with pytest.raises(ModelError, match=message):
             bounded_json(content, "config.json", advice="Refit.")
     with pytest.raises(ModelError, match=r"MB of memory; at most .* Refit\.$"):
         bounded_json(b'"' + b":" * 20_000_000 + b'"', "config.json", advice="Refit.")

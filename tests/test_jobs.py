@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from raxss import __version__
-from raxss._core.jobs import Failure, each_result
+from raxss._core.jobs import each_result
 from raxss._core.jobs.local import _interrupts_held
 from raxss._core.jobs.on_ray import QUIET
 from raxss._core.jobs.outcome import Surroundings, attempt, failure_of, thread_settings
@@ -120,16 +120,13 @@ def test_several_workers_give_what_one_gives():
     alone = dict(each_result(largest_eigenvalue, range(7), n_threads=1))
     assert alone == {seed: largest_eigenvalue(seed) for seed in range(7)}
     assert dict(each_result(largest_eigenvalue, range(7), n_workers=2, n_threads=1)) == alone
+    assert list(each_result(sleep, [], n_workers=2)) == []
 
 
 def test_results_come_as_they_finish_with_their_position():
     found = list(each_result(sleep, [1.5, 0.0, 0.01, 0.02], n_workers=2))
     assert found[-1] == (0, 1.5)
     assert sorted(found) == list(enumerate([1.5, 0.0, 0.01, 0.02]))
-
-
-def test_no_items_give_no_results():
-    assert list(each_result(sleep, [], n_workers=2)) == []
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -182,7 +179,7 @@ def test_what_cannot_be_sent_is_a_failure_at_once():
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("text", "kept"),
     [
         ("[x] '/home/Ann Lee/night.edf' is short", "[x] 'night.edf' is short"),
         ('no "C:\\\\Users\\\\Ann\\\\a.edf"', 'no "a.edf"'),
@@ -196,8 +193,8 @@ def test_what_cannot_be_sent_is_a_failure_at_once():
         ("<open file /data/Ann/a.edf>", "<open file a.edf>"),
     ],
 )
-def test_what_a_failure_says_has_no_folders(said, kept):
-    assert failure_of(ValueError(said)).message == kept
+def test_the_message_of_a_failure_has_no_folders(text, kept):
+    assert failure_of(ValueError(text)).message == kept
 
 
 def test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause():
@@ -213,9 +210,9 @@ def test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause():
     try:
         outer()
     except ValueError as error:
-        told = [re.sub(r":\d+", "", line) for line in failure_of(error).details.splitlines()]
+        lines = [re.sub(r":\d+", "", line) for line in failure_of(error).details.splitlines()]
     here = "test_a_failure_names_the_calls_that_led_to_it_and_to_its_cause"
-    assert told == [
+    assert lines == [
         "test_jobs in outer",
         "test_jobs in inner",
         "KeyError: 'x'",
@@ -238,7 +235,7 @@ def test_threads_are_fixed_in_this_process_and_in_others():
     assert set(found.values()) == {"3"}
 
 
-def test_a_worker_that_does_not_see_the_folder_of_results_says_so(tmp_path):
+def test_a_worker_without_the_shared_folder_or_of_another_version_is_a_failure(tmp_path):
     mark = tmp_path / "results" / ".mark"
     found = attempt(sleep, 0.0, Surroundings(__version__, mark))
     assert found.kind == "FolderNotShared"
@@ -246,6 +243,9 @@ def test_a_worker_that_does_not_see_the_folder_of_results_says_so(tmp_path):
     mark.parent.mkdir()
     mark.touch()
     assert attempt(sleep, 0.0, Surroundings(__version__, mark)) == 0.0
+    found = attempt(sleep, 0.0, Surroundings("9.8.7"))
+    assert found.kind == "OtherVersion"
+    assert f"has raxss {__version__}, and 9.8.7" in found.message
 
 
 def test_the_folder_of_results_is_left_as_it_was(tmp_path):
@@ -253,12 +253,6 @@ def test_the_folder_of_results_is_left_as_it_was(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutputError, match="'absent'"):
         list(each_result(sleep, [0.0], shared_folder=tmp_path / "absent"))
-
-
-def test_a_worker_of_another_version_says_so():
-    found = attempt(sleep, 0.0, Surroundings("9.8.7"))
-    assert found.kind == "OtherVersion"
-    assert f"has raxss {__version__}, and 9.8.7" in found.message
 
 
 # Ends ---------------------------------------------------------------------------------------------------------
@@ -294,10 +288,10 @@ def test_ctrl_c_ends_all_workers_at_once(tmp_path):
     driver, workers = started(tmp_path)
     assert all(map(runs_alone, workers))
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: to all of them
-    told, _ = driver.communicate(timeout=15)
+    output, _ = driver.communicate(timeout=15)
     assert driver.returncode == -signal.SIGINT
-    assert told.count("Traceback") == 1  # of this process; the workers say nothing
-    assert told.rstrip().endswith("KeyboardInterrupt")
+    assert output.count("Traceback") == 1  # of this process; the workers print nothing
+    assert output.rstrip().endswith("KeyboardInterrupt")
     assert not any(map(runs_alone, workers))
 
 
@@ -319,8 +313,8 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_waits_also_where_another_thread_is_handed_it():
     command = [sys.executable, "-c", HELD]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=hears_ctrl_c)
-    assert told.stdout.split("\n") == ["whole", "then interrupted", ""]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=hears_ctrl_c)
+    assert done.stdout.split("\n") == ["whole", "then interrupted", ""]
 
 
 def test_a_handler_that_python_did_not_set_is_left_in_place(monkeypatch):
@@ -369,7 +363,7 @@ def leave_or_stay(place):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"engine": "rey"}, "engine is 'rey'.*did you mean 'ray'"),
         ({"n_workers": 0}, "n_workers is 0"),
@@ -378,12 +372,12 @@ def leave_or_stay(place):
         ({"address": "auto"}, "'auto'.*the engine is 'local'"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_before_anything_runs(settings, told):
-    with pytest.raises(ConfigError, match=told):
+def test_settings_that_cannot_be_are_refused_before_anything_runs(settings, message):
+    with pytest.raises(ConfigError, match=message):
         each_result(sleep, [100.0], **settings)
 
 
-def test_without_ray_its_install_command_is_told(monkeypatch):
+def test_without_ray_the_error_has_the_install_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'raxss\[cluster\]'"):
         list(each_result(sleep, [0.0], engine="ray"))
@@ -399,11 +393,6 @@ def test_an_address_where_no_cluster_is_is_refused_at_once():
             list(each_result(sleep, [0.0], engine="ray", address=address))
     assert time.monotonic() - began < 20  # importing Ray included
     assert {name: os.environ.get(name) for name in QUIET} == before
-
-
-def test_a_failure_reads_as_one_line():
-    assert str(Failure("ValueError", "no such thing")) == "ValueError: no such thing"
-    assert str(Failure("MemoryError", "")) == "MemoryError"
 
 
 def test_the_number_of_threads_is_set_back_also_where_numba_starts_its_own():

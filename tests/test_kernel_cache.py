@@ -10,6 +10,7 @@ import pickle
 import pkgutil
 import pwd
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -68,6 +69,10 @@ def entries(folder):
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
 class Command:
     """An object whose unpickling runs a command."""
 
@@ -80,9 +85,8 @@ class Command:
 
 def plant(folder, canary):
     """Replace every entry by one that has the right name and the right digest, and runs a command."""
-    payload = pickle.dumps(Command(canary))
     for entry in entries(folder):
-        entry.write_bytes(hashlib.sha256(payload).digest() + payload)
+        entry.write_bytes(signed(pickle.dumps(Command(canary))))
 
 
 # Keeping ------------------------------------------------------------------------------------------------------
@@ -121,28 +125,34 @@ def test_the_folder_is_in_the_caches_folder(monkeypatch, tmp_path):
     assert kernel_folder() == tmp_path / "xdg" / "raxss" / "compiled"
 
 
-@pytest.mark.parametrize("what", ["__version__", "numba", "llvmlite", "processor", "sources", "options"])
-def test_an_entry_of_another_version_processor_source_or_option_is_not_used(folder, monkeypatch, what):
+OTHERS = {
+    "raxss": lambda patch: patch.setattr(kernel_cache, "__version__", "9.9"),
+    "numba": lambda patch: patch.setattr(kernel_cache.numba, "__version__", "9.9"),
+    "llvmlite": lambda patch: patch.setattr(kernel_cache.llvmlite, "__version__", "9.9"),
+    "processor": lambda patch: patch.setattr(
+        type(fresh().targetctx.codegen()), "magic_tuple", lambda self: ("x86_64", "another", "+avx1024")
+    ),
+    "sources": lambda patch: patch.setattr(kernel_cache, "source_digest", lambda function: "another"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_an_entry_of_another_version_processor_or_source_is_not_used(folder, what):
     run_fresh()
-    if what == "processor":
-        codegen = type(fresh().targetctx.codegen())
-        monkeypatch.setattr(codegen, "magic_tuple", lambda self: ("x86_64", "another", "+avx1024"))
-    elif what == "sources":
-        monkeypatch.setattr(kernel_cache, "source_digest", lambda function: "another")
-    elif what == "options":
-        kernel = cached(numba.njit(fastmath={"contract", "reassoc"})(plain))
-        kernel(X)
-        assert not kernel.stats.cache_hits
-    elif what == "__version__":
-        monkeypatch.setattr(kernel_cache, "__version__", "9.9")
-    else:
-        monkeypatch.setattr(getattr(kernel_cache, what), "__version__", "9.9")
-    kernel_cache._versions.cache_clear()
-    if what != "options":
+    with pytest.MonkeyPatch.context() as patch:
+        OTHERS[what](patch)
+        kernel_cache._versions.cache_clear()
         assert run_fresh() == (plain(X), False)
-    assert len(entries(folder)) == 2
-    monkeypatch.undo()
     kernel_cache._versions.cache_clear()
+    assert len(entries(folder)) == 2
+
+
+def test_an_entry_of_other_options_is_not_used(folder):
+    run_fresh()
+    kernel = cached(numba.njit(fastmath={"contract", "reassoc"})(plain))
+    kernel(X)
+    assert not kernel.stats.cache_hits
+    assert len(entries(folder)) == 2
 
 
 def test_a_changed_file_is_compiled_again(folder, tmp_path):
@@ -216,97 +226,77 @@ def test_old_entries_make_room(folder, monkeypatch):
 # Damage -------------------------------------------------------------------------------------------------------
 
 
-def emptied(entry):
-    entry.write_bytes(b"")
+def content_of(change):
+    """A damage that changes the bytes of an entry."""
+    return lambda entry: entry.write_bytes(change(entry.read_bytes()))
 
 
-def cut(entry):
-    entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
+def flipped(content):
+    changed = bytearray(content)
+    for place in np.random.default_rng(69421).integers(0, len(changed), 20):
+        changed[place] ^= 0x10
+    return bytes(changed)
 
 
-def cut_in_the_digest(entry):
-    entry.write_bytes(entry.read_bytes()[:10])
+def signed(payload):
+    """An entry with the right digest."""
+    return hashlib.sha256(payload).digest() + payload
 
 
-def lengthened(entry):
-    entry.write_bytes(entry.read_bytes() + b"\0")
+def replaced(make):
+    """A damage that puts something else in the place of an entry."""
+
+    def damage(entry):
+        entry.unlink()
+        make(entry)
+
+    return damage
 
 
-def zeros(entry):
-    entry.write_bytes(bytes(entry.stat().st_size))
-
-
-def flipped(entry):
-    content = bytearray(entry.read_bytes())
-    for place in np.random.default_rng(69421).integers(0, len(content), 20):
-        content[place] ^= 0x10
-    entry.write_bytes(content)
-
-
-def not_a_pickle(entry):
-    payload = b"no pickle"
-    entry.write_bytes(hashlib.sha256(payload).digest() + payload)
-
-
-def another_object(entry):
-    payload = pickle.dumps({"not": "a kernel"})
-    entry.write_bytes(hashlib.sha256(payload).digest() + payload)
-
-
-def a_folder(entry):
-    entry.unlink()
-    entry.mkdir()
-
-
-def removed(entry):
-    entry.unlink()
-
-
-def a_dangling_link(entry):
-    entry.unlink()
-    entry.symlink_to("nowhere")
-
-
-DAMAGES = [
-    emptied, cut, cut_in_the_digest, lengthened, zeros, flipped, not_a_pickle, another_object, a_folder, removed,
-    a_dangling_link,
-]  # fmt: skip
+DAMAGES = {
+    "empty": content_of(lambda content: b""),
+    "cut": content_of(lambda content: content[: len(content) // 2]),
+    "cut in the digest": content_of(lambda content: content[:10]),
+    "longer": content_of(lambda content: content + b"\0"),
+    "zeros": content_of(lambda content: bytes(len(content))),
+    "flipped bits": content_of(flipped),
+    "no pickle": content_of(lambda content: signed(b"no pickle")),
+    "another object": content_of(lambda content: signed(pickle.dumps({"not": "a kernel"}))),
+    "a folder": replaced(lambda entry: entry.mkdir()),
+    "removed": replaced(lambda entry: None),
+    "a dangling link": replaced(lambda entry: entry.symlink_to("nowhere")),
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_entry_is_compiled_again_with_the_same_bits(folder, damage):
     expected, _ = run_fresh()
-    damage(entries(folder)[0])
+    DAMAGES[damage](entries(folder)[0])
     result, was_there = run_fresh()
     assert not was_there
     assert result.hex() == expected.hex()
-    if damage is not a_folder:  # nothing of ours; it stays in the way, and costs time alone
+    if damage != "a folder":  # nothing of ours; it stays in the way, and costs time alone
         assert run_fresh() == (expected, True)
 
 
-def test_a_folder_that_is_emptied_or_a_file_is_no_error(folder, caplog):
-    run_fresh()
-    for entry in entries(folder):
-        entry.unlink()
-    folder.rmdir()
-    assert run_fresh() == (plain(X), False)
-    for entry in entries(folder):
-        entry.unlink()
-    folder.rmdir()
-    folder.write_text("in the way")
-    assert run_fresh() == (plain(X), False)
+def test_a_folder_that_is_removed_or_a_file_is_no_error(folder, caplog):
+    for obstacle in (False, True):
+        run_fresh()
+        shutil.rmtree(folder)
+        if obstacle:
+            folder.write_text("in the way")
+        assert run_fresh() == (plain(X), False)
     assert "is not a folder" in caplog.text
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that nobody can write")
-def test_a_folder_that_cannot_be_made_is_told_once(monkeypatch, caplog):
+def test_a_folder_that_cannot_be_made_is_one_warning(monkeypatch, caplog):
     monkeypatch.setenv("RAXSS_COMPILED", "/proc/nothing/compiled")
     monkeypatch.setattr(kernel_cache, "_warned", set())
     assert run_fresh() == run_fresh() == (plain(X), False)
-    told = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 1
-    assert "'/proc/nothing/compiled'" in caplog.text
-    assert "RAXSS_COMPILED" in caplog.text
+    (message,) = warnings_in(caplog)
+    assert "'/proc/nothing/compiled'" in message
+    assert "RAXSS_COMPILED" in message
 
 
 def test_a_full_disk_while_keeping_is_no_error(folder, monkeypatch):
@@ -329,76 +319,61 @@ def test_a_planted_entry_would_run_where_it_is_trusted(folder, tmp_path):
     assert (tmp_path / "canary").exists()
 
 
-def open_to_all(folder):
-    folder.chmod(0o777)
-
-
-def open_to_a_group(folder):
-    folder.chmod(0o770)
-
-
-def below_an_open_folder(folder):
-    folder.parent.chmod(0o777)
-
-
 def behind_a_link(folder):
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to(folder.with_name("elsewhere"))
 
 
-def of_somebody_else(folder):
-    os.chown(folder, 12345, 12345)
+def link(entry):
+    place = entry.parent.parent / entry.name
+    entry.rename(place)
+    entry.symlink_to(place)
 
 
-def below_a_folder_of_somebody_else(folder):
-    os.chown(folder.parent, 12345, 12345)
+def each_entry(change):
+    return lambda folder: [change(entry) for entry in entries(folder)]
 
 
-def entries_of_somebody_else(folder):
-    for entry in entries(folder):
-        os.chown(entry, 12345, 12345)
+def give_away(path):
+    os.chown(path, 12345, 12345)
 
 
-def entries_open_to_all(folder):
-    for entry in entries(folder):
-        entry.chmod(0o666)
-
-
-def entries_that_are_links(folder):
-    for entry in entries(folder):
-        entry.rename(folder.parent / entry.name)
-        entry.symlink_to(folder.parent / entry.name)
-
-
+#: How a folder or its entries are opened to others, and the reason in the warning (None: there is none).
 OPEN_PLACES = {
-    open_to_all: r"can be written by others \(mode 777; 700 is needed\)",
-    open_to_a_group: r"can be written by others \(mode 770",
-    below_an_open_folder: r"lies in '.*/cache', which others can write to \(mode 777\)",
-    behind_a_link: "is a link",
-    of_somebody_else: "belongs to another user",
-    below_a_folder_of_somebody_else: "lies in '.*/cache', which belongs to another user",
-    entries_of_somebody_else: None,
-    entries_open_to_all: None,
-    entries_that_are_links: None,
+    "to all": (lambda folder: folder.chmod(0o777), r"can be written by others \(mode 777; 700 is needed\)"),
+    "to a group": (lambda folder: folder.chmod(0o770), r"can be written by others \(mode 770"),
+    "below an open folder": (
+        lambda folder: folder.parent.chmod(0o777),
+        r"lies in '.*/cache', which others can write to \(mode 777\)",
+    ),
+    "behind a link": (behind_a_link, "is a link"),
+    "of somebody else": (give_away, "belongs to another user"),
+    "below a folder of somebody else": (
+        lambda folder: give_away(folder.parent),
+        "lies in '.*/cache', which belongs to another user",
+    ),
+    "entries of somebody else": (each_entry(give_away), None),
+    "entries open to all": (each_entry(lambda entry: entry.chmod(0o666)), None),
+    "entries that are links": (each_entry(link), None),
 }
 
 
 @needs_modes
 @pytest.mark.parametrize("opened", OPEN_PLACES)
 def test_what_others_could_have_planted_is_never_run(folder, tmp_path, opened, caplog):
-    if "somebody" in opened.__name__ and os.geteuid() != 0:
+    if "somebody" in opened and os.geteuid() != 0:
         pytest.skip("only root can give files away")
     run_fresh()
     plant(folder, tmp_path / "canary")
-    opened(folder)
+    change, reason = OPEN_PLACES[opened]
+    change(folder)
     assert run_fresh() == (plain(X), False)
     assert not (tmp_path / "canary").exists()
-    if OPEN_PLACES[opened] is not None:
+    if reason is not None:
         assert why_not_private(folder) is not None
-        told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-        assert len(told) == 1
-        assert re.search(OPEN_PLACES[opened], told[0])
-        assert str(folder) in told[0]
+        (message,) = warnings_in(caplog)
+        assert re.search(reason, message)
+        assert str(folder) in message
 
 
 @needs_modes
@@ -483,13 +458,13 @@ def test_what_is_planted_where_numba_looks_is_not_read(tmp_path, whose, variable
     environment.pop("NUMBA_CACHE_DIR", None)
     if variable:
         environment["NUMBA_CACHE_DIR"] = str(tmp_path / "numba")
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(OLD_PLACES), whose, tmp_path / "canary"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert (tmp_path / "canary").exists() == (whose == "numbas")
     if whose == "ours":
-        assert told.stdout == "3.0\n"
+        assert done.stdout == "3.0\n"
 
 
 # Several processes --------------------------------------------------------------------------------------------
@@ -558,8 +533,8 @@ def test_predictions_are_the_same_whatever_happens_to_the_entries(folder, tmp_pa
     expected = predicted()
     assert len(entries(folder)) > 3
     assert predicted() == expected
-    for damage in (emptied, cut, flipped, zeros):
+    for damage in ("empty", "cut", "flipped bits", "zeros"):
         for entry in entries(folder):
-            damage(entry)
+            DAMAGES[damage](entry)
         assert predicted() == expected
         assert all(kernel_cache._read(entry) is not None for entry in entries(folder))

@@ -7,7 +7,7 @@ from raxss.errors import DataError
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch):
+def system(tmp_path, monkeypatch):
     """A machine of 8 GB in a container of 2 GB, of which 1.5 GB are used, 0.25 GB by files that can go."""
     (tmp_path / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
     (tmp_path / "memory.max").write_text("2000000000\n")
@@ -18,23 +18,23 @@ def told(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_container_counts_where_it_has_less_than_the_machine(told):
+def test_the_container_counts_where_it_has_less_than_the_machine(system):
     assert memory.available_memory() == 750_000_000
-    (told / "memory.max").write_text("max\n")
+    (system / "memory.max").write_text("max\n")
     assert memory.available_memory() == 8_000_000 * 1024
-    (told / "memory.max").unlink()
+    (system / "memory.max").unlink()
     assert memory.available_memory() == 8_000_000 * 1024
 
 
-def test_a_system_that_tells_nothing_refuses_nothing(told, monkeypatch):
-    (told / "meminfo").write_text("nonsense")
-    (told / "memory.max").unlink()
+def test_without_known_memory_nothing_is_refused(system, monkeypatch):
+    (system / "meminfo").write_text("nonsense")
+    (system / "memory.max").unlink()
     monkeypatch.delattr("os.sysconf")
     assert memory.available_memory() is None
     memory.refuse_too_large(10**18, "the table", "Ask for less.")
 
 
-def test_what_does_not_fit_is_refused_with_both_numbers(told):
+def test_what_does_not_fit_is_refused_with_both_numbers(system):
     memory.refuse_too_large(750_000_000, "the table", "Ask for less.")
     with pytest.raises(
         DataError, match=r"the table needs 0\.8 GB of memory, but 0\.8 GB are free\. Ask for less"
@@ -42,5 +42,5 @@ def test_what_does_not_fit_is_refused_with_both_numbers(told):
         memory.refuse_too_large(750_000_001, "the table", "Ask for less.")
 
 
-def test_this_machine_tells():
+def test_the_memory_of_this_machine_is_known():
     assert memory.available_memory() > 0

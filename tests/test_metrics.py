@@ -33,17 +33,23 @@ def test_two_classes_match_sklearn(rng, positive):
     labels, probabilities = two_classes(rng)
     found = score(labels, probabilities, classes=["no", "yes"], positive=positive)
     which = 0 if positive == "no" else 1
-    truth, guess = labels == (positive or "yes"), probabilities.argmax(axis=1) == which
-    assert len(np.unique(probabilities[:, which])) < len(labels)
-    assert found["auc"] == pytest.approx(roc_auc_score(truth, probabilities[:, which]))
-    assert found["f1"] == pytest.approx(f1_score(truth, guess))
-    assert found["accuracy"] == pytest.approx(accuracy_score(truth, guess))
-    assert found["average_precision"] == pytest.approx(
-        average_precision_score(truth, probabilities[:, which])
+    truth, guess, p = (
+        labels == (positive or "yes"),
+        probabilities.argmax(axis=1) == which,
+        probabilities[:, which],
     )
-    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, guess))
-    assert found["brier"] == pytest.approx(brier_score_loss(truth, probabilities[:, which]))
-    assert found["ece"] == pytest.approx(gap_of_the_calibration_curve(truth, probabilities[:, which]))
+    assert len(np.unique(p)) < len(labels)
+    assert found == pytest.approx(
+        {
+            "auc": roc_auc_score(truth, p),
+            "f1": f1_score(truth, guess),
+            "accuracy": accuracy_score(truth, guess),
+            "average_precision": average_precision_score(truth, p),
+            "balanced_accuracy": balanced_accuracy_score(truth, guess),
+            "brier": brier_score_loss(truth, p),
+            "ece": gap_of_the_calibration_curve(truth, p),
+        }
+    )
 
 
 def gap_of_the_calibration_curve(outcome, confidence):
@@ -61,26 +67,28 @@ def test_several_classes_match_sklearn(rng):
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     found = score(labels, probabilities, classes=[0, 1, 2])
     guess = probabilities.argmax(axis=1)
-    assert found["auc"] == pytest.approx(roc_auc_score(labels, probabilities, multi_class="ovr"))
-    assert found["f1"] == pytest.approx(f1_score(labels, guess, average="macro"))
-    assert found["accuracy"] == pytest.approx(accuracy_score(labels, guess))
     one_hot = np.eye(3)[labels]
-    assert found["average_precision"] == pytest.approx(average_precision_score(one_hot, probabilities))
-    assert found["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, guess))
-    assert found["brier"] == pytest.approx(3 * mean_squared_error(one_hot, probabilities))
-    assert found["ece"] == pytest.approx(
-        gap_of_the_calibration_curve(labels == guess, probabilities.max(axis=1))
+    assert found == pytest.approx(
+        {
+            "auc": roc_auc_score(labels, probabilities, multi_class="ovr"),
+            "f1": f1_score(labels, guess, average="macro"),
+            "accuracy": accuracy_score(labels, guess),
+            "average_precision": average_precision_score(one_hot, probabilities),
+            "balanced_accuracy": balanced_accuracy_score(labels, guess),
+            "brier": 3 * mean_squared_error(one_hot, probabilities),
+            "ece": gap_of_the_calibration_curve(labels == guess, probabilities.max(axis=1)),
+        }
     )
 
 
 def test_the_challenges_f1_leaves_noisy_out_of_the_mean_but_counts_what_it_took():
-    # The example of a confusion matrix as the CinC 2017 challenge scores it: truth by row, said by column.
+    # The example of a confusion matrix as the CinC 2017 challenge scores it: truth by row, prediction by column.
     classes = ["AF", "noisy", "normal", "other"]
-    said = np.array([[30, 2, 5, 13], [1, 8, 3, 2], [4, 6, 180, 20], [10, 5, 25, 60]])
-    labels = np.repeat(classes, said.sum(axis=1))
-    guess = np.concatenate([np.repeat(np.arange(4), row) for row in said])
+    confusion = np.array([[30, 2, 5, 13], [1, 8, 3, 2], [4, 6, 180, 20], [10, 5, 25, 60]])
+    labels = np.repeat(classes, confusion.sum(axis=1))
+    guess = np.concatenate([np.repeat(np.arange(4), row) for row in confusion])
     probabilities = np.eye(4)[guess]
-    by_hand = [2 * said[k, k] / (said[k].sum() + said[:, k].sum()) for k in range(4)]
+    by_hand = [2 * confusion[k, k] / (confusion[k].sum() + confusion[:, k].sum()) for k in range(4)]
     figures = {"classes": classes, "f1_classes": ["normal", "AF", "other"]}
     found = score(labels, probabilities, **figures)
     assert found["f1"] == pytest.approx((by_hand[0] + by_hand[2] + by_hand[3]) / 3)
@@ -125,13 +133,8 @@ def test_a_model_that_never_says_yes_has_an_f1_of_0_without_a_warning():
 def test_the_same_probability_for_all_is_worth_what_guessing_is():
     labels = np.array([1] * 3 + [0] * 7)
     found = score(labels, np.tile([0.3, 0.7], (10, 1)), classes=[0, 1])
-    assert found["auc"] == 0.5
-    assert found["average_precision"] == pytest.approx(0.3)
-    assert found["accuracy"] == 0.3
-    assert found["balanced_accuracy"] == 0.5
-    assert found["f1"] == pytest.approx(2 * 0.3 / 1.3)
-    assert found["brier"] == pytest.approx(0.3 * 0.3**2 + 0.7 * 0.7**2)
-    assert found["ece"] == pytest.approx(0.4)
+    expected = {"auc": 0.5, "average_precision": 0.3, "accuracy": 0.3, "balanced_accuracy": 0.5, "ece": 0.4}
+    assert found == pytest.approx(expected | {"f1": 0.6 / 1.3, "brier": 0.3 * 0.3**2 + 0.7 * 0.7**2})
 
 
 def test_of_two_equally_probable_classes_the_first_is_predicted():
@@ -251,29 +254,32 @@ def test_a_rare_class_is_in_every_draw(rng):
 
 
 @pytest.mark.parametrize("scored", [score, score_with_intervals])
-def test_labels_of_one_class_are_refused_with_their_number_and_name(scored):
-    with pytest.raises(LabelError, match=r"the 3 labels are of 1 class \('AF'\)"):
-        scored(["AF"] * 3, np.full((3, 2), 0.5), classes=["AF", "N"])
-    with pytest.raises(LabelError, match=r"the 0 labels are of 0 class \(none\)"):
-        scored([], np.zeros((0, 2)), classes=["AF", "N"])
-
-
-@pytest.mark.parametrize("scored", [score, score_with_intervals])
-def test_a_positive_class_that_is_none_is_refused_by_name(scored):
-    with pytest.raises(LabelError, match=r"'af' is not among the classes: \['AF', 'N'\]"):
-        scored(["AF", "N"], np.full((2, 2), 0.5), classes=["AF", "N"], positive="af")
-
-
-@pytest.mark.parametrize("scored", [score, score_with_intervals])
-def test_what_has_no_meaning_is_refused_by_name(scored):
-    with pytest.raises(LabelError, match=r"labels 'af', 'n' are none of the classes \['AF', 'N'\]"):
-        scored(["AF", "af", "n"], np.full((3, 2), 0.5), classes=["AF", "N"])
-    with pytest.raises(DataError, match=r"shape \(2, 3\); needed is \(2, 2\)"):
-        scored(["AF", "N"], np.full((2, 3), 0.5), classes=["AF", "N"])
-    with pytest.raises(
-        DataError, match=r"probabilities of 1 of 2 series are not finite, first those of number 1"
-    ):
-        scored(["AF", "N"], [[0.5, 0.5], [np.nan, 0.5]], classes=["AF", "N"])
+@pytest.mark.parametrize(
+    ("labels", "probabilities", "positive", "error", "message"),
+    [
+        (["AF"] * 3, np.full((3, 2), 0.5), None, LabelError, r"the 3 labels are of 1 class \('AF'\)"),
+        ([], np.zeros((0, 2)), None, LabelError, r"the 0 labels are of 0 class \(none\)"),
+        (["AF", "N"], np.eye(2), "af", LabelError, r"'af' is not among the classes: \['AF', 'N'\]"),
+        (
+            ["AF", "af", "n"],
+            np.full((3, 2), 0.5),
+            None,
+            LabelError,
+            r"labels 'af', 'n' are none of the classes \['AF', 'N'\]",
+        ),
+        (["AF", "N"], np.full((2, 3), 0.5), None, DataError, r"shape \(2, 3\); needed is \(2, 2\)"),
+        (
+            ["AF", "N"],
+            [[0.5, 0.5], [np.nan, 0.5]],
+            None,
+            DataError,
+            "probabilities of 1 of 2 series are not finite, first those of number 1",
+        ),
+    ],
+)
+def test_bad_input_is_refused_by_name(scored, labels, probabilities, positive, error, message):
+    with pytest.raises(error, match=message):
+        scored(labels, probabilities, classes=["AF", "N"], positive=positive)
 
 
 def test_weights_of_other_series_are_refused_with_their_shape():

@@ -41,7 +41,7 @@ def test_a_share_is_drawn_as_so_many_of_all_on_a_terminal(monkeypatch, capsys):
     assert "1000/1000" in capsys.readouterr().err
 
 
-def test_nobody_is_told_a_share_where_nothing_is_drawn(capsys):
+def test_there_is_no_callback_where_nothing_is_drawn(capsys):
     with share_bar("predicting", 1000, unit="windows") as on_progress:
         assert on_progress is None
     assert capsys.readouterr() == ("", "")

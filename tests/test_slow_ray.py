@@ -174,9 +174,9 @@ def test_ctrl_c_leaves_nothing_of_ray_behind(tmp_path):
     begun = of_ray(descendants(driver.pid))
     assert begun >= set(workers)
     os.killpg(driver.pid, signal.SIGINT)
-    told, _ = driver.communicate(timeout=30)
-    assert driver.returncode == -signal.SIGINT, told
-    assert told.rstrip().endswith("KeyboardInterrupt")
+    output, _ = driver.communicate(timeout=30)
+    assert driver.returncode == -signal.SIGINT, output
+    assert output.rstrip().endswith("KeyboardInterrupt")
     wait_until(lambda: not any(map(runs_alone, begun)))
 
 

@@ -1,383 +1,28 @@
-"""Tables, sheets, JSON and Parquet files of the worst shapes, and what every reader of raxss takes for them.
+"""How much memory and time each reader of raxss takes for files of the worst shapes (worst_shapes.py).
 
     python tests/worst_tables.py 50000000 [READER[:SHAPE] ...]   -> a line of JSON for each reader and shape
 
-A shape is a function ``(path, n_bytes)`` that writes a file. Each file is read in a process of its own, forked
-after the imports: its peak of memory is compared with what it holds before it reads.
+Each file is read in a process of its own, forked after the imports: its peak of memory is compared with what it
+holds before it reads.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
+import importlib
 import json
 import os
 import shutil
-import struct
 import sys
 import tempfile
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-Shape = Callable[[Path, int], None]
-
-
-def filled(path: Path, start: bytes, pieces: Iterable[bytes], end: bytes, n_bytes: int) -> None:
-    """Write pieces until the file has its size."""
-    with open(path, "wb") as file:
-        n = file.write(start)
-        for piece in pieces:
-            if n + len(piece) + len(end) > n_bytes:
-                break
-            n += file.write(piece)
-        file.write(end)
-
-
-def repeated(piece: bytes, start: bytes = b"", end: bytes = b"") -> Shape:
-    block = piece * max(1, 2**16 // len(piece))  # fewer writes
-    return lambda path, n_bytes: filled(path, start, itertools.repeat(block), end, n_bytes)
-
-
-def counted(row: str, start: str = "", end: str = "", most: int = 10**9) -> Shape:
-    """Rows with a number in each, so that no two are equal; no more than ``most``."""
-
-    def pieces() -> Iterator[bytes]:
-        for first in range(0, most, 1000):
-            yield "".join(row.format(k) for k in range(first, min(first + 1000, most))).encode()
-
-    return lambda path, n_bytes: filled(path, start.encode(), pieces(), end.encode(), n_bytes)
-
-
-def text_shapes(separator: str, columns: list[str], row: str, unique: str, most: int) -> dict[str, Shape]:
-    """Of a table with these columns; ``row`` is its shortest line, ``unique`` has a number; ``most`` are read."""
-    header = separator.join(columns) + "\n"
-    wide = separator.join(f"c{k}" for k in range(4900 - len(columns)))
-    return {
-        "one line": repeated(b"x"),
-        "separators": repeated(separator.encode()),
-        "newlines": repeated(b"\n"),
-        "carriage returns": repeated(b"\r"),
-        "header and newlines": repeated(b"\n", header.encode()),
-        "quote never closed": repeated(b"x", f'{header}"'.encode()),
-        "quote over lines": repeated(b"\n", f'{header}"'.encode()),
-        "quoted cells over lines": repeated(f'"\n"{separator}'.encode(), header.encode()),
-        "rows of two characters": repeated(b"a\n"),
-        "header of one, rows of one": repeated(b"a\n", columns[0].encode() + b"\n"),
-        "shortest rows": repeated(row.encode(), header.encode()),
-        "rows that differ": counted(unique, header),
-        "as many rows as are read": counted(unique, header, most=most),
-        "as many values as are read": counted(
-            separator.join(["a"] * len(columns)) + separator * (20 - len(columns)) + "\n",
-            separator.join([*columns, *(f"c{k}" for k in range(20 - len(columns)))]) + "\n",
-            most=most,
-        ),
-        "many columns": repeated(
-            separator.join(["a"] * len(columns)).encode()
-            + separator.encode() * (4900 - len(columns))
-            + b"\n",
-            f"{separator.join(columns)}{separator}{wide}\n".encode(),
-        ),
-        "forty columns": repeated(
-            (separator.join(["a"] * len(columns)) + separator * (40 - len(columns)) + "\n").encode(),
-            (separator.join([*columns, *(f"c{k}" for k in range(40 - len(columns)))]) + "\n").encode(),
-        ),
-        "cells of 100 kB": repeated(
-            (separator.join(["1" * 100_000] * len(columns)) + "\n").encode(), header.encode()
-        ),
-        "zero bytes": repeated(b"\0"),
-        "letters of four bytes": repeated("\U0001f9e0".encode(), header.encode()),
-        "not UTF-8": repeated(b"\xff"),
-    }
-
-
-def json_shapes(start: str, unique: str, end: str) -> dict[str, Shape]:
-    """Of a JSON file that is sound but for its size: ``start``, entries with numbers, ``end``."""
-    shapes = {
-        "entries that differ": counted(unique, start, end),
-        "empty lists": repeated(b"[],", b"[", b"[]]"),
-        "empty objects": repeated(b"{},", b"[", b"{}]"),
-        "objects of one": repeated(b'{"a":0},', b"[", b"0]"),
-        "lists of one": repeated(b"[1],", b"[", b"0]"),
-        "nested lists": repeated(b"["),
-        "nested objects": repeated(b'{"":'),
-        "numbers": repeated(b"1e1,", b"[", b"0]"),
-        "whole numbers": repeated(b"999,", b"[", b"0]"),
-        "digits": repeated(b"9"),
-        "texts": repeated(b'"ab",', b"[", b"0]"),
-        "one text": repeated(b"x", b'["', b'"]'),
-        "one text of four bytes a letter": repeated("\U0001f9e0".encode(), b'["', b'"]'),
-        "escapes": repeated(b"\\u0001", b'["', b'"]'),
-        "keys": counted('"{}":0,', "{", '"":0}'),
-        "newlines": repeated(b"\n"),
-        "zero bytes": repeated(b"\0"),
-    }
-    return shapes | {f"{name}, as many as are read": _within(shape) for name, shape in shapes.items()}
-
-
-def _within(shape: Shape) -> Shape:
-    """The same of the size at which its memory is just allowed, if that is smaller."""
-
-    def write(path: Path, n_bytes: int) -> None:
-        from raxss._core.bounded import MAX_JSON_MEMORY, json_memory
-
-        shape(path, 1_000_000)
-        content = path.read_bytes()
-        shape(path, min(n_bytes, int(0.97 * MAX_JSON_MEMORY * len(content) / json_memory(content))))
-
-    return write
-
-
-# --- worksheets
-
-MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-HEADER = (
-    '<row r="1"><c r="A1" t="inlineStr"><is><t>subject</t></is></c>'
-    '<c r="B1" t="inlineStr"><is><t>soz</t></is></c></row>'
-)
-TYPES = (
-    '<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-    '<Override PartName="/xl/workbook.xml" ContentType="application/vnd.openxmlformats-officedocument.'
-    'spreadsheetml.sheet.main+xml"/>'
-    '<Override PartName="/xl/worksheets/sheet1.xml" ContentType="application/vnd.openxmlformats-officedocument.'
-    'spreadsheetml.worksheet+xml"/>'
-    '<Override PartName="/xl/sharedStrings.xml" ContentType="application/vnd.openxmlformats-officedocument.'
-    'spreadsheetml.sharedStrings+xml"/></Types>'
-)
-RELATION = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-RELATIONS = (
-    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{}</Relationships>'
-)
-SHEET = '<sheet name="s{k}" sheetId="{n}" r:id="rId1"/>'
-
-
-def workbook(path: Path, rows: str = "", *, method: int = zipfile.ZIP_DEFLATED, **parts: str) -> None:
-    """An .xlsx file with these rows in its sheet below a header; any part can be given otherwise."""
-    content = {
-        "types": TYPES,
-        "rels": RELATIONS.format(
-            f'<Relationship Id="rId1" Type="{RELATION}/officeDocument" Target="xl/workbook.xml"/>'
-        ),
-        "workbook_rels": RELATIONS.format(
-            f'<Relationship Id="rId1" Type="{RELATION}/worksheet" Target="worksheets/sheet1.xml"/>'
-        ),
-        "workbook": f'<workbook xmlns="{MAIN}" xmlns:r="{RELATION}"><sheets>{SHEET.format(k=1, n=1)}</sheets>'
-        "</workbook>",
-        "styles": f'<styleSheet xmlns="{MAIN}"></styleSheet>',
-        "strings": f'<sst xmlns="{MAIN}"><si><t>p1</t></si></sst>',
-        "sheet": f'<worksheet xmlns="{MAIN}"><sheetData>{HEADER}{rows}</sheetData></worksheet>',
-        **parts,
-    }
-    names = {
-        "types": "[Content_Types].xml",
-        "rels": "_rels/.rels",
-        "workbook_rels": "xl/_rels/workbook.xml.rels",
-        "workbook": "xl/workbook.xml",
-        "styles": "xl/styles.xml",
-        "strings": "xl/sharedStrings.xml",
-        "sheet": "xl/worksheets/sheet1.xml",
-    }
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for part, text in content.items():
-            archive.writestr(names[part], text)
-
-
-def fill(piece: str, n_bytes: int) -> str:
-    return piece * (n_bytes // len(piece))
-
-
-def _lying(path: Path, n_bytes: int) -> None:
-    """The directory says that the sheet has 1,000 bytes."""
-    workbook(path, " " * n_bytes)
-    content = bytearray(path.read_bytes())
-    place = content.index(b"xl/worksheets/sheet1.xml", content.index(b"PK\1\2")) - 46 + 24
-    content[place : place + 4] = struct.pack("<I", 1000)
-    path.write_bytes(content)
-
-
-def _many_members(path: Path, n_bytes: int) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for k in range(min(n_bytes // 100, 200_000)):
-            archive.writestr(f"{k}", b"")
-
-
-def _lzma(path: Path, n_bytes: int) -> None:
-    """A dictionary of 4 GB is stated in front of the data of each part."""
-    workbook(path, method=zipfile.ZIP_LZMA)
-    content = path.read_bytes()
-    path.write_bytes(
-        content.replace(b"\x09\x04\x05\x00\x5d\x00\x00\x80\x00", b"\x09\x04\x05\x00\x5d\xff\xff\xff\xff")
-    )
-
-
-def _row(k: int, cells: str) -> str:
-    return f'<row r="{k}">{cells}</row>'
-
-
-# the most that is unpacked is 16 MB; what is in it decides
-UNPACKED = 16_000_000
-SHEETS: dict[str, Shape] = {
-    "far cells": lambda path, _: workbook(
-        path, "".join(_row(k, f'<c r="SF{k}"><v>1</v></c>') for k in range(2, 20_001))
-    ),
-    "last cell of all": lambda path, _: workbook(path, _row(1048576, '<c r="XFD1048576"><v>1</v></c>')),
-    "full cells": lambda path, _: workbook(
-        path,
-        "".join(_row(k, "".join(f"<c><v>{k}.{j}</v></c>" for j in range(45))) for k in range(2, 11_000)),
-    ),
-    "empty cells": lambda path, _: workbook(path, _row(2, fill("<c/>", UNPACKED - 2000))),
-    "empty rows": lambda path, _: workbook(path, fill("<row/>", UNPACKED - 2000)),
-    "other tags": lambda path, _: workbook(path, fill("<x/>", UNPACKED - 2000)),
-    "spaces": lambda path, _: workbook(path, " " * (UNPACKED - 4000)),
-    "styles": lambda path, _: workbook(
-        path,
-        styles=f'<styleSheet xmlns="{MAIN}"><cellXfs>{fill("<xf/>", UNPACKED - 4000)}</cellXfs></styleSheet>',
-    ),
-    "styles at the limit": lambda path, _: workbook(
-        path, styles=f'<styleSheet xmlns="{MAIN}"><cellXfs>{"<xf/>" * 49_990}</cellXfs></styleSheet>'
-    ),
-    "fonts at the limit": lambda path, _: workbook(
-        path, styles=f'<styleSheet xmlns="{MAIN}"><fonts>{"<font/>" * 49_990}</fonts></styleSheet>'
-    ),
-    "shared texts": lambda path, _: workbook(
-        path, strings=f'<sst xmlns="{MAIN}">{fill("<si/>", UNPACKED - 4000)}</sst>'
-    ),
-    "shared texts at the limit": lambda path, _: workbook(
-        path, strings=f'<sst xmlns="{MAIN}">{"<si/>" * 199_990}</sst>'
-    ),
-    "a long text in many cells": lambda path, _: workbook(
-        path,
-        "".join(_row(k, '<c t="s"><v>0</v></c><c t="s"><v>0</v></c>') for k in range(2, 20_000)),
-        strings=f'<sst xmlns="{MAIN}"><si><t xml:space="preserve"> {"x" * 10_000_000}</t></si></sst>',
-    ),
-    "contacts in ranges": lambda path, _: workbook(
-        path,
-        "".join(_row(k, f'<c t="s"><v>0</v></c><c t="s"><v>{k % 2}</v></c>') for k in range(2, 20_000)),
-        strings=f'<sst xmlns="{MAIN}"><si><t>p1</t></si><si><t>{"A1-512," * 2_800}</t></si></sst>',
-    ),
-    "merged cells at the limit": lambda path, _: workbook(
-        path,
-        sheet=f'<worksheet xmlns="{MAIN}"><sheetData>{HEADER}</sheetData><mergeCells>'
-        + "<mergeCell ref='A1:B2'/>" * 49_900
-        + "</mergeCells></worksheet>",
-    ),
-    "menus at the limit": lambda path, _: workbook(
-        path,
-        sheet=f'<worksheet xmlns="{MAIN}"><sheetData>{HEADER}</sheetData><dataValidations>'
-        + "<dataValidation sqref='A1'/>" * 49_900
-        + "</dataValidations></worksheet>",
-    ),
-    "names at the limit": lambda path, _: workbook(
-        path,
-        workbook=f'<workbook xmlns="{MAIN}" xmlns:r="{RELATION}"><sheets>{SHEET.format(k=1, n=1)}</sheets>'
-        "<definedNames>" + "<definedName name='a'/>" * 4_900 + "</definedNames></workbook>",
-    ),
-    "many sheets": lambda path, _: workbook(
-        path,
-        workbook=f'<workbook xmlns="{MAIN}" xmlns:r="{RELATION}"><sheets>'
-        f"{''.join(SHEET.format(k=k, n=k) for k in range(1, 4_900))}</sheets></workbook>",
-    ),
-    "entities": lambda path, _: workbook(
-        path,
-        sheet=f'<!DOCTYPE x [<!ENTITY a "{"x" * 1_000_000}">]><worksheet xmlns="{MAIN}"><sheetData>{HEADER}'
-        f'<row><c t="inlineStr"><is><t>{"&a;" * 1_000}</t></is></c></row></sheetData></worksheet>',
-    ),
-    "unpacks to its size": lambda path, n_bytes: workbook(path, " " * n_bytes),
-    "states less than it unpacks to": lambda path, n_bytes: _lying(path, 8 * n_bytes),
-    "many parts": _many_members,
-    "a dictionary of 4 GB": _lzma,
-    "no archive": repeated(b"PK\3\4"),
-}
-
-
-# --- Parquet
-
-
-def parquet(columns: dict[str, Callable[[int], object]], n_rows: int, **how: object) -> Shape:
-    def write(path: Path, n_bytes: int) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({name: make(n_rows) for name, make in columns.items()}), path, **how)
-
-    return write
-
-
-def _constant(value: object) -> Callable[[int], object]:
-    import pyarrow as pa
-
-    return lambda n: pa.repeat(value, n)
-
-
-def _texts(length: int) -> Callable[[int], object]:
-    import pyarrow as pa
-
-    def make(n: int) -> object:
-        return pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * length]))
-
-    return make
-
-
-def _lists(n: int) -> object:
-    import numpy as np
-    import pyarrow as pa
-
-    return pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.array(np.zeros(n)))
-
-
-def _lying_pages(path: Path, n_bytes: int) -> None:
-    """The end of the file states few rows, and one page unpacks to far more."""
-    parquet(
-        {"window": _constant(1.5)}, 40_000_000, use_dictionary=False, compression="zstd", data_page_size=2**30
-    )(path, n_bytes)
-    content = path.read_bytes()
-    rows, few = _varint(2 * 40_000_000), _varint(2 * 1_000) + b""
-    length = int.from_bytes(content[-8:-4], "little")
-    end = content[-8 - length : -8]
-    few = bytes([few[0] | 128, few[1] | 128, 128, 0][: len(rows)]) if len(few) < len(rows) else few
-    path.write_bytes(content[: -8 - length] + end.replace(rows, few) + content[-8:])
-
-
-def _varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 127:
-        made.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*made, value])
-
-
-PARQUET: dict[str, Shape] = {
-    "equal numbers": parquet({"window": _constant(1.5)}, 100_000_000),
-    "a long text in many rows": parquet({"window": _texts(1_000_000)}, 100_000),
-    "a list of many": parquet({"window": lambda n: _lists(n)}, 30_000_000),
-    "pages larger than stated": _lying_pages,
-    "many columns": parquet({f"c{k}": _constant(1) for k in range(40_000)}, 1),
-    "random numbers": lambda path, n_bytes: _random_numbers(path, n_bytes),
-    "short texts": lambda path, n_bytes: _short_texts(path, n_bytes),
-    "no table": repeated(b"PAR1"),
-}
-
-
-def _random_numbers(path: Path, n_bytes: int) -> None:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    columns = {f"c{k}": np.random.default_rng(k).standard_normal(n_bytes // 41) for k in range(5)}
-    pq.write_table(pa.table(columns), path, use_dictionary=False)
-
-
-def _short_texts(path: Path, n_bytes: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    n = n_bytes // 10
-    pq.write_table(
-        pa.table({"window": [f"{k:x}" for k in range(n)]}), path, compression="none", use_dictionary=False
-    )
+from worst_shapes import PARQUET, SHEETS, Shape, counted, json_shapes, repeated, text_shapes
 
 
 def report_page(path: Path, block: bytes) -> None:
@@ -407,203 +52,78 @@ class Reader:
     ----------
     file
         How the file must be called, below a folder of its own.
-    imports
-        Gives the function that reads the file; what it imports is there before memory is measured.
+    function
+        ``module:name`` below raxss; imported before memory is measured.
+    call
+        How the function is called with the path; the path alone by default.
     """
 
     file: str
     shapes: Mapping[str, Shape]
-    imports: Callable[[], Callable[[Path], object]]
+    function: str
+    call: Callable[[Any, Path], object] = lambda function, path: function(path)
+
+    def imported(self) -> Callable[[Path], object]:
+        """The function that reads the file."""
+        import openpyxl  # noqa: F401 (imported by the reader of sheets)
+        import pandas  # noqa: F401
+        import pyarrow.parquet  # noqa: F401
+
+        module, _, names = self.function.partition(":")
+        found = functools.reduce(getattr, names.split("."), importlib.import_module(f"raxss.{module}"))
+        return functools.partial(self.call, found)
 
 
-def _labels_events() -> Callable[[Path], object]:
-    from raxss.data.labels import read_events, seizure_onset
+def _onset(read_events: Any, path: Path) -> object:
+    from raxss.data.labels import seizure_onset
 
-    return lambda path: seizure_onset(read_events(path))
-
-
-def _marks() -> Callable[[Path], object]:
-    from raxss.explain.faithfulness.marks import read_events
-
-    return read_events
+    return seizure_onset(read_events(path))
 
 
-def _inspected_events() -> Callable[[Path], object]:
+def _inspected(problems: Any, path: Path, *more: object) -> object:
     from raxss.data.formats.registry import RecordingFacts
-    from raxss.data.inspection.sidecars import _events_problems
 
-    facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
-    return lambda path: _events_problems(path, path.parent, facts)
+    return problems(path, path.parent, RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9), *more)
 
 
-def _inspected_channels() -> Callable[[Path], object]:
-    from raxss.data.formats.registry import RecordingFacts
-    from raxss.data.inspection.sidecars import _channels_problems
-
-    facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
-    return lambda path: _channels_problems(path, path.parent, facts, Counter())
-
-
-def _inspected_participants() -> Callable[[Path], object]:
-    from raxss.data.inspection.bids import _participants_problems
-
-    return lambda path: _participants_problems(path.parent, ["sub-01"])
-
-
-def _channels() -> Callable[[Path], object]:
-    from raxss.data.bids import _channel_rows
-    from raxss.data.bids_tree import Run, Tree
-
-    def read(path: Path) -> object:
-        run = Run("sub-01_task-a", "01", "ieeg", path.parent, {"subject": "01"}, None)
-        return _channel_rows(Tree(path.parent), run)
-
-    return read
-
-
-def _participants() -> Callable[[Path], object]:
-    from raxss.data.bids import _participants
+def _in_tree(read: Any, path: Path, *more: object) -> object:
     from raxss.data.bids_tree import Tree
 
-    return lambda path: _participants(Tree(path.parent))
+    return read(Tree(path.parent), *more)
 
 
-def _scans() -> Callable[[Path], object]:
-    from raxss.data.bids_tree import Tree, _scans
+def _channels(rows: Any, path: Path) -> object:
+    from raxss.data.bids_tree import Run
 
-    return lambda path: _scans(Tree(path.parent), path.parent, "ieeg")
-
-
-def _label_table() -> Callable[[Path], object]:
-    from raxss.data.labels import read_label_table
-
-    return read_label_table
+    return _in_tree(rows, path, Run("sub-01_task-a", "01", "ieeg", path.parent, {"subject": "01"}, None))
 
 
-def _sheet() -> Callable[[Path], object]:
-    import openpyxl  # noqa: F401 (imported by the reader)
-
-    from raxss.data.labels import read_clinical_sheet
-
-    return read_clinical_sheet
-
-
-def _manifest() -> Callable[[Path], object]:
+def _manifest(lines_of_inputs: Any, path: Path) -> object:
     import numpy as np
 
-    from raxss.data.files import distinct_names, lines_of_inputs
+    from raxss.data.files import distinct_names
 
-    def read(path: Path) -> object:
-        np.save(path.parent / "a.npy", np.zeros(5))
-        lines = lines_of_inputs([path])
-        return lines, distinct_names(lines)
-
-    return read
+    np.save(path.parent / "a.npy", np.zeros(5))
+    lines = lines_of_inputs([path])
+    return lines, distinct_names(lines)
 
 
-def _results() -> Callable[[Path], object]:
-    from raxss.benchmark.rerun import committed_table
-
-    return lambda path: committed_table(path.parent)
+def _in_folder(read: Any, path: Path) -> object:
+    return read(path.parent)
 
 
-def _names() -> Callable[[Path], object]:
-    from raxss.cli.audit_split import read_names
-
-    return read_names
-
-
-def _split() -> Callable[[Path], object]:
-    from raxss.data.splits import Split
-
-    return lambda path: Split.read(path, ["a", "b"])
+def _windows(load: Any, path: Path) -> object:
+    (path.parent / "evidence.json").write_text(json.dumps(HEAD))
+    return load(path.parent)
 
 
-def _sidecar() -> Callable[[Path], object]:
-    from raxss.data.bids_tree import Tree
-
-    return lambda path: Tree(path.parent).json(path)
-
-
-def _evidence() -> Callable[[Path], object]:
-    from raxss.explain import SeriesEvidence
-
-    return lambda path: SeriesEvidence.load(path.parent)
+def _prepared_table(read_prepared: Any, path: Path) -> object:
+    _prepared_facts(path.parent)
+    return read_prepared(path.parent)
 
 
-def _windows() -> Callable[[Path], object]:
-    from raxss.explain import SeriesEvidence
-
-    def read(path: Path) -> object:
-        (path.parent / "evidence.json").write_text(json.dumps(HEAD))
-        return SeriesEvidence.load(path.parent)
-
-    return read
-
-
-def _parquet() -> Callable[[Path], object]:
-    import pandas as pd
-    import pyarrow.parquet as pq
-
-    from raxss._core.atomic import read_parquet
-
-    pd.DataFrame({"a": ["x"]}), pq.ParquetFile
-    return read_parquet
-
-
-def _report() -> Callable[[Path], object]:
-    from raxss.explain.export.report import Report
-
-    return lambda path: repr(Report.read(path))
-
-
-def _part() -> Callable[[Path], object]:
-    from raxss.estimator.batch import _read_part
-
-    return _read_part
-
-
-def _prepared() -> Callable[[Path], object]:
-    from raxss.data.prepare import read_prepared
-
-    return lambda path: read_prepared(path.parent)
-
-
-def _prepared_table() -> Callable[[Path], object]:
-    import pandas  # noqa: F401
-    import pyarrow.parquet  # noqa: F401
-
-    from raxss.data.prepare import read_prepared
-
-    def read(path: Path) -> object:
-        _prepared_facts(path.parent)
-        return read_prepared(path.parent)
-
-    return read
-
-
-def _cell() -> Callable[[Path], object]:
-    from raxss.benchmark.result import CellResult
-
-    return CellResult.read
-
-
-def _verdict() -> Callable[[Path], object]:
-    from raxss.explain.faithfulness.report_verdict import verdict_for_report
-
-    return lambda path: verdict_for_report(path.parent, weights_sha256="0", beside=path.parent)
-
-
-def _study() -> Callable[[Path], object]:
-    from raxss.benchmark.study import Study
-
-    return Study.read
-
-
-def _settings() -> Callable[[Path], object]:
-    from raxss.estimator.config import Config
-
-    return Config.from_file
+def _verdict(verdict_for_report: Any, path: Path) -> object:
+    return verdict_for_report(path.parent, weights_sha256="0", beside=path.parent)
 
 
 def _prepared_facts(folder: Path) -> None:
@@ -628,8 +148,6 @@ def _prepared_facts(folder: Path) -> None:
 
 def _many_series(path: Path, n_bytes: int) -> None:
     """A table as raxss writes it, of as many series as it may have, or as give the size."""
-    import pyarrow as pa
-
     from raxss.data.prepare.assembling import _write_table
     from raxss.data.prepare.folder import COLUMNS, MAX_SERIES
 
@@ -639,7 +157,6 @@ def _many_series(path: Path, n_bytes: int) -> None:
         {**row, "name": f"recording-{k}:C{k}", "sha256": f"{k:064x}"}
         for k in range(min(n_bytes // 60, MAX_SERIES))
     ]
-    assert pa
     _write_table(rows, path)
 
 
@@ -655,13 +172,14 @@ HEAD = {
     "effective_windows": 1.0,
     "effective_share": 1.0,
     "overlap_share": None,
-    "warnings": [],
+    "warnings": ["w"],
     "settings": {},
 }
 SPLIT = (
     '{"format":"raxss-split-1","by":"patient","leaky":false,"description":"","seed":0,"balance":"none","fold":null,'
     '"fractions":[0.7,0.1,0.2],"validation":[],"test":[],"dropped":[],"train":['
 )
+REPORT = '{"format":"raxss report 1","recording":"a","channels":[{"name":"a","weight":['
 MOST, KEPT, LINES = 999_999, 99_999, 199_999
 EVENTS = text_shapes("\t", ["onset", "duration", "trial_type"], "1\t1\ta\n", "{0}\t0.{0}\tonset_{0}\n", MOST)
 MARKS = text_shapes("\t", ["onset", "duration", "channel"], "1\t1\ta\n", "{0}\t0.{0}\tA{0}\n", MOST)
@@ -684,63 +202,97 @@ WRONG_TOML = {
     "comments": repeated(b"#\n"),
 }
 
+LOAD = "explain:SeriesEvidence.load"
 READERS: dict[str, Reader] = {
-    "events.tsv, onset": Reader("events.tsv", EVENTS, _labels_events),
-    "events.tsv, marks": Reader("events.tsv", MARKS, _marks),
-    "events.tsv, inspected": Reader("events.tsv", EVENTS, _inspected_events),
-    "channels.tsv": Reader("sub-01_channels.tsv", CHANNELS, _channels),
-    "channels.tsv, inspected": Reader("channels.tsv", CHANNELS, _inspected_channels),
-    "participants.tsv": Reader("participants.tsv", PARTICIPANTS, _participants),
-    "participants.tsv, inspected": Reader("participants.tsv", PARTICIPANTS, _inspected_participants),
-    "scans.tsv": Reader("sub-01_scans.tsv", SCANS, _scans),
-    "label table": Reader("labels.csv", LABELS, _label_table),
-    "clinical sheet, csv": Reader("clinical.csv", CLINICAL, _sheet),
-    "clinical sheet, xlsx": Reader("clinical.xlsx", SHEETS, _sheet),
-    "manifest": Reader("all.csv", MANIFEST, _manifest),
-    "manifest, files missing": Reader("all.csv", MISSING, _manifest),
-    "results of a study": Reader("results.csv", CSV, _results),
-    "names for audit-split": Reader("names.txt", MISSING, _names),
-    "split": Reader("split.json", json_shapes(SPLIT, '"s{0}",', '"a"]}'), _split),
-    "sidecar": Reader("ieeg.json", json_shapes("{", '"k{0}":0,', '"a":0}'), _sidecar),
+    "events.tsv, onset": Reader("events.tsv", EVENTS, "data.labels:read_events", _onset),
+    "events.tsv, marks": Reader("events.tsv", MARKS, "explain.faithfulness.marks:read_events"),
+    "events.tsv, inspected": Reader(
+        "events.tsv", EVENTS, "data.inspection.sidecars:_events_problems", _inspected
+    ),
+    "channels.tsv": Reader("sub-01_channels.tsv", CHANNELS, "data.bids:_channel_rows", _channels),
+    "channels.tsv, inspected": Reader(
+        "channels.tsv",
+        CHANNELS,
+        "data.inspection.sidecars:_channels_problems",
+        lambda problems, path: _inspected(problems, path, Counter()),
+    ),
+    "participants.tsv": Reader("participants.tsv", PARTICIPANTS, "data.bids:_participants", _in_tree),
+    "participants.tsv, inspected": Reader(
+        "participants.tsv",
+        PARTICIPANTS,
+        "data.inspection.bids:_participants_problems",
+        lambda problems, path: problems(path.parent, ["sub-01"]),
+    ),
+    "scans.tsv": Reader(
+        "sub-01_scans.tsv",
+        SCANS,
+        "data.bids_tree:_scans",
+        lambda scans, path: _in_tree(scans, path, path.parent, "ieeg"),
+    ),
+    "label table": Reader("labels.csv", LABELS, "data.labels:read_label_table"),
+    "clinical sheet, csv": Reader("clinical.csv", CLINICAL, "data.labels:read_clinical_sheet"),
+    "clinical sheet, xlsx": Reader("clinical.xlsx", SHEETS, "data.labels:read_clinical_sheet"),
+    "manifest": Reader("all.csv", MANIFEST, "data.files:lines_of_inputs", _manifest),
+    "manifest, files missing": Reader("all.csv", MISSING, "data.files:lines_of_inputs", _manifest),
+    "results of a study": Reader("results.csv", CSV, "benchmark.rerun:committed_table", _in_folder),
+    "names for audit-split": Reader("names.txt", MISSING, "cli.audit_split:read_names"),
+    "split": Reader(
+        "split.json",
+        json_shapes(SPLIT, '"s{0}",', '"a"]}'),
+        "data.splits:Split.read",
+        lambda read, path: read(path, ["a", "b"]),
+    ),
+    "sidecar": Reader(
+        "ieeg.json",
+        json_shapes("{", '"k{0}":0,', '"a":0}'),
+        "data.bids_tree:Tree",
+        lambda tree, path: tree(path.parent).json(path),
+    ),
     "evidence.json": Reader(
         "evidence.json",
-        json_shapes(
-            json.dumps({**HEAD, "warnings": 0}).replace('"warnings": 0', '"warnings": ["w"]')[:-1]
-            + ',"windows":[',
-            "[{0}],",
-            "0]}",
-        ),
-        _evidence,
+        json_shapes(json.dumps(HEAD)[:-1] + ',"windows":[', "[{0}],", "0]}"),
+        LOAD,
+        _in_folder,
     ),
-    "windows.parquet": Reader("windows.parquet", PARQUET, _windows),
-    "read_parquet": Reader("a.parquet", PARQUET, _parquet),
+    "windows.parquet": Reader("windows.parquet", PARQUET, LOAD, _windows),
+    "read_parquet": Reader("a.parquet", PARQUET, "_core.atomic:read_parquet"),
     "report": Reader(
         "report.html",
-        {
-            name: in_report(shape)
-            for name, shape in json_shapes(
-                '{"format":"raxss report 1","recording":"a","channels":[{"name":"a","weight":[',
-                "{0}.5,",
-                "0]}]}",
-            ).items()
-        },
-        _report,
+        {name: in_report(shape) for name, shape in json_shapes(REPORT, "{0}.5,", "0]}]}").items()},
+        "explain.export.report:Report.read",
+        lambda read, path: repr(read(path)),
     ),
-    "part of an archive": Reader("part.json", json_shapes('{"seal":0,"rows":[', '"s{0}",', '"a"]}'), _part),
+    "part of an archive": Reader(
+        "part.json",
+        json_shapes('{"seal":0,"rows":[', '"s{0}",', '"a"]}'),
+        "_core.store:Store",
+        lambda store, path: store(path.parent).require("part", "key"),
+    ),
     "prepared.json": Reader(
         "prepared.json",
         json_shapes('{"format":"raxss-prepared-1","outputs":{', '"s{0}":0,', '"a":0}}'),
-        _prepared,
+        "data.prepare:read_prepared",
+        _in_folder,
     ),
-    "series.parquet": Reader("series.parquet", {**PARQUET, "many series": _many_series}, _prepared_table),
+    "series.parquet": Reader(
+        "series.parquet",
+        {**PARQUET, "many series": _many_series},
+        "data.prepare:read_prepared",
+        _prepared_table,
+    ),
     "result of a cell": Reader(
-        "cell.json", json_shapes('{"seal":0,"format":0,"rows":[', '"s{0}",', '"a"]}'), _cell
+        "cell.json",
+        json_shapes('{"seal":0,"format":0,"rows":[', '"s{0}",', '"a"]}'),
+        "benchmark.result:CellResult.read",
     ),
     "verdict.json": Reader(
-        "verdict.json", json_shapes('{"verdicts":{', '"s{0}":0,', '"a":0},"about":{}}'), _verdict
+        "verdict.json",
+        json_shapes('{"verdicts":{', '"s{0}":0,', '"a":0},"about":{}}'),
+        "explain.faithfulness.report_verdict:verdict_for_report",
+        _verdict,
     ),
-    "study": Reader("study.toml", WRONG_TOML, _study),
-    "settings": Reader("mine.toml", WRONG_TOML, _settings),
+    "study": Reader("study.toml", WRONG_TOML, "benchmark.study:Study.read"),
+    "settings": Reader("mine.toml", WRONG_TOML, "estimator.config:Config.from_file"),
 }
 
 
@@ -760,11 +312,11 @@ def _forked(work: Callable[[], object]) -> object:
     if process == 0:
         os.close(receive)
         try:
-            told = work()
+            outcome = work()
         except BaseException as error:
-            told = {"failed": repr(error)[:300]}
+            outcome = {"failed": repr(error)[:300]}
         with os.fdopen(send, "w") as file:
-            json.dump(told, file)
+            json.dump(outcome, file)
         os._exit(0)
     os.close(send)
     with os.fdopen(receive) as file:
@@ -798,7 +350,7 @@ def _read(read: Callable[[Path], object], path: Path) -> dict[str, object]:
 def measured(reader: str, n_bytes: int, shapes: Iterable[str] = ()) -> Iterator[dict[str, object]]:
     """How each shape of this size is read."""
     about = READERS[reader]
-    read = about.imports()
+    read = about.imported()
     for shape in shapes or about.shapes:
         folder = Path(tempfile.mkdtemp())
         path = folder / about.file
@@ -806,16 +358,16 @@ def measured(reader: str, n_bytes: int, shapes: Iterable[str] = ()) -> Iterator[
             made = _forked(lambda shape=shape, path=path: about.shapes[shape](path, n_bytes))
             assert made is None, (reader, shape, made)
             size = path.stat().st_size
-            told = _forked(lambda path=path: _read(read, path))
-            assert isinstance(told, dict)
-            yield {"reader": reader, "shape": shape, "bytes": size, **told}
+            outcome = _forked(lambda path=path: _read(read, path))
+            assert isinstance(outcome, dict)
+            yield {"reader": reader, "shape": shape, "bytes": size, **outcome}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    size, *asked = sys.argv[1:]
-    for name in asked or READERS:
+    size, *given = sys.argv[1:]
+    for name in given or READERS:
         reader, _, shape = name.partition(":")
         for found in measured(reader, int(size), [shape] if shape else []):
             print(json.dumps(found), flush=True)

@@ -1,10 +1,10 @@
-"""Atomic files and folders, and locks on outputs.
+"""Atomic writes of files and folders.
 
 A file is written beside its place, flushed to the disk and renamed over it; a folder likewise. A run that
 dies in between leaves the old content as it was. Nothing here, and nothing that reads what this wrote,
 uses pickle.
 
-Of two writers of one output the first wins, and the other is told who that is (`output_lock`). What is not to be
+Of two writers of one output the first wins, and the other gets an error (`output_lock`). What is not to be
 overwritten is put into place by a rename that replaces nothing, which also holds where there are no locks.
 """
 
@@ -15,6 +15,7 @@ import errno
 import glob
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -61,11 +62,10 @@ def write_json(path: Path | str, value: Any, *, overwrite: bool | None = None) -
 
 
 def read_parquet(path: Path | str) -> pd.DataFrame:
-    """A Parquet table, read by the calling thread alone.
+    """A Parquet table, read by the calling thread alone; refused if it would unpack to far more than its size.
 
     Arrow's own threads, which `pandas.read_parquet` starts, now and then abort a process that ends soon after
-    (apache/arrow issue 34314): everything was done, and the exit code says that it was not. A file that is in
-    memory, read without threads, starts none. What would unpack to far more than its size is refused.
+    (apache/arrow issue 34314).
 
     Examples
     --------
@@ -78,10 +78,9 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
     """
     try:
         table = read_parquet_table(path)
-        if table.nbytes < LARGE_TABLE:
-            return table.to_pandas(use_threads=False)
-        # column by column, each let go when it is converted, so that a large table is not held twice
-        return table.to_pandas(use_threads=False, split_blocks=True, self_destruct=True)
+        # a large table column by column, each freed when it is converted, so that it is not held twice
+        is_large = table.nbytes >= LARGE_TABLE
+        return table.to_pandas(use_threads=False, split_blocks=is_large, self_destruct=is_large)
     except (RAxSSError, FileNotFoundError):
         raise
     except Exception as error:  # Arrow raises whatever its parser stumbles over
@@ -94,17 +93,16 @@ def read_parquet(path: Path | str) -> pd.DataFrame:
 def whole_file(
     path: Path | str, *, overwrite: bool | None = None, flushed: bool = True, advice: str | None = None
 ) -> Iterator[Path]:
-    """Give a temporary path to write to, and move it into place if the block succeeds.
+    """Atomic write of a file: yields a temporary path, and moves it into place if the block succeeds.
 
     Parameters
     ----------
     overwrite
-        Whether this output may replace a file that is there; it is locked meanwhile. None: it is no output but a
-        part of one, or an entry of a cache, whose writers all write the same or hold a lock on the whole; it
-        replaces what is there, and is not locked.
+        Whether this output may replace a file that is there; it is locked meanwhile. None: it is part of an output,
+        or an entry of a cache, whose writers all write the same or lock the whole; it replaces, without a lock.
     flushed
-        Whether to wait until the disk has it. A part whose hash tells later whether it is whole need not wait, and
-        whoever owns its folder clears what killed runs left there.
+        Whether to wait until the disk has it; not for a part whose hash tells later whether it is whole, and whose
+        folder is cleared by its owner.
     advice
         What an error recommends, naming the file without its folder; None: the usual.
 
@@ -141,7 +139,7 @@ def whole_file(
 
 @contextmanager
 def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary folder to fill, and move it into place if the block succeeds.
+    """Atomic write of a folder: yields a temporary one, and moves it into place if the block succeeds.
 
     An existing folder is replaced in one step where the system can exchange two names (Linux), only with
     ``overwrite``, and only if an earlier call of this made it: that is what the file ``.raxss`` in it says. The
@@ -160,28 +158,26 @@ def whole_folder(path: Path | str, *, overwrite: bool = False) -> Iterator[Path]
                     "Written by raxss, which may replace this folder if told to overwrite it.\n"
                 )
                 yield temporary
-                for file in temporary.rglob("*"):
-                    flush(file)
-                flush(temporary)
+                _flush_all(temporary)
                 if overwrite and path.exists():
                     refuse_existing(path, overwrite=True)
                     _exchange(temporary, path)
                 else:
                     _rename_new(temporary, path)
                 flush(path.parent)
-        except OutputError as error:  # of a file inside: name the place that was asked for
-            told = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
-            raise OutputError(error.errno, told) from error
+        except OutputError as error:  # of a file inside: name the final place
+            text = str(error.strerror).replace(str(temporary), str(path)).replace(temporary.name, path.name)
+            raise OutputError(error.errno, text) from error
         finally:
             remove(temporary)
 
 
 @contextmanager
 def whole_files(root: Path | str, name: str) -> Iterator[Path]:
-    """Give a temporary folder to fill; what is in it then takes its places under ``root``, all of it or nothing.
+    """Atomic write of several files under ``root``: yields a temporary folder to fill.
 
-    Several names cannot be exchanged in one step. So the filled folder first gets, in one step, a name that says it
-    is ready, and is emptied then: where a process dies in between, the next call, or `finish_files`, goes on.
+    Several names cannot be exchanged in one step. So the filled folder is renamed to ready in one step, and emptied
+    then: where a process dies in between, the next call, or `finish_files`, goes on.
 
     Parameters
     ----------
@@ -208,9 +204,7 @@ def whole_files(root: Path | str, name: str) -> Iterator[Path]:
             with named_output(root / name):
                 temporary.mkdir()
                 yield temporary
-                for file in temporary.rglob("*"):
-                    flush(file)
-                flush(temporary)
+                _flush_all(temporary)
                 ready = root / f".{name}{READY}"
                 os.rename(temporary, ready)
                 flush(root)
@@ -220,7 +214,7 @@ def whole_files(root: Path | str, name: str) -> Iterator[Path]:
 
 
 def finish_files(root: Path | str) -> None:
-    """Do what a process that died in `whole_files` left to do; one that lives does so itself."""
+    """Finish what a process that died in `whole_files` left to do."""
     for ready in sorted(Path(root).glob(f".*{READY}")):
         name = ready.name.removeprefix(".").removesuffix(READY)
         with suppress(OutputInUseError), output_lock(Path(root) / name):
@@ -262,7 +256,7 @@ def refuse_existing(path: Path | str, *, overwrite: bool) -> None:
 
 
 def check_writable(path: Path | str) -> None:
-    """Fail now rather than after an hour of work if nothing can be written at ``path``."""
+    """Raise, before any work, if nothing can be written at ``path``."""
     path = absolute(path)
     folder = make_folder(path.parent)
     with named_output(path), tempfile.TemporaryFile(dir=folder):
@@ -271,7 +265,7 @@ def check_writable(path: Path | str) -> None:
 
 @contextmanager
 def reserved_output(path: Path | str, *, overwrite: bool) -> Iterator[None]:
-    """`output_lock` of something that is to be written, after looking whether it can and may be."""
+    """`output_lock` of an output that can and may be written, or an error."""
     refuse_existing(path, overwrite=overwrite)
     check_writable(path)
     with output_lock(path):
@@ -286,7 +280,7 @@ def sha256_of(path: Path | str) -> str:
 
 
 def canonical_hash(value: Any) -> str:
-    """SHA-256 of a value's one spelling in JSON.
+    """SHA-256 of a value's canonical JSON.
 
     >>> canonical_hash({"b": 1, "a": 2.5}) == canonical_hash({"a": 2.5, "b": 1})
     True
@@ -296,10 +290,7 @@ def canonical_hash(value: Any) -> str:
 
 
 def _place_beside(path: Path) -> Path:
-    """A hidden name in the same folder that no other writer has; what killed runs left there goes.
-
-    The name tells host and process, so that only what surely nobody writes any more is removed.
-    """
+    """A hidden name in the same folder with host and process; removes what killed processes of this host left."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{_host()}-*{PARTIAL}"):
         process = left.name.removesuffix(PARTIAL).split("-")[-2]
         if process.isdigit() and not _runs(int(process)):
@@ -317,11 +308,9 @@ def _host() -> str:
 
 def _runs(process: int) -> bool:
     try:
-        os.kill(process, 0)  # signal 0 only asks
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+        os.kill(process, 0)  # signal 0 only checks
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -336,6 +325,11 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def _flush_all(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        flush(path)
+
+
 def _rename_new(source: Path, target: Path) -> None:
     """Rename, and fail if there is something of that name, even if it appeared just now."""
     try:
@@ -345,10 +339,10 @@ def _rename_new(source: Path, target: Path) -> None:
             os.rename(source, target)  # of a folder: replaces an empty folder and nothing else
             return
         failed = _renamed_at(source, target, RENAME_NOREPLACE)
-        if failed in (None, errno.EEXIST):
-            if failed:
-                raise FileExistsError(failed, os.strerror(failed))
+        if failed is None:
             return
+        if failed == errno.EEXIST:
+            raise FileExistsError(failed, os.strerror(failed))
         try:
             os.link(source, target)  # fails if there is something; the other name is removed afterwards
         except FileExistsError:
@@ -395,7 +389,7 @@ def json_ready(value: Any) -> Any:
     """Numpy numbers and arrays as plain ones; values that are not finite as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
         return {str(key): json_ready(item) for key, item in value.items()}
@@ -410,8 +404,5 @@ def without_formula(value: Any) -> Any:
     >>> without_formula("=cmd()"), without_formula("C3"), without_formula(-0.5)
     ("'=cmd()", 'C3', -0.5)
     """
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
-        else value
-    )
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value

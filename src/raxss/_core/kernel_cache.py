@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 import llvmlite
 import numba
-from numba.core.caching import _Cache
+from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
@@ -155,40 +155,18 @@ def _is_own_group(group: int) -> bool:
     )
 
 
-class KernelCache(_Cache):  # type: ignore[misc]
-    """What a numba dispatcher asks for its compiled code, and gives it to; see the module's header."""
+class KernelCache(NullCache):  # type: ignore[misc]
+    """Loads and saves the compiled code of a numba dispatcher; see the module's header."""
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._function = function
         self._options = sorted((name, _in_order(value)) for name, value in options.items())
-        self._enabled = True
-
-    @property
-    def cache_path(self) -> str | None:
-        """The folder, or None."""
-        folder = kernel_folder()
-        return None if folder is None else str(folder)
-
-    def enable(self) -> None:
-        """Use the cache."""
-        self._enabled = True
-
-    def disable(self) -> None:
-        """Neither read nor write."""
-        self._enabled = False
-
-    def flush(self) -> None:
-        """Remove this function's entries, of whatever version."""
-        folder = private_folder()
-        for entry in [] if folder is None else folder.glob(f"{self._stem}-*{SUFFIX}"):
-            with suppress(OSError):
-                entry.unlink()
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """The compiled function, or None where it must be compiled."""
         target_context.refresh()
         try:
-            folder = private_folder() if self._enabled else None
+            folder = private_folder()
             if folder is None:
                 return None
             payload = _read(folder / self._name(signature, target_context.codegen()))
@@ -198,11 +176,11 @@ class KernelCache(_Cache):  # type: ignore[misc]
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled function; a disk that cannot take it costs time, not the result."""
+        """Write a compiled function to disk; a failure costs time, not the result."""
         if any(not item.can_cache for item in compiled.lifted) or compiled.library.has_dynamic_globals:
             return
         try:
-            folder = private_folder() if self._enabled else None
+            folder = private_folder()
             if folder is not None:
                 payload = dumps(compiled._reduce())
                 _write(folder / self._name(signature, compiled.codegen), payload)

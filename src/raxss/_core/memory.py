@@ -1,6 +1,6 @@
-"""Will it fit? How much memory is left, and a refusal in numbers before work that would overflow it.
+"""Free memory of the machine, its container or a GPU, and an error before work that would not fit.
 
-Next: method/window_scorer.py and explain/ ask before they build large tables.
+Next: method/window_scorer.py and explain/ check before they build large tables.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import torch
 
 _MEMINFO = Path("/proc/meminfo")
-_GROUP = Path("/sys/fs/cgroup")  # where a container is told its limit
+_GROUP = Path("/sys/fs/cgroup")  # where the limit of a container is
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping or being killed; None where the system does not tell."""
-    known = [item for item in (_of_the_machine(), _of_the_container()) if item is not None]
+    """Bytes that can be taken without swapping or being killed; None if unknown."""
+    known = [n_bytes for n_bytes in (_of_the_machine(), _of_the_container()) if n_bytes is not None]
     return min(known, default=None)
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """Memory that is free on a device, or None where the system does not tell.
+    """Free memory of a device in bytes; None if unknown.
 
     >>> import torch
     >>> free = available_bytes(torch.device("cpu"))
@@ -53,7 +53,7 @@ def gigabytes(n_bytes: float) -> str:
 
 
 def refuse_too_large(n_bytes: int, what: str, advice: str) -> None:
-    """Say that something does not fit, how much it needs and what to do, before it is begun.
+    """Raise if something that needs so many bytes does not fit.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Outputs: errors that name them, and locks that keep two writers of one apart.
+"""Locks on outputs, and errors that name the output.
 
     output_lock(path) -> the file ``.NAME.lock`` beside it, locked until the block ends
 
@@ -35,7 +35,7 @@ def absolute(path: Path | str) -> Path:
 
 
 def make_folder(path: Path | str) -> Path:
-    """Create a folder and its parents, or say why that cannot be."""
+    """Create a folder and its parents; OutputError with the reason if that fails."""
     path = Path(path)
     with named_output(path):
         try:
@@ -47,27 +47,21 @@ def make_folder(path: Path | str) -> Path:
 
 @contextmanager
 def named_output(place: Path | str, advice: str = ADVICE) -> Iterator[None]:
-    """Turn an OSError about writing into one that says what to do.
-
-    Parameters
-    ----------
-    place
-        A path is told with its folder, a string as it is.
-    """
+    """Turn an OSError into an `OutputError` with advice; a path is named with its folder, a string as it is."""
     try:
         yield
     except OutputError:
         raise
     except OSError as error:
-        told = (
+        name = (
             repr(place) if isinstance(place, str) else f"{place.name!r} in the folder {str(place.parent)!r}"
         )
         reason = error.strerror or type(error).__name__
-        raise OutputError(error.errno or errno.EIO, f"cannot write {told}: {reason}. {advice}") from error
+        raise OutputError(error.errno or errno.EIO, f"cannot write {name}: {reason}. {advice}") from error
 
 
 def remove(path: Path) -> None:
-    """Clear up what is left, whatever it is; a failure to do so must not hide the error before it."""
+    """Remove a file or folder if it is there; a failure must not hide the error before it."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -96,11 +90,9 @@ _guard = threading.Lock()
 def output_lock(path: Path | str) -> Iterator[None]:
     """Hold an output, so that no other process and no other thread writes it meanwhile.
 
-    Long commands take it when they begin; `whole_folder` and the others take it again, which the same thread may.
-    It is a lock of the system on the file ``.NAME.lock`` beside the output (inside of it, where its folder cannot
-    be written). The system lets go of it however the process ends, so a file that a killed run left is in nobody's
-    way; otherwise it is removed at the end. Where there are no locks (Windows, some network disks) the work goes
-    on, with a warning except on Windows.
+    The same thread may take it again. It is a lock of the system on the file ``.NAME.lock`` beside the output
+    (inside of it, where its folder cannot be written), released however the process ends. Where there are no locks
+    (Windows, some network disks) the work goes on, with a warning except on Windows.
 
     Raises
     ------
@@ -236,16 +228,16 @@ def _let_go(held: _Held) -> None:
 
 
 def _holder(place: Path) -> str:
-    """Who holds a lock, as its file says."""
+    """Process, host and time in a lock file, if raxss wrote it."""
     for _ in range(5):
         try:
             with open(place, "rb") as file:
                 text = file.read(200).decode(errors="replace")
         except OSError:
             text = ""
-        told = re.fullmatch(r"(\d{1,10})\t([A-Za-z0-9._-]{1,64})\t(\d{4}-\d\d-\d\d \d\d:\d\d)\n", text)
-        if told:
-            return f"another raxss process (pid {told[1]} on host {told[2]}, since {told[3]})"
+        fields = re.fullmatch(r"(\d{1,10})\t([A-Za-z0-9._-]{1,64})\t(\d{4}-\d\d-\d\d \d\d:\d\d)\n", text)
+        if fields:
+            return f"another raxss process (pid {fields[1]} on host {fields[2]}, since {fields[3]})"
         time.sleep(0.01)  # it may be about to write it
     return "another raxss process"
 

@@ -1,4 +1,4 @@
-"""How far has the work come, and how long will it take? A bar on stderr, quiet where stderr is not a terminal."""
+"""Progress bars on stderr, quiet where stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def with_progress(
 def share_bar(
     description: str, total: int, *, unit: str, quiet: bool = False
 ) -> Iterator[Callable[[float], None] | None]:
-    """A bar that is told the share done; gives the function to tell it by, or None where nothing is shown.
+    """A bar for a share of the work: yields a function that takes it, or None where nothing is shown.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class ProgressBar:
             self._bar.update(self._task, completed=epoch * self._n_steps + step)
 
     def on_epoch_end(self, record: dict[str, Any]) -> None:
-        """Say how good the epoch was."""
+        """Show loss and accuracy of the epoch."""
         figures = f"epoch {record['epoch']}/{self._n_epochs} loss {record['train_loss']:.3f}"
         if "validation_accuracy" in record:
             figures += f", validation accuracy {record['validation_accuracy']:.3f}"

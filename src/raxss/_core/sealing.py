@@ -1,13 +1,12 @@
-"""Files of model folders and checkpoints: read within limits, and checked before anything of them is decoded.
+"""Sealed model folders and checkpoints: read within limits, and verified before anything of them is decoded.
 
     folder -> open_model -> ModelFiles: the entries of config.json, history, tensors by name, dtype and shape
                                         weights() -> the bytes of model.safetensors, if they are the sealed ones
     file   -> open_plain, read_tensor_header, read_all: the same for a checkpoint, which is one safetensors file
 
-A model folder is sealed: config.json holds size and SHA-256 of every other file, dtype and shape of every tensor,
-and the SHA-256 of its own text. A changed byte, setting, class name, dtype or shape is refused with a `ModelError`.
-Sizes are compared with limits before anything is read, so that a damaged or hostile folder costs little memory and
-time. Links are refused, because they may lead to files outside the folder.
+config.json of a sealed folder holds size and SHA-256 of every other file, dtype and shape of every tensor, and the
+SHA-256 of its own text. A changed byte, setting, class name, dtype or shape is a `ModelError`. Sizes are compared
+with limits before anything is read. Links are refused, because they may lead to files outside the folder.
 
 A hash finds damage, mixed-up files and careless edits. It does not stop somebody who changes a folder on purpose
 and computes the hashes anew: only a signature would, and there is none yet. Load models from people you trust.
@@ -38,22 +37,15 @@ from raxss.errors import ModelError, ModelWarning
 
 FORMAT = "raxss-model-2"
 UNSEALED_FORMAT = "raxss-model-1"  # up to raxss 0.1: only the weights have a hash
-FACTS, WEIGHTS, CARD, SETTINGS, HISTORY = (
-    "config.json",
-    "model.safetensors",
-    "README.md",
-    "settings.toml",
-    "history.csv",
-)
+FACTS, WEIGHTS, HISTORY = "config.json", "model.safetensors", "history.csv"
+CARD, SETTINGS = "README.md", "settings.toml"
 SEALED = (WEIGHTS, SETTINGS, HISTORY, CARD)  # the files that config.json has hashes of
 SEAL = "config_sha256"  # of the text of config.json without this entry
 FILES, TENSORS = "files", "tensors"
 _END = b"\n}\n"  # of the text of config.json
 
 MIB = 2**20
-MOST_TENSORS = (
-    20_000  # half of them of the network, half of what is kept with it; most networks have below 100
-)
+MOST_TENSORS = 20_000  # half of them of the network, half of what is kept with it
 MOST_WEIGHT_BYTES = 2**31 + 2**24  # half of them of the network, as much as the largest ensemble has
 MOST_HEADER_BYTES = 16 * MIB  # of a safetensors file: 100,000 tensors with names of 100 letters
 MOST_VALUES = 2_000_000  # of a JSON file: Python takes up to 200 bytes for each
@@ -74,6 +66,7 @@ ITEM_BYTES: Mapping[str, int] = {
 """Bytes of a number by the name that safetensors has for its dtype."""
 
 COPY_AGAIN = "Copy the model again, or refit."
+GIVE_FOLDER = "Give the folder that `raxss fit` or save_pretrained wrote."
 
 
 # Single files ------------------------------------------------------------------------------------------------
@@ -81,14 +74,9 @@ COPY_AGAIN = "Copy the model again, or refit."
 
 @contextmanager
 def open_plain(path: Path, label: str, *, most: int, advice: str = COPY_AGAIN) -> Iterator[BinaryIO]:
-    """Open a regular file of limited size for reading; links, pipes and folders are refused.
+    """Open a regular file of at most ``most`` bytes for reading; links, pipes and folders are refused.
 
-    Parameters
-    ----------
-    label
-        What messages call it.
-    most
-        Bytes that it may have.
+    Messages call it ``label``.
     """
     flags = os.O_RDONLY
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):  # some systems lack some of them
@@ -105,30 +93,18 @@ def open_plain(path: Path, label: str, *, most: int, advice: str = COPY_AGAIN) -
             ) from None
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise ModelError(f"{label} cannot be read ({reason}). {advice}") from error
-    try:
-        _refuse_special(os.fstat(descriptor), label, most, advice)
-    except ModelError:
-        os.close(descriptor)
-        raise
-    with open(descriptor, "rb") as file:
-        yield file
-
-
-def _refuse_special(status: os.stat_result, label: str, most: int, advice: str) -> None:
+    status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
         raise ModelError(f"{label} cannot be read: it is {kind}, needed is a regular file. {advice}")
-    if status.st_size > most:
-        raise ModelError(
-            f"{label} has {gigabytes(status.st_size)}; at most {gigabytes(most)} are read, because larger ones "
-            f"would fill the memory. {advice}"
-        )
-
-
-def read_plain(path: Path, label: str, *, most: int) -> bytes:
-    """The content of a file, under the rules of `open_plain`."""
-    with open_plain(path, label, most=most) as file:
-        return read_all(file, label)
+    with open(descriptor, "rb") as file:
+        if status.st_size > most:
+            raise ModelError(
+                f"{label} has {gigabytes(status.st_size)}; at most {gigabytes(most)} are read, because larger ones "
+                f"would fill the memory. {advice}"
+            )
+        yield file
 
 
 def read_all(file: BinaryIO, label: str, *, advice: str = COPY_AGAIN) -> bytes:
@@ -172,9 +148,8 @@ def bounded_json(content: bytes, label: str, *, advice: str = COPY_AGAIN) -> Any
             f"fill the memory. {advice}"
         )
     try:
-        return json_of(
-            content, label, most_memory=MOST_JSON_MEMORY, finite=False, unique=False, error=ModelError
-        )
+        options: dict[str, Any] = {"finite": False, "unique": False, "error": ModelError}
+        return json_of(content, label, most_memory=MOST_JSON_MEMORY, **options)
     except ModelError as error:
         # Only the place of the fault: the text may hold names.
         fault = error.__cause__
@@ -191,7 +166,7 @@ def bounded_json(content: bytes, label: str, *, advice: str = COPY_AGAIN) -> Any
 
 @dataclass(frozen=True)
 class TensorHeader:
-    """What a safetensors file says of itself before its numbers.
+    """Header of a safetensors file.
 
     Attributes
     ----------
@@ -216,7 +191,7 @@ class TensorHeader:
         return {name: [self.dtypes[name], list(self.shapes[name])] for name in sorted(self.dtypes)}
 
     def n_numbers(self, prefix: str) -> int:
-        """How many numbers the tensors have whose names begin so."""
+        """Total size of the tensors whose names begin so."""
         return sum(math.prod(shape) for name, shape in self.shapes.items() if name.startswith(prefix))
 
     def array(self, content: bytes, name: str) -> NDArray[np.float64]:
@@ -281,20 +256,14 @@ def read_tensor_header(
 
 def _checked_entry(entry: Any) -> tuple[str | None, tuple[int, ...], tuple[int, int]]:
     """Dtype, shape and place of a tensor; a dtype of None where they do not go together."""
-    none = None, (), (0, 0)
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        return none
-    dtype, shape, place = entry["dtype"], entry["shape"], entry["data_offsets"]
-    for numbers in (shape, place):
-        if not isinstance(numbers, list) or not all(
-            type(number) is int and number >= 0 for number in numbers
-        ):
-            return none
-    if not isinstance(dtype, str) or dtype not in ITEM_BYTES or len(place) != 2:
-        return none
-    if place[1] - place[0] != math.prod(shape) * ITEM_BYTES[dtype]:
-        return none
-    return dtype, tuple(shape), (place[0], place[1])
+    if isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}:
+        dtype, shape, place = entry["dtype"], entry["shape"], entry["data_offsets"]
+        are_lists = isinstance(shape, list) and isinstance(place, list) and len(place) == 2
+        if are_lists and all(type(number) is int and number >= 0 for number in (*shape, *place)):
+            known = isinstance(dtype, str) and dtype in ITEM_BYTES
+            if known and place[1] - place[0] == math.prod(shape) * ITEM_BYTES[dtype]:
+                return dtype, tuple(shape), (place[0], place[1])
+    return None, (), (0, 0)
 
 
 def digest_around(content: bytes, found: str, start: int) -> str:
@@ -317,14 +286,9 @@ def digest_around(content: bytes, found: str, start: int) -> str:
 
 
 def sealed_text(facts: Mapping[str, Any], contents: Mapping[str, bytes], tensors: Mapping[str, Any]) -> str:
-    """The text of config.json: the entries, what the other files are, and the hash of all that.
+    """The text of config.json: the entries, size and hash of the other files, and the hash of all that.
 
-    Parameters
-    ----------
-    contents
-        Of the other files, by name.
-    tensors
-        Dtype and shape of each tensor, as `TensorHeader.described` has them.
+    ``contents``: of the other files, by name; ``tensors``: as `TensorHeader.described` has them.
     """
     files = {
         name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
@@ -350,27 +314,13 @@ def _has_whole_seal(content: bytes) -> bool:
 
 @dataclass
 class ModelFiles:
-    """An open model folder whose text files were checked.
-
-    Attributes
-    ----------
-    name
-        Of the folder.
-    facts
-        The entries of config.json, without its seal.
-    sealed
-        Whether the folder is sealed.
-    history
-        Content of history.csv.
-    header
-        Of model.safetensors.
-    """
+    """An open model folder whose text files were checked."""
 
     name: str
-    facts: dict[str, Any]
+    facts: dict[str, Any]  # the entries of config.json, without its seal
     sealed: bool
-    history: bytes
-    header: TensorHeader
+    history: bytes  # content of history.csv
+    header: TensorHeader  # of model.safetensors
     _file: BinaryIO
 
     def weights(self) -> bytes:
@@ -389,23 +339,25 @@ def open_model(folder: Path) -> Iterator[ModelFiles]:
     """
     name = folder.name
     facts, seal = _read_sealed_facts(folder)
-    sealed = seal is not None
     contents: dict[str, bytes] = {}
-    for text in (SETTINGS, HISTORY, CARD) if sealed else (HISTORY,):
-        contents[text] = read_plain(folder / text, _label(text, name), most=MOST_BYTES[text])
+    for text in (HISTORY,) if seal is None else (SETTINGS, HISTORY, CARD):
+        contents[text] = _read_text(folder, text)
         if seal is not None:
-            _compare(text, name, seal[text], contents[text])
+            _refuse_other_size(text, name, seal, len(contents[text]))
+            if hashlib.sha256(contents[text]).hexdigest() != seal[text]["sha256"]:
+                raise _other_file(text, name, "its SHA-256 differs")
     label = _label(WEIGHTS, name)
     with open_plain(folder / WEIGHTS, label, most=MOST_BYTES[WEIGHTS]) as file:
-        size = os.fstat(file.fileno()).st_size
-        if seal is not None and size != seal[WEIGHTS]["size"]:
-            raise _other_file(WEIGHTS, name, f"{size:,} bytes, needed are {seal[WEIGHTS]['size']:,}")
-        if seal is not None and facts["weights_sha256"] != seal[WEIGHTS]["sha256"]:
-            raise ModelError(f"{FACTS} in model {name!r} has two different hashes of {WEIGHTS}. {COPY_AGAIN}")
+        if seal is not None:
+            _refuse_other_size(WEIGHTS, name, seal, os.fstat(file.fileno()).st_size)
+            if facts["weights_sha256"] != seal[WEIGHTS]["sha256"]:
+                raise ModelError(
+                    f"{FACTS} in model {name!r} has two different hashes of {WEIGHTS}. {COPY_AGAIN}"
+                )
         header = read_tensor_header(file, label)
-        if sealed and facts[TENSORS] != header.described():
+        if seal is not None and facts[TENSORS] != header.described():
             raise _other_file(WEIGHTS, name, "names, dtypes or shapes of its tensors differ")
-        if not sealed:
+        if seal is None:
             warnings.warn(
                 f"the model {name!r} was written by raxss 0.1 and is not sealed: its weights and settings are "
                 "checked, but changes of its class names or other facts would not be noticed. Load it and save it "
@@ -413,7 +365,7 @@ def open_model(folder: Path) -> Iterator[ModelFiles]:
                 ModelWarning,
                 stacklevel=5,
             )
-        yield ModelFiles(name, facts, sealed, contents[HISTORY], header, file)
+        yield ModelFiles(name, facts, seal is not None, contents[HISTORY], header, file)
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -423,9 +375,15 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 def _read_sealed_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The entries of config.json, and size and hash of each other file: None where it has no seal."""
-    _refuse_partial(folder)
+    if not folder.is_dir():
+        found = "a file" if folder.exists() else "nothing"
+        raise ModelError(f"there is no model folder {folder.name!r}: {found} was found there. {GIVE_FOLDER}")
+    if missing := [name for name in (FACTS, WEIGHTS, HISTORY) if not os.path.lexists(folder / name)]:
+        raise ModelError(
+            f"the folder {folder.name!r} is not a whole raxss model: {', '.join(missing)} is missing. {GIVE_FOLDER}"
+        )
     label = _label(FACTS, folder.name)
-    content = read_plain(folder / FACTS, label, most=MOST_BYTES[FACTS])
+    content = _read_text(folder, FACTS)
     facts = bounded_json(content, label)
     stated = facts.get("format") if isinstance(facts, dict) else type(facts).__name__
     if stated not in (FORMAT, UNSEALED_FORMAT):
@@ -453,30 +411,19 @@ def _read_sealed_facts(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | N
     return {key: value for key, value in facts.items() if key != SEAL}, seal
 
 
-def _refuse_partial(folder: Path) -> None:
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
-        raise ModelError(
-            f"there is no model folder {folder.name!r}: {found} was found there. Give the folder that `raxss fit` "
-            "or save_pretrained wrote."
-        )
-    missing = [name for name in (FACTS, WEIGHTS, HISTORY) if not os.path.lexists(folder / name)]
-    if missing:
-        raise ModelError(
-            f"the folder {folder.name!r} is not a whole raxss model: {', '.join(missing)} is missing. Give the "
-            "folder that `raxss fit` or save_pretrained wrote."
-        )
-
-
 def _is_sealing(entry: Any) -> bool:
     return isinstance(entry, dict) and type(entry.get("size")) is int and isinstance(entry.get("sha256"), str)
 
 
-def _compare(file: str, name: str, sealing: Mapping[str, Any], content: bytes) -> None:
-    if len(content) != sealing["size"]:
-        raise _other_file(file, name, f"{len(content):,} bytes, needed are {sealing['size']:,}")
-    if hashlib.sha256(content).hexdigest() != sealing["sha256"]:
-        raise _other_file(file, name, "its SHA-256 differs")
+def _read_text(folder: Path, name: str) -> bytes:
+    label = _label(name, folder.name)
+    with open_plain(folder / name, label, most=MOST_BYTES[name]) as file:
+        return read_all(file, label)
+
+
+def _refuse_other_size(file: str, name: str, seal: Mapping[str, Any], size: int) -> None:
+    if size != seal[file]["size"]:
+        raise _other_file(file, name, f"{size:,} bytes, needed are {seal[file]['size']:,}")
 
 
 def _label(file: str, name: str) -> str:

@@ -5,10 +5,9 @@
     store = Store(folder, format="raxss part 3")
     content = store.get(name, key, compute)     # read, or computed and written
 
-A part is written beside its place and renamed, so a kill leaves it whole or absent. It holds its key and a hash of
-its content, the seal: a part that was cut short or changed, or that has another key, counts as missing and is
-computed again. Two writers of one part write the same content, and a reader gets it whole from either. Where a
-folder needs one owner at a time, the command that owns it holds `raxss._core.outputs.output_lock`.
+Parts are written atomically and hold their key and a hash of their content, the seal: a part that was cut short or
+changed, or that has another key, counts as missing. Two writers of one part write the same content. Where a folder
+needs one owner at a time, the command that owns it holds `raxss._core.outputs.output_lock`.
 Next: jobs/ computes the parts that are missing, in several processes or on a cluster.
 """
 
@@ -20,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from raxss._core.atomic import canonical_hash, json_ready, whole_file, write_text
 from raxss._core.bounded import read_json
@@ -29,17 +28,11 @@ from raxss.errors import DataError, display_name
 
 SEAL = "seal"
 FORMAT = "format"
+KEY = "key"
 VALUE = "answer"  # entry of a part that holds one value
-DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-)  # of reading a damaged part
+#: Errors of reading a damaged part.
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
-Value = TypeVar("Value")
 _log = logging.getLogger("raxss")
 
 
@@ -71,28 +64,14 @@ def unsealed(content: Mapping[str, Any], format: str = "") -> dict[str, Any]:
 
 
 def write_sealed(path: Path | str, content: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Write JSON with its seal, in one step; ``indent`` None: on one line, for long lists of numbers."""
+    """Write JSON with its seal atomically; ``indent`` None: on one line, for long lists of numbers."""
     write_text(path, _sealed_text(json_ready(dict(content)), indent))
-
-
-def read_sealed(path: Path | str, format: str = "") -> dict[str, Any]:
-    """The content that `write_sealed` wrote; one of `DAMAGE` if the file is not as it was written.
-
-    >>> import tempfile
-    >>> place = Path(tempfile.mkdtemp()) / "a.json"
-    >>> write_sealed(place, {"format": "toy 1", "rows": [0.5]})
-    >>> read_sealed(place, "toy 1")["rows"]
-    [0.5]
-    """
-    return unsealed(read_json(path), format)
 
 
 def _sealed_text(content: Mapping[str, Any], indent: int | None) -> str:
     separators = (",", ":") if indent is None else None
-    text = json.dumps(
-        sealed(content), indent=indent, ensure_ascii=False, allow_nan=False, separators=separators
-    )
-    return text + "\n"
+    options: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": separators}
+    return json.dumps(sealed(content), indent=indent, **options) + "\n"
 
 
 @dataclass(frozen=True)
@@ -103,15 +82,12 @@ class Store:
     ----------
     format
         Written into every part and required of it; empty: none.
-    key_name
-        Entry of a part that holds its key.
     indent
         Of the JSON; None: one line, for long lists of numbers.
     flushed
-        Whether a part must outlast a power failure. Where it need not, its seal tells later whether it is whole.
+        Whether a part must outlast a power failure; where it need not, its seal tells later whether it is whole.
     accepts_unsealed
-        Whether a value (see `computed_once`) without a seal is read: raxss 0.1 wrote none where the path tells the
-        key.
+        Whether a value (see `computed_once`) without a seal is read, as raxss 0.1 wrote it.
     entries
         Entries that every part must have, and their types: a part may be sealed and yet not be one of ours.
     advice
@@ -130,34 +106,36 @@ class Store:
 
     folder: Path
     format: str = ""
-    key_name: str = "key"
     indent: int | None = 2
     flushed: bool = True
     accepts_unsealed: bool = False
     entries: Mapping[str, type] = field(default_factory=dict)
     advice: str | None = None
 
-    # JSON parts
-
     def path(self, name: str) -> Path:
         """The file of a JSON part."""
         return self.folder / f"{name}.json"
 
     def read(self, name: str, key: str) -> dict[str, Any] | None:
-        """The content of a part; None if it is missing, damaged, or of another key."""
-        found = self.recover(self.path(name).name, self._load)
-        return found if found is not None and found.get(self.key_name, key) == key else None
+        """The content of a part; None if it is missing, of another key, or (with a warning) damaged."""
+        try:
+            found = self._load(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except DAMAGE as error:
+            _log.warning("the part %s is damaged (%s); it is computed again.", self.path(name).name, error)
+            return None
+        return found if found.get(KEY, key) == key else None
 
     def require(self, name: str, key: str) -> dict[str, Any]:
         """The content of a part that was written just now; DataError if it cannot be read."""
-        path = self.path(name)
         try:
-            found = self._load(path)
-            if found.get(self.key_name, key) != key:
+            found = self._load(name)
+            if found.get(KEY, key) != key:
                 raise ValueError("it has another key")
         except DAMAGE as error:
             raise DataError(
-                f"the part {display_name(path)} cannot be read ({error}); it was cut short or changed. "
+                f"the part {display_name(self.path(name))} cannot be read ({error}); it was cut short or changed. "
                 "Run the command again."
             ) from error
         return found
@@ -165,8 +143,7 @@ class Store:
     def write(self, name: str, key: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """Write a part, and return its content as a reader gets it."""
         head = {FORMAT: self.format} if self.format else {}
-        keyed = {} if self.key_name in content else {self.key_name: key}
-        body: dict[str, Any] = json_ready({**head, **keyed, **content})
+        body: dict[str, Any] = json_ready({**head, KEY: key, **content})
         with self.file(self.path(name).name) as temporary:
             temporary.write_text(_sealed_text(body, self.indent), "utf-8")
         return body
@@ -179,36 +156,21 @@ class Store:
             found = self.require(name, key)  # from the file: the same value whether or not it was there
         return found
 
-    def _load(self, path: Path) -> dict[str, Any]:
-        content = read_json(path)
+    def _load(self, name: str) -> dict[str, Any]:
+        content = read_json(self.path(name))
         if self.accepts_unsealed and SEAL not in content:
             return {VALUE: content[VALUE]}
         body = unsealed(content, self.format)
-        if not isinstance(body[self.key_name], str):
-            raise ValueError("it has no key")
-        for name, kind in self.entries.items():
-            if not isinstance(body.get(name), kind):
-                raise ValueError(f"it lacks its {name}")
+        for entry, kind in {KEY: str, **self.entries}.items():
+            if not isinstance(body.get(entry), kind):
+                raise ValueError(f"it lacks its {entry}")
         return body
-
-    # Files of any kind
 
     @contextmanager
     def file(self, filename: str) -> Iterator[Path]:
-        """Give a temporary path to write to, and move it into place if the block succeeds."""
+        """Atomic write of a file of any kind beside the parts: yields the temporary path."""
         with whole_file(self.folder / filename, flushed=self.flushed, advice=self.advice) as temporary:
             yield temporary
-
-    def recover(self, filename: str, read: Callable[[Path], Value]) -> Value | None:
-        """What ``read`` makes of a file; None if there is none, or with a warning if it is damaged."""
-        path = self.folder / filename
-        try:
-            return read(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except DAMAGE as error:
-            _log.warning("the part %s is damaged (%s); it is computed again.", filename, error)
-            return None
 
     def keep_only(self, filenames: Collection[str]) -> None:
         """Remove all other files: parts of other inputs, and what killed runs left."""

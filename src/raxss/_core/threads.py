@@ -1,4 +1,4 @@
-"""How loops are compiled and shared between threads.
+"""Compiled loops, and threads that share them.
 
 Kernels release the interpreter lock and are plain sequential loops; ordinary Python threads run them side by
 side. So there is no OpenMP or TBB pool to collide with torch's, and worker processes may fork at any time.
@@ -17,7 +17,7 @@ import torch
 
 from raxss._core.kernel_cache import cached
 
-TELL_EVERY = 0.1  # seconds
+REPORT_EVERY = 0.1  # seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Item = TypeVar("Item")
@@ -44,11 +44,11 @@ def run_on_threads(
     """Run ``work`` on each thread until its iterator ends; it pauses after each task.
 
     As many threads as torch uses (a data-loading worker has it at one), but no more than there are tasks.
-    Ctrl-C or an error in one thread stops the others at their next pause. The thread that called hears of
-    progress.
+    Ctrl-C or an error in one thread stops the others at their next pause. ``on_progress`` is called in the
+    calling thread.
     """
     n_threads = min(n_threads or torch.get_num_threads(), n_tasks)
-    tell = now_and_then(on_progress)
+    report = now_and_then(on_progress)
     stopped = threading.Event()
     n_done = [0] * n_threads
 
@@ -57,7 +57,7 @@ def run_on_threads(
             for _ in work():
                 n_done[which] += 1
                 if n_threads == 1:
-                    tell(n_done[0] / n_tasks)
+                    report(n_done[0] / n_tasks)
                 if stopped.is_set():
                     return
         except BaseException:
@@ -70,8 +70,8 @@ def run_on_threads(
         with ThreadPoolExecutor(n_threads, thread_name_prefix="raxss") as threads:
             futures = [threads.submit(until_stopped, which) for which in range(n_threads)]
             try:
-                while wait(futures, TELL_EVERY, FIRST_EXCEPTION).not_done and not stopped.is_set():
-                    tell(sum(n_done) / n_tasks)
+                while wait(futures, REPORT_EVERY, FIRST_EXCEPTION).not_done and not stopped.is_set():
+                    report(sum(n_done) / n_tasks)
                 for future in futures:
                     future.result()
             finally:
@@ -101,13 +101,13 @@ def each_on_threads(
 
 
 def now_and_then(on_progress: Callable[[float], None] | None) -> Callable[[float], None]:
-    """Passes on the share that is done, but not more often than ten times a second."""
-    told = time.monotonic()
+    """The callback, but called not more often than ten times a second."""
+    last = time.monotonic()
 
-    def tell(share: float) -> None:
-        nonlocal told
-        if on_progress is not None and time.monotonic() - told >= TELL_EVERY:
+    def report(share: float) -> None:
+        nonlocal last
+        if on_progress is not None and time.monotonic() - last >= REPORT_EVERY:
             on_progress(share)
-            told = time.monotonic()
+            last = time.monotonic()
 
-    return tell
+    return report

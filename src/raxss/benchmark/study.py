@@ -23,7 +23,6 @@ from typing import Any
 
 from raxss._core.atomic import sha256_of
 from raxss._core.bounded import read_toml_text, toml_of
-from raxss._core.renames import SETTING, STUDY, current_names
 from raxss.benchmark.dataset import StudyDataset, datasets_in
 from raxss.benchmark.reading import names_in, refuse_unknown, section, whole
 from raxss.benchmark.systems import BUDGET, SYSTEMS, System, find_system
@@ -112,7 +111,7 @@ class Study:
     @classmethod
     def from_toml(cls, text: str, *, folder: Path = Path(), name: str = "study") -> Study:
         """Check a study's text; ``name`` is for one that does not tell its own."""
-        tables = current_names(_tables(text), STUDY)
+        tables = _tables(text)
         known = ("name", "systems", "seeds", "n_threads", "extensions")
         sections = ("dataset", "preparation", "windows", "split", "training", "system", "analysis")
         refuse_unknown("the study", tables, (*known, *sections))
@@ -228,7 +227,6 @@ def _refuse_value(value: Any) -> None:
 
 
 def _training(given: Mapping[str, Any]) -> dict[str, Any]:
-    given = current_names(given, SETTING)
     refuse_unknown("[training]", given, BUDGET)
     dataclasses.replace(TrainingConfig(), **given)
     return dict(given)

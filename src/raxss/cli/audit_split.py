@@ -112,24 +112,24 @@ def read_names(path: Path) -> list[str]:
 
 
 def title_of(split: Split) -> str:
-    """What a split says it is, and which of several."""
+    """Description of a split, and its fold."""
     return split.description if split.fold is None else f"{split.description}, {split.fold}"
 
 
 def json_of(splits: list[Split], audits: list[Audit]) -> dict[str, Any]:
-    """All findings side by side, and for each split what was asked."""
+    """All findings, and the checks of each split."""
     both = [(title_of(split), audit.as_json()) for split, audit in zip(splits, audits, strict=True)]
     return {
         "clean": all(audit.clean for audit in audits),
-        "findings": [{**finding, "split": title} for title, told in both for finding in told["findings"]],
+        "findings": [{**finding, "split": title} for title, entry in both for finding in entry["findings"]],
         "splits": [
-            {"split": title, "clean": told["clean"], "checked": told["checked"]} for title, told in both
+            {"split": title, "clean": entry["clean"], "checked": entry["checked"]} for title, entry in both
         ],
     }
 
 
 def table_of(audit: Audit) -> str:
-    """What was asked and of how much, then what was found."""
+    """The checks with their counts, then the findings."""
     width = max(len(what) for what, _ in audit.checked)
     lines = [f"  {what:<{width}}  {of}" for what, of in audit.checked]
     lines += [f"{finding.severity}: {finding.code}: {finding.message}" for finding in audit.findings]

@@ -109,18 +109,11 @@ def download(
         f"{len(files)} files, {_megabytes(n_bytes)}, {dataset.licence}. Please cite: {dataset.citation}",
         file=sys.stderr,
     )
-    bar = progress_bar(unit="MB")
-    with bar:
+    with progress_bar(unit="MB") as bar:
         task = bar.add_task(name, total=n_bytes / 1e6)
+        options: dict[str, Any] = {"base": address, "jobs": jobs, "verify": verify}
         try:
-            done = fetch(
-                files,
-                folder,
-                base=address,
-                jobs=jobs,
-                verify=verify,
-                on_bytes=lambda more: bar.advance(task, more / 1e6),
-            )
+            done = fetch(files, folder, on_bytes=lambda more: bar.advance(task, more / 1e6), **options)
         except KeyboardInterrupt:
             print("\nStopped. What was received is kept; the same command goes on.", file=sys.stderr)
             raise typer.Exit(130) from None
@@ -135,24 +128,16 @@ def _facts(dataset: Dataset, root: Path | None) -> dict[str, Any]:
     from raxss.data.datasets.folders import on_disk
     from raxss.errors import RAxSSError
 
-    facts: dict[str, Any] = {
-        "name": dataset.name,
-        "about": dataset.about,
-        "licence": dataset.licence,
-        "size": dataset.size,
-        "citation": dataset.citation,
-        "doi": dataset.doi,
-        "source": dataset.source,
-        "classes": list(dataset.labels),
-        "group_by": dataset.group_by,
-    }
+    named = ("name", "about", "licence", "size", "citation", "doi", "source")
+    facts: dict[str, Any] = {name: getattr(dataset, name) for name in named}
+    facts |= {"classes": list(dataset.labels), "group_by": dataset.group_by}
     try:
         found = on_disk(dataset, root)
     except RAxSSError as error:  # one damaged dataset must not hide the others
         return facts | {"state": "damaged", "on_disk": f"damaged ({error})", "n_present": 0, "n_wanted": 0}
-    told = {"inside": "comes with raxss", "unknown": "on disk: not known"}.get(found.state, str(found))
+    text = {"inside": "comes with raxss", "unknown": "on disk: not known"}.get(found.state, str(found))
     counts = {"n_present": found.n_present, "n_wanted": found.n_wanted}
-    return facts | {"state": found.state, "on_disk": told} | counts
+    return facts | {"state": found.state, "on_disk": text} | counts
 
 
 def _megabytes(n_bytes: int) -> str:

@@ -72,15 +72,8 @@ def _metrics(model: RAxSSClassifier, test: SeriesCollection) -> dict[str, Any]:
     from raxss.metrics import score_with_intervals
 
     def figures() -> dict[str, Any]:
-        return dict(
-            score_with_intervals(
-                test.labels,
-                model.predict_proba(test),
-                classes=model.classes_,
-                positive=POSITIVE,
-                groups=test.groups,
-            )
-        )
+        options: dict[str, Any] = {"classes": model.classes_, "positive": POSITIVE, "groups": test.groups}
+        return dict(score_with_intervals(test.labels, model.predict_proba(test), **options))
 
     own, weighting = figures(), model.weighting
     model.set_params(weighting="uniform")

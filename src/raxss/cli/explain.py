@@ -108,113 +108,6 @@ def explain(
         raise typer.BadParameter(
             "--pdf was removed. Leave it out, and print the report from the browser that it is opened in (A4 pages)"
         )
-    refuse_contradictions(out, formats, alone, one_table, bids_derivatives)
-    from raxss._core.atomic import reserved_output
-
-    with ExitStack() as held:
-        if out is not None:
-            held.enter_context(reserved_output(out, overwrite=overwrite))
-        _explain(
-            model, inputs, out, device, top, formats, positive, one_table, bids_derivatives, faithfulness,
-            bank, bank_size, rate, resample, overwrite, held,
-        )  # fmt: skip
-
-
-def _explain(
-    model: Path,
-    inputs: list[Path],
-    out: Path | None,
-    device: str,
-    top: int,
-    formats: list[OutputFormat] | None,
-    positive: str | None,
-    one_table: bool,
-    bids_derivatives: Path | None,
-    faithfulness: Path | None,
-    bank: str | None,
-    bank_size: int | None,
-    rate: float | None,
-    resample: bool,
-    overwrite: bool,
-    held: ExitStack,
-) -> None:
-    """`explain`, with its outputs locked; ``held`` takes the locks of derivatives, once they are known."""
-    from raxss.estimator.batch import refuse_unused_rate
-    from raxss.estimator.persistence import describe_model
-    from raxss.explain.export.tables import write_tables
-    from raxss.explain.export.writing import write_recordings, write_report
-    from raxss.explain.findings import class_of, model_facts, watched
-
-    alone = out is not None and out.suffix.lower() == ".html"
-    classifier = opened_model(model, device, bank, bank_size)
-    about = model_facts(describe_model(classifier))
-    class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
-    derivatives = None
-    if bids_derivatives is None:
-        batches = batches_of(classifier, inputs, rate=rate, resample=resample)
-    else:
-        derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
-        wanted = list(derivatives.runs) if out is not None else derivatives.missing()
-        if not wanted:
-            say(f"Nothing to do: {bids_derivatives} has {count(derivatives.runs)} already, by this model.")
-            return
-        refuse_unused_rate(rate, [])
-        held.enter_context(derivatives.locked(wanted))
-        batches = batches_of_tree(classifier, derivatives.tree.root, wanted, resample=resample)
-
-    if faithfulness is not None and out is not None:
-        about = with_verdict(about, faithfulness, out.parent if alone else out / "recording")
-    recordings: Iterator[tuple[str, list[Series]]] = iter(())
-    if out is not None and not one_table:  # who writes must know what comes; for nobody it would be kept
-        recordings, batches = named_first(batches)
-    states: list[str] = []  # of each series: whether the model was fitted on it
-    evidence = noted(chain.from_iterable(map(classifier.explain_each, map(flat, batches))), states)
-    when_done = None if derivatives is None else derivatives.write
-    if out is None:
-        deque(watched(evidence, when_done, class_=class_, model=about), maxlen=0)
-    elif alone:
-        name = only_recording(recordings, out)
-        write_report(
-            evidence, out, name=name, model=about, positive=class_, when_done=when_done, overwrite=overwrite
-        )
-        say(f"The report of {len(states)} series is {out}: open it in any browser, no network is needed")
-    elif one_table:
-        write_tables(
-            watched(evidence, when_done, class_=class_, model=about),
-            out,
-            top=top or None,
-            overwrite=overwrite,
-        )
-        print(
-            f"The evidence for {len(states)} series is in {out}: summary.parquet first, then windows.parquet"
-        )
-    else:
-        chosen = {item.value for item in formats or OutputFormat}
-        write_recordings(
-            evidence,
-            recordings,
-            out,
-            model=about,
-            formats=chosen,
-            positive=class_,
-            top=top or None,
-            when_done=when_done,
-            overwrite=overwrite,
-        )
-        say(f"The evidence for {len(states)} series is in {out}: {first_look(chosen)}")
-    if derivatives is not None:
-        print_derivatives(derivatives, bids_derivatives)
-    tell_seen(states)
-
-
-def refuse_contradictions(
-    out: Path | None,
-    formats: list[OutputFormat] | None,
-    alone: bool,
-    one_table: bool,
-    bids_derivatives: Path | None,
-) -> None:
-    """Options that cannot all be meant."""
     if one_table and formats:
         raise typer.BadParameter("--one-table writes Parquet tables; leave --format out")
     if alone and (one_table or formats):
@@ -227,10 +120,67 @@ def refuse_contradictions(
         )
     if out is None and (formats or one_table):
         raise typer.BadParameter("--format and --one-table are about what is written to --out; give one")
+    from raxss._core.atomic import reserved_output
+
+    with ExitStack() as locks:
+        if out is not None:
+            locks.enter_context(reserved_output(out, overwrite=overwrite))
+        from raxss.estimator.batch import refuse_unused_rate
+        from raxss.estimator.persistence import describe_model
+        from raxss.explain.export.tables import write_tables
+        from raxss.explain.export.writing import write_recordings, write_report
+        from raxss.explain.findings import class_of, model_facts, watched
+
+        classifier = opened_model(model, device, bank, bank_size)
+        about = model_facts(describe_model(classifier))
+        class_ = None if positive is None else class_of(classifier.classes_.tolist(), positive)
+        derivatives = None
+        if bids_derivatives is None:
+            batches = batches_of(classifier, inputs, rate, resample)
+        else:
+            derivatives = opened_derivatives(bids_derivatives, inputs, about, class_, overwrite)
+            wanted = list(derivatives.runs) if out is not None else derivatives.missing()
+            if not wanted:
+                count = n_recordings(derivatives.runs)
+                print(printable(f"Nothing to do: {bids_derivatives} has {count} already, by this model."))
+                return
+            refuse_unused_rate(rate, [])
+            locks.enter_context(derivatives.locked(wanted))
+            batches = batches_of_tree(classifier, derivatives.tree.root, wanted, resample=resample)
+
+        if faithfulness is not None and out is not None:
+            about = with_verdict(about, faithfulness, out.parent if alone else out / "recording")
+        recordings: Iterator[tuple[str, list[Series]]] = iter(())
+        if out is not None and not one_table:  # without a writer that takes names, all batches would be kept
+            recordings, batches = named_first(batches)
+        states: list[str] = []  # of each series: whether the model was fitted on it
+        evidence = noted(chain.from_iterable(map(classifier.explain_each, map(flat, batches))), states)
+        when_done = None if derivatives is None else derivatives.write
+        common: dict[str, Any] = {"model": about, "positive": class_, "when_done": when_done}
+        line = "The evidence for {} series is in {}: summary.parquet first, then windows.parquet"
+        if out is None:
+            deque(watched(evidence, when_done, class_=class_, model=about), maxlen=0)
+        elif one_table:
+            rows = watched(evidence, when_done, class_=class_, model=about)
+            write_tables(rows, out, top=top or None, overwrite=overwrite)
+        elif alone:
+            name = only_recording(recordings, out)
+            write_report(evidence, out, name=name, overwrite=overwrite, **common)
+            line = "The report of {} series is {}: open it in any browser, no network is needed"
+        else:
+            chosen = {item.value for item in formats or OutputFormat}
+            common |= {"formats": chosen, "top": top or None}
+            write_recordings(evidence, recordings, out, overwrite=overwrite, **common)
+            line = f"The evidence for {{}} series is in {{}}: {first_look(chosen)}"
+        if out is not None:
+            print(printable(line.format(len(states), out)))
+        if derivatives is not None:
+            print_derivatives(derivatives, bids_derivatives)
+        tell_seen(states)
 
 
 def with_verdict(about: dict[str, Any], folder: Path, beside: Path) -> dict[str, Any]:
-    """What is told of the model, with what was found of its faithfulness; reports lie in ``beside``."""
+    """Facts of the model, with the verdict on its faithfulness; reports lie in ``beside``."""
     from raxss.explain.faithfulness.report_verdict import verdict_for_report
 
     found = verdict_for_report(folder, weights_sha256=str(about["weights_sha256"]), beside=beside)
@@ -251,9 +201,9 @@ def only_recording(recordings: Iterator[tuple[str, Any]], out: Path) -> str:
 
 
 def batches_of(
-    classifier: RAxSSClassifier, inputs: list[Path], *, rate: float | None = None, resample: bool = False
+    classifier: RAxSSClassifier, inputs: list[Path], rate: float | None, resample: bool
 ) -> Iterator[Batch]:
-    """Recordings with their series, as many as are held at once: of a BIDS tree one, of files all."""
+    """Recordings with their series: of a BIDS tree one at a time, of files all at once."""
     from raxss.data.bids import is_bids_root
     from raxss.data.prepare.folder import is_prepared
     from raxss.estimator.batch import refuse_unused_rate
@@ -273,7 +223,7 @@ def batches_of_tree(
 ) -> Iterator[Batch]:
     """The good channels of a tree's recordings, by its own tables, prepared as the training data were.
 
-    Of many recordings one that the model cannot take is told and left out, or no run would ever get past it.
+    A recording that the model cannot take is left out with a warning, unless it is the only one.
     """
     from raxss.data.bids import plan_to_read
     from raxss.errors import DataError, RAxSSWarning, display_name
@@ -316,8 +266,8 @@ def named_first(batches: Iterator[Batch]) -> tuple[Iterator[tuple[str, list[Seri
 
 
 def flat(batch: Batch) -> list[Series]:
-    """All series of a batch, recording by recording."""
-    return [item for some in batch.values() for item in some]
+    """All series of a batch; a function, because a comprehension would hold the batch while the next is read."""
+    return [series for some in batch.values() for series in some]
 
 
 def noted(evidence: Iterable[SeriesEvidence], states: list[str]) -> Iterator[SeriesEvidence]:
@@ -336,34 +286,21 @@ def opened_derivatives(
     from raxss.explain.export.derivatives import find_source, open_derivatives
 
     source, recordings = find_source(inputs)
-    opened = open_derivatives(
-        root,
-        source,
-        model=about,
-        classes=about["classes"],
-        recordings=recordings,
-        class_=class_,
-        overwrite=overwrite,
-    )
+    options: dict[str, Any] = {"model": about, "classes": about["classes"], "class_": class_}
+    opened = open_derivatives(root, source, recordings=recordings, overwrite=overwrite, **options)
     check_writable(root)
     return opened
 
 
 def print_derivatives(derivatives: Derivatives, root: Path | None) -> None:
-    """How many recordings are there now, and how many are not."""
+    """How many recordings have derivatives now, and how many could not be read."""
     there = [name for name in derivatives.runs if derivatives.is_there(name)]
     missing = len(derivatives.runs) - len(there)
     left_out = f"; {missing} could not be read, as told above" if missing else ""
-    say(f"The derivatives of {count(there)} are in {root}{left_out}")
+    print(printable(f"The derivatives of {n_recordings(there)} are in {root}{left_out}"))
 
 
-def say(text: str) -> None:
-    """Print; names that were made from those of files may hold what a terminal obeys."""
-
-    print(printable(text))
-
-
-def count(recordings: Collection[str]) -> str:
+def n_recordings(recordings: Collection[str]) -> str:
     """1 recording, 2 recordings."""
     return f"{len(recordings)} recording{'s' if len(recordings) != 1 else ''}"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raxss.cli.options import Device, InputRate, Resample, Root, TestPart
-from raxss.cli.predict import series_for
+from raxss.cli.predict import opened_model, series_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from raxss.data.series import SeriesCollection
     from raxss.estimator.classifier import RAxSSClassifier
-    from raxss.explain.faithfulness.running import Plan
 
 N_SERIES, SEED = 40, 69421
 What = Annotated[
@@ -91,101 +90,87 @@ def faithfulness(
     from raxss.explain.faithfulness.running import PROBES, Plan
 
     plan = Plan(n_series=n_series or None, seed=seed, probes=tuple(names_from(probes)) or PROBES)
-    if what is None:
-        with output_lock(os.path.realpath(out)):
-            tell_controls(out, plan, device)
-    elif what.suffix.lower() == ".toml":
-        from raxss.benchmark.analyses.faithfulness import seed_of
-        from raxss.benchmark.analyses.probing import run_analysis
-        from raxss.benchmark.study import Study
-        from raxss.benchmark.table import Work
-
+    if what is not None and what.suffix.lower() == ".toml":
         if data or marks or other or split or rate or resample:
             raise typer.BadParameter(
                 "a study has its own data; --marks, --other, --split, --rate and --resample go with a model"
             )
-        study = Study.read(what)
         options = {"n_series": n_series, "seed": seed, "probes": list(plan.probes), "controls": control}
-        defaults = {"n_series": N_SERIES, "seed": SEED, "probes": list(PROBES), "controls": True}
-        given = {name: value for name, value in options.items() if value != defaults[name]}
-        asked = {**study.analyses, "faithfulness": {**study.analyses.get("faithfulness", {}), **given}}
-        outcome = run_analysis(
-            "faithfulness",
-            replace(study, analyses=asked),
-            out,
-            work=Work(device=device),
-            only=names_from(systems),
-            seeds=[seed_of(study, fold)],
-            root=root,
-        )
-        for page in outcome.files:
-            tell(page)
-    else:
-        if systems or fold:
-            raise typer.BadParameter("--systems and --fold go with a study")
-        if not data:
-            raise typer.BadParameter("say which recordings the model is asked about")
-        with output_lock(os.path.realpath(out)):
-            probe_model(
-                what, data, out, plan, marks, event_class, other, split, control, device, root,
-                rate=rate, resample=resample,
-            )  # fmt: skip
+        analyse_study(what, out, options, device, names_from(systems), fold, root)
+        return
+    if what is not None and (systems or fold):
+        raise typer.BadParameter("--systems and --fold go with a study")
+    if what is not None and not data:
+        raise typer.BadParameter("say which recordings to score with the model")
+    with output_lock(os.path.realpath(out)):
+        from raxss.benchmark.analyses.faithfulness_control import run_controls
+        from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
+        from raxss.estimator.persistence import describe_model
+        from raxss.explain.faithfulness.running import run_probes
 
-
-def probe_model(
-    folder: Path,
-    data: list[str],
-    out: Path,
-    plan: Plan,
-    marks: Path | None,
-    event_class: str | None,
-    other: Path | None,
-    split: Path | None,
-    control: bool,
-    device: str,
-    root: Path | None,
-    *,
-    rate: float | None = None,
-    resample: bool = False,
-) -> None:
-    """Probe one model on recordings."""
-    from raxss.benchmark.analyses.faithfulness_control import run_controls
-    from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
-    from raxss.cli.predict import opened_model
-    from raxss.estimator.persistence import describe_model
-    from raxss.explain.faithfulness.running import run_probes
-
-    model = opened_model(folder, device, None, None)
-    model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
-    series = unseen(model, asked_about(model, data, split, root, rate=rate, resample=resample))
-    series, truth = (series, None) if marks is None else marked(series, marks)
-    second = None if other is None else opened_model(other, device, None, None).model_adapter()
-    found = run_probes(
-        model.model_adapter(),
-        model.known_series(series, warn=True),
-        out,
-        plan=plan,
-        truth=truth,
-        event_class=event_class,
-        other=second,
-        about={
-            "model": folder.name,
+        if what is None or data is None:
+            found = run_controls(out / "controls", plan=plan, device=device)
+            return print_verdicts(write_faithfulness(found, out=out, title="Controls")[-1])
+        model = opened_model(what, device, None, None)
+        model.set_params(verbose=0)  # bars of single predictions would be in the way of that of the probes
+        series = unseen(model, requested_series(model, data, split, root, rate, resample))
+        series, truth = (series, None) if marks is None else marked(series, marks)
+        second = None if other is None else opened_model(other, device, None, None).model_adapter()
+        about = {
+            "model": what.name,
             "settings": model.current_config.hash,
             "weights_sha256": describe_model(model)["weights_sha256"],
-        },
+        }
+        result = run_probes(
+            model.model_adapter(), model.known_series(series, warn=True), out, plan=plan, truth=truth,
+            event_class=event_class, other=second, about=about,
+        )  # fmt: skip
+        controls = run_controls(out / "controls", plan=plan, device=device) if control else {}
+        page = write_faithfulness({what.name: result}, out=out, title=what.name, controls=controls)[-1]
+        print_verdicts(page)
+
+
+def analyse_study(
+    file: Path,
+    out: Path,
+    options: dict[str, Any],
+    device: str,
+    systems: list[str],
+    fold: int,
+    root: Path | None,
+) -> None:
+    """Fit the systems of a study and probe them; options other than the defaults go before those of the study."""
+    from raxss.benchmark.analyses.faithfulness import seed_of
+    from raxss.benchmark.analyses.probing import run_analysis
+    from raxss.benchmark.study import Study
+    from raxss.benchmark.table import Work
+    from raxss.explain.faithfulness.running import PROBES
+
+    study = Study.read(file)
+    defaults = {"n_series": N_SERIES, "seed": SEED, "probes": list(PROBES), "controls": True}
+    given = {name: value for name, value in options.items() if value != defaults[name]}
+    analyses = {**study.analyses, "faithfulness": {**study.analyses.get("faithfulness", {}), **given}}
+    study = replace(study, analyses=analyses)
+    outcome = run_analysis(
+        "faithfulness",
+        study,
+        out,
+        work=Work(device=device),
+        only=systems,
+        seeds=[seed_of(study, fold)],
+        root=root,
     )
-    beside = run_controls(out / "controls", plan=plan, device=device) if control else {}
-    tell(write_faithfulness({folder.name: found}, out=out, title=folder.name, controls=beside)[-1])
+    for page in outcome.files:
+        print_verdicts(page)
 
 
-def asked_about(
+def requested_series(
     model: RAxSSClassifier,
     data: list[str],
     split: Path | None,
     root: Path | None,
-    *,
-    rate: float | None = None,
-    resample: bool = False,
+    rate: float | None,
+    resample: bool,
 ) -> SeriesCollection:
     """A named dataset, prepared as the training data were; or files."""
     from raxss.data.datasets import load_dataset
@@ -194,16 +179,14 @@ def asked_about(
 
     if len(data) == 1 and data[0] in DATASETS and not Path(data[0]).exists():
         prepare = model.preparation_of_model(resample=resample).apply
-        return SeriesCollection(
-            prepare(item)
-            for item in load_dataset(data[0], root=root)
-            if item.label is None or item.label in set(model.classes_.tolist())
-        )
+        known = {None, *model.classes_.tolist()}
+        loaded = load_dataset(data[0], root=root)
+        return SeriesCollection(prepare(series) for series in loaded if series.label in known)
     return series_for(model, [Path(item) for item in data], split, rate=rate, resample=resample)
 
 
 def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dict[str, NDArray[np.bool_]]]:
-    """The series that the marks are about, which may be differences of those given; and where marks are."""
+    """The series that the marks refer to, which may be differences of those given; and where marks are."""
     from raxss.data.series import SeriesCollection
     from raxss.explain.faithfulness.marks import read_marked
 
@@ -218,7 +201,7 @@ def marked(series: SeriesCollection, marks: Path) -> tuple[SeriesCollection, dic
 
 
 def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection:
-    """Those that the model has not learned from: of the others its evidence may be memory."""
+    """Series that the model has not learned from: its evidence for the others may be memory."""
     from raxss.data.series import SeriesCollection
     from raxss.data.training_overlap import MARKED, UNKNOWN, TrainingRecord, summary_of
     from raxss.errors import DataError
@@ -237,20 +220,11 @@ def unseen(model: RAxSSClassifier, series: SeriesCollection) -> SeriesCollection
     return new
 
 
-def tell_controls(out: Path, plan: Plan, device: str) -> None:
-    """The controls alone."""
-    from raxss.benchmark.analyses.faithfulness_control import run_controls
-    from raxss.benchmark.analyses.faithfulness_report import write_faithfulness
-
-    found = run_controls(out / "controls", plan=plan, device=device)
-    tell(write_faithfulness(found, out=out, title="Controls")[-1])
-
-
-def tell(page: Path) -> None:
+def print_verdicts(page: Path) -> None:
     """The verdicts, and where to read on."""
     from raxss._core.bounded import read_json
 
     found = read_json(page.parent / "verdict.json")["verdicts"]
-    for name, item in found.items():
-        print(f"{name}: {item['verdict']} ({item['why']})")
+    for name, entry in found.items():
+        print(f"{name}: {entry['verdict']} ({entry['why']})")
     print(f"The page is {page}")

@@ -92,57 +92,36 @@ def fit(
     checkpoint = out.with_name(out.name + ".checkpoint")
     with output_lock(out):
         unfinished = resume and was_interrupted(out)
-        refuse_existing(out, overwrite=overwrite or unfinished)
+        overwrite = overwrite or unfinished
+        refuse_existing(out, overwrite=overwrite)
         check_writable(out)
         before = identity(out)
         try:
-            _fit_and_save(
-                settings, data, out, checkpoint, seed=seed, device=device, root=root, split=split, resume=resume,
-                overwrite=overwrite or unfinished, keep_older=not unfinished,
-            )  # fmt: skip
+            from raxss.estimator.classifier import RAxSSClassifier
+
+            keeps_older = not unfinished and (out / "config.json").exists()
+            series, validation, description = training_parts(read_data(data, root), split)
+            if checkpoint.exists() and not resume:
+                checkpoint.unlink()
+            logging.getLogger("raxss").setLevel(logging.INFO)
+            model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
+            model.fit(series, validation=validation, checkpoint=checkpoint, resume=resume)
+            model.training_data_["split"] = description
+            if not (model.interrupted_ and keeps_older):
+                model.save_pretrained(out, overwrite=overwrite)
+            if model.interrupted_:
+                raise KeyboardInterrupt
+            checkpoint.unlink(missing_ok=True)
         except KeyboardInterrupt:
-            told = what_is_kept(out, before, checkpoint, shown)
-            print(f"Stopped. {told}", file=sys.stderr)
+            print(f"Stopped. {what_is_kept(out, before, checkpoint, shown)}", file=sys.stderr)
             raise typer.Exit(130) from None
     print(
         f"The model is in {shown}. Read {shown / 'README.md'}; next: raxss predict {shown} INPUT --out FILE"
     )
 
 
-def _fit_and_save(
-    settings: Config,
-    data: str,
-    out: Path,
-    checkpoint: Path,
-    *,
-    seed: int,
-    device: str,
-    root: Path | None,
-    split: Path | None,
-    resume: bool,
-    overwrite: bool,
-    keep_older: bool,
-) -> None:
-    """Train and write the model folder; KeyboardInterrupt after whatever an interrupted run leaves is written."""
-    from raxss.estimator.classifier import RAxSSClassifier
-
-    had_model = keep_older and (out / "config.json").exists()
-    series, validation, told = training_parts(read_data(data, root), split)
-    if checkpoint.exists() and not resume:
-        checkpoint.unlink()
-    logging.getLogger("raxss").setLevel(logging.INFO)
-    model = RAxSSClassifier.from_config(settings, random_state=seed, device=device, verbose=1)
-    model.fit(series, validation=validation, checkpoint=checkpoint, resume=resume)
-    model.training_data_["split"] = told
-    if not (model.interrupted_ and had_model):
-        model.save_pretrained(out, overwrite=overwrite)
-    if model.interrupted_:
-        raise KeyboardInterrupt
-    checkpoint.unlink(missing_ok=True)
-
-
 def identity(folder: Path) -> tuple[int, int] | None:
-    """Tells one folder from another that took its place; None where there is none."""
+    """Device and inode of a folder, which another in its place does not have; None where there is none."""
     try:
         found = os.stat(folder)
     except OSError:

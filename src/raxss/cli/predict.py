@@ -81,27 +81,17 @@ def predict(
     with reserved_output(out, overwrite=overwrite):
         classifier = opened_model(model, device, bank, bank_size)
         if engine is None:
-            table = prediction_table(classifier, inputs, split, rate=rate, resample=resample)
-            write_table(table, out, overwrite=overwrite)
+            series = series_for(classifier, inputs, split, rate=rate, resample=resample)
+            write_table(prediction_table(classifier, series), out, overwrite=overwrite)
             return
         from raxss.estimator.batch import predict_archive
 
         parts = out.with_name(f"{out.name}.parts")
+        only = None if split is None else names_of_test(classifier, inputs, split)
         table, failures = predict_archive(
-            model,
-            inputs,
-            parts,
-            engine=engine,
-            n_workers=workers,
-            n_threads=threads,
-            address=address,
-            device=device,
-            bank=bank,
-            bank_size=bank_size,
-            only=None if split is None else names_of_test(classifier, inputs, split),
-            rate=rate,
-            resample=resample,
-        )
+            model, inputs, parts, engine=engine, n_workers=workers, n_threads=threads, address=address,
+            device=device, bank=bank, bank_size=bank_size, only=only, rate=rate, resample=resample,
+        )  # fmt: skip
         if len(table):
             write_table(table, out, overwrite=overwrite)
     if failures:
@@ -122,7 +112,7 @@ def write_table(table: pd.DataFrame, out: Path, *, overwrite: bool) -> None:
 
 
 def tell_seen(states: list[str]) -> None:
-    """Say of how many series the score is no test, or that this is not known."""
+    """Print how many series the model was fitted on, or that this is not known."""
     from raxss.data.training_overlap import NO, summary_of
 
     if any(state != NO for state in states):
@@ -130,14 +120,12 @@ def tell_seen(states: list[str]) -> None:
 
 
 def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) -> None:
-    """Every recording that has no row, and an error at the end, so that scripts notice."""
+    """Print every recording that has no row, and raise at the end, so that scripts notice."""
     from raxss.errors import DataError, display_name
 
     for name, failure in failures.items():
-        print(
-            f"raxss: recording {display_name(name)} was not predicted: {printable(str(failure))}",
-            file=sys.stderr,
-        )
+        message = f"recording {display_name(name)} was not predicted: {printable(str(failure))}"
+        print(f"raxss: {message}", file=sys.stderr)
     missing = (
         f"{len(failures)} recording{'s' if len(failures) > 1 else ''} could not be predicted, as told above"
     )
@@ -150,20 +138,13 @@ def tell_failures(failures: Mapping[str, Failure], out: Path, *, n_rows: int) ->
 
 
 def opened_model(folder: Path, device: str, bank: str | None, bank_size: int | None) -> RAxSSClassifier:
-    """The model, with a bar on terminals, and with another bank where one is asked for."""
+    """The model, with a progress bar on terminals, and with the bank given by option."""
     from raxss.estimator.batch import open_model
 
     return open_model(folder, device, bank, bank_size, verbose=1)
 
 
-def prediction_table(
-    model: RAxSSClassifier,
-    inputs: list[Path],
-    split: Path | None,
-    *,
-    rate: float | None = None,
-    resample: bool = False,
-) -> pd.DataFrame:
+def prediction_table(model: RAxSSClassifier, series: SeriesCollection) -> pd.DataFrame:
     """One row a series."""
     import pandas as pd
 
@@ -178,7 +159,7 @@ def prediction_table(
             label=item.series.label,
             doubt=doubt_columns(model.classes_, item),
         )
-        for item in model.score_series(series_for(model, inputs, split, rate=rate, resample=resample))
+        for item in model.score_series(series)
     ]
     return pd.DataFrame(rows)
 
@@ -205,9 +186,9 @@ def series_for(
     rate: float | None = None,
     resample: bool = False,
 ) -> SeriesCollection:
-    """What the inputs hold, prepared as the model's training data were.
+    """The series of the inputs, prepared as the model's training data were.
 
-    ``rate`` is that of files that tell none; ``resample`` brings all to that of the training data.
+    ``rate``: of files that do not state one; ``resample``: bring all to the rate of the training data.
     """
     from raxss.data.bids import is_bids_root, read_bids
     from raxss.data.files import read_inputs
@@ -238,7 +219,7 @@ def series_for(
 
 
 def refuse_seen(model: RAxSSClassifier, test: SeriesCollection, split: Path) -> None:
-    """A test part that the model has learned from tests nothing."""
+    """Raise if the model has learned from series of the test part."""
     from raxss.data.training_overlap import SEEN, UNKNOWN, TrainingRecord, summary_of
     from raxss.errors import DataError, join_names
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from raxss.cli.options import Root
 from raxss.cli.terminal import printable
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ Source = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder to write.")]
-Root = Annotated[Path | None, typer.Option(help="Folder with the named datasets; RAXSS_DATA otherwise.")]
 Labels = Annotated[
     Path | None,
     typer.Option(help="Clinical sheet, or table recording,channel,label, for BIDS and recordings."),
@@ -73,16 +73,8 @@ def prepare(
             source, root=root, labels=labels, classes=classes, crop=crop, unlabelled=unlabelled
         )
         plan = replace(plan, settings={"crop": crop, "classes": classes, "unlabelled": unlabelled})
-        carry_out(
-            plan,
-            out,
-            preparation,
-            workers=workers,
-            unlabelled=unlabelled,
-            strict=strict,
-            overwrite=overwrite,
-            progress=True,
-        )
+        options = {"unlabelled": unlabelled, "strict": strict, "overwrite": overwrite, "progress": True}
+        carry_out(plan, out, preparation, workers=workers, **options)
     print_summary(out)
 
 
@@ -118,13 +110,13 @@ def plan_source(
 
     path, seconds = Path(source), seconds_from(crop)
     wanted = [item.strip() for item in classes.split(",") if item.strip()] if classes else None
-    if path.is_dir() and is_bids(path):
+    if any(folder.is_dir() for folder in path.glob("sub-*")):  # a BIDS tree
         plan = plan_bids(path, labels=labels, crop=seconds, only_labelled=not unlabelled)
         return only_classes(plan, wanted)
     name = path.resolve().name if path.is_dir() else source
-    if is_dataset(name) and (labels is None or not path.exists()):
-        asked = {"crop": seconds, "labels": labels, "only_labelled": False if unlabelled else None}
-        options = {option: value for option, value in asked.items() if value is not None}
+    if name in DATASETS and (labels is None or not path.exists()):
+        given = {"crop": seconds, "labels": labels, "only_labelled": False if unlabelled else None}
+        options = {option: value for option, value in given.items() if value is not None}
         if "only_labelled" not in find_dataset(name).options:
             options.pop("only_labelled", None)  # every series of the dataset has a label
         return plan_dataset(name, root=path if path.is_dir() else root, classes=wanted, **options)
@@ -145,22 +137,10 @@ def plan_source(
         raise RecordingError(
             f"the recording {path.name!r} needs labels to learn from: --labels TABLE (recording,channel,label)."
         )
-    if not is_dataset(source):
+    if source not in DATASETS:
         known = did_you_mean(source, DATASETS)
         raise RecordingError(f"there is no file, folder or named dataset {source!r}{known}")
     return plan_dataset(source, root=root, classes=wanted)
-
-
-def is_bids(folder: Path) -> bool:
-    """Whether a folder looks like the root of a BIDS tree."""
-    return any(item.is_dir() for item in folder.glob("sub-*"))
-
-
-def is_dataset(name: str) -> bool:
-    """Whether a dataset has that name."""
-    from raxss.data.datasets.registry import DATASETS
-
-    return name in DATASETS
 
 
 def seconds_from(crop: str | None) -> tuple[float, float] | None:
@@ -213,11 +193,10 @@ def print_summary(folder: Path) -> None:
         "series with gaps": len(problems["with_gaps"]),
         "recordings with warnings": len(problems["recordings"]),
     }
-    told = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-    if told:
-        print(f"{told}: see {folder / PROBLEMS}", file=sys.stderr)
-    told = shlex.quote(str(folder))
+    if line := ", ".join(f"{name} {count}" for name, count in counts.items() if count):
+        print(f"{line}: see {folder / PROBLEMS}", file=sys.stderr)
+    name = shlex.quote(str(folder))
     following = (
-        f"raxss fit {told} --out MODEL" if facts["labels"] else f"raxss predict MODEL {told} --out FILE"
+        f"raxss fit {name} --out MODEL" if facts["labels"] else f"raxss predict MODEL {name} --out FILE"
     )
     print(f"The series are in {folder}; next: {following}")

@@ -45,7 +45,6 @@ def rerun(
 
 def tell(again: Rerun) -> None:
     """Both figures side by side, the verdict, and what differs."""
-
     print(printable(f"{again.dataset}, {again.system}, seed {again.seed}"))
     print(f"  {'':10}{'committed':>14}{'now':>14}")
     for name, (old, new) in again.figures.items():

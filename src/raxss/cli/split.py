@@ -65,8 +65,8 @@ def split(
                     item.save(folder / file_name(number, item), series.names, overwrite=None)
     for item in splits:
         print(line_of(item, series))
-        for told in weak_parts(series, item).values():
-            print(f"warning: {told}.")
+        for warning in weak_parts(series, item).values():
+            print(f"warning: {warning}.")
     print(f"Kept in {out}. Next: raxss audit-split {data} --split {out}")
 
 
@@ -117,11 +117,11 @@ def line_of(split: Split, series: SeriesCollection) -> str:
     """One split in one line: what it is, and how many of each class are in each part."""
     from collections import Counter
 
-    told = []
+    parts = []
     for name in ("train", "validation", "test", "dropped"):
         members = getattr(split, name)
         classes = Counter(str(series[int(index)].label) for index in members)
         shares = ", ".join(f"{label} {count}" for label, count in sorted(classes.items()))
-        told += [f"{name} {len(members)}" + (f" ({shares})" if shares else "")] if len(members) else []
+        parts += [f"{name} {len(members)}" + (f" ({shares})" if shares else "")] if len(members) else []
     fold = "" if split.fold is None else f", {split.fold}"
-    return f"{split.description}{fold}: {'; '.join(told)}"
+    return f"{split.description}{fold}: {'; '.join(parts)}"

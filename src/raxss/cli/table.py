@@ -26,7 +26,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="List the fits, and whic
 
 
 class StudyWork(NamedTuple):
-    """What a command does with a study: run its fits, or list them; and what to read then, below the results."""
+    """Functions that run and list the fits of a study, and the paths of page and figures below the results."""
 
     run: Callable[..., Outcome]
     list_all: Callable[..., list[tuple[str, str]]]
@@ -35,15 +35,7 @@ class StudyWork(NamedTuple):
 
 
 def study_command(about: str, work: Callable[[], StudyWork]) -> Callable[..., None]:
-    """A command that runs the fits of a study, or lists them; all of these have the same options.
-
-    Parameters
-    ----------
-    about
-        Help of the command.
-    work
-        Called when the command is, so that nothing is imported before.
-    """
+    """A command with the options of all studies; ``work`` is called only when it runs, so that imports are late."""
 
     def command(
         study: StudyFile,
@@ -90,8 +82,8 @@ def carry_out(
     work = Work(engine=engine, n_workers=workers, address=address, device=device)
     some = {"only": names_from(only), "seeds": numbers_from(seeds), "root": root}
     if dry_run:
-        for told, state in todo.list_all(read, out, work=work, **some):
-            print(f"{state:>20}  {told}")
+        for fit, state in todo.list_all(read, out, work=work, **some):
+            print(f"{state:>20}  {fit}")
         return
     try:
         outcome = todo.run(read, out, work=work, **some)
@@ -133,8 +125,7 @@ def numbers_from(text: str | None) -> list[int]:
 
 
 def tell(outcome: Outcome, page: Path, figures: Path) -> None:
-    """What there is now, what failed, and where to read on; exit code 1 if anything of this run failed."""
-
+    """Print counts, errors and the paths of the results; exit code 1 if anything of this run failed."""
     print(f"{len(outcome.results)} results, {len(outcome.errors)} failed, {outcome.n_missing} not run yet.")
     for error in outcome.errors:
         where = f"{error.get('dataset')}, {error.get('system')}, seed {error.get('seed')}"

@@ -30,7 +30,7 @@ Recording = Annotated[
     ),
 ]
 Positive = Annotated[str | None, typer.Option(help="As raxss explain was given it.")]
-N_PRINTED = 20  # differences; who changed one number is found out by one line
+N_PRINTED = 20  # differences
 
 
 def verify(
@@ -67,37 +67,30 @@ def verify(
     if faithfulness is not None:
         about = with_verdict(about, faithfulness, report.parent)
     again = report_of(classifier.explain_each(recordings[name]), name=name, model=about, positive=class_)
-    told = verify_report(found, again)
-    if told.holds:
-        print(
-            printable(
-                f"{report.name} says what {model.name} says of {name}: {told.n_values:,} values are the same"
-            )
-        )
+    result = verify_report(found, again)
+    n_differences, n_values = len(result.differences), f"{result.n_values:,} values"
+    if result.holds:
+        print(printable(f"{report.name} says what {model.name} says of {name}: {n_values} are the same"))
         return
-    for difference in told.differences[:N_PRINTED]:
+    for difference in result.differences[:N_PRINTED]:
         print(printable(difference))
-    if len(told.differences) > N_PRINTED:
-        print(f"and {len(told.differences) - N_PRINTED:,} more")
-    print(
-        printable(
-            f"{report.name} does not say what {model.name} says of {name}: {len(told.differences):,} of "
-            f"{told.n_values:,} values differ"
-        )
-    )
+    if n_differences > N_PRINTED:
+        print(f"and {n_differences - N_PRINTED:,} more")
+    verdict = f"{report.name} does not say what {model.name} says of {name}"
+    print(printable(f"{verdict}: {n_differences:,} of {n_values} differ"))
     raise typer.Exit(1)
 
 
 def refuse_other_model(report: Report, facts: Mapping[str, Any], name: str, model: str) -> None:
-    """Numbers of another model would all differ; better to say why."""
+    """Raise if the report states other weights or settings than the model has."""
     from raxss.errors import ModelError, display_name
 
     stated = report.contents.get("model")
     for fact, what in (("weights_sha256", "weights"), ("config_hash", "settings")):
-        said = stated.get(fact) if isinstance(stated, dict) else None
-        if said != facts[fact]:
+        value = stated.get(fact) if isinstance(stated, dict) else None
+        if value != facts[fact]:
             raise ModelError(
-                f"report {display_name(name)} says that it was made with {what} {display_name(str(said))}, but "
+                f"report {display_name(name)} says that it was made with {what} {display_name(str(value))}, but "
                 f"model {display_name(model)} has {display_name(facts[fact])}. Give the model it was made with, "
                 "and --bank as it was given then; or the report was changed."
             )
@@ -111,10 +104,10 @@ def recordings_in(
     rate: float | None = None,
     resample: bool = False,
 ) -> dict[str, list[Series]]:
-    """What was given, by recording; of a BIDS tree, and of a file in one, only the run that the report names.
+    """Series by recording; of a BIDS tree, and of a file in one, only the run that the report names.
 
-    A file in a tree may have been explained by itself, or, where derivatives were written, as the tree's tables
-    say; the name that the report has for it tells which.
+    A file in a tree may have been explained by itself, or, where derivatives were written, by the tree's tables:
+    the name in the report decides.
     """
     from raxss.explain.export.derivatives import run_in_tree
     from raxss.explain.findings import by_recording

@@ -24,7 +24,7 @@ import numpy as np
 
 from raxss._core.atomic import canonical_hash, write_text
 from raxss._core.bounded import read_toml_text, toml_of
-from raxss._core.renames import SETTING, current_names, current_tables, former_tables
+from raxss._core.renames import former_tables
 from raxss._core.settings import toml_value
 from raxss.data.prepare.preprocessing import PreparationConfig
 from raxss.errors import ConfigError, did_you_mean, one_of
@@ -265,7 +265,7 @@ class Config:
     def updated(self, tables: Mapping[str, Any]) -> Config:
         """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
         stages = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        for stage, settings in current_tables(tables).items():
+        for stage, settings in tables.items():
             if stage not in stages:
                 raise ConfigError(f"unknown section {stage!r}{did_you_mean(stage, stages)}")
             if not isinstance(settings, Mapping):
@@ -286,7 +286,7 @@ class Config:
         """
         stages: dict[str, dict[str, Any]] = {}
         homes = setting_homes()
-        for name, value in current_names(parameters, SETTING).items():
+        for name, value in parameters.items():
             if name not in homes:
                 raise ConfigError(f"unknown setting {name!r}{did_you_mean(name, homes)}")
             if name == "augmentation":

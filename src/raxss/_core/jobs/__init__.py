@@ -1,4 +1,4 @@
-"""How is one function run on many items: here, in several processes, or on a cluster?
+"""Parallel map of a function over items: in this process, in several processes, or on a Ray cluster.
 
     function, items -> each_result -> (position, result or Failure), in the order in which they finish
 
@@ -75,12 +75,28 @@ def each_result(
     2 3.0
     """
     check_engine(engine, address)
-    _check_counts(n_workers=n_workers, n_threads=n_threads, retries=retries)
-    return _each_result(function, items, engine, n_workers, n_threads, address, retries, shared_folder)
+    counts = (("n_workers", n_workers, 1), ("n_threads", n_threads, 1), ("retries", retries, 0))
+    for name, value, least in counts:
+        if value is not None and value < least:
+            raise ConfigError(f"{name} is {value}; a whole number of at least {least} is needed.")
+
+    def results() -> Generator[tuple[int, Result | Failure], None, None]:
+        with _mark_in(shared_folder) as mark:
+            task = partial(attempt, function, surroundings=Surroundings(__version__, mark))
+            if engine == "ray":
+                from raxss._core.jobs.on_ray import each_on_ray
+
+                yield from each_on_ray(task, items, n_workers, n_threads, address, retries)
+            else:
+                from raxss._core.jobs.local import each_here
+
+                yield from each_here(task, items, n_workers, n_threads, retries)
+
+    return results()  # settings are checked before the first result is taken
 
 
 def check_engine(engine: str, address: str | None = None) -> None:
-    """Say at once what stands in the way of an engine: its name, a package that is missing, nobody at its address.
+    """Raise if an engine cannot be used: an unknown name, a missing package, no cluster at the address.
 
     >>> check_engine("local")
     """
@@ -95,41 +111,9 @@ def check_engine(engine: str, address: str | None = None) -> None:
         )
 
 
-def _each_result(
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-    engine: str,
-    n_workers: int | None,
-    n_threads: int | None,
-    address: str | None,
-    retries: int,
-    shared_folder: Path | None,
-) -> Generator[tuple[int, Result | Failure], None, None]:
-    with _mark_in(shared_folder) as mark:
-        task = partial(attempt, function, surroundings=Surroundings(__version__, mark))
-        if engine == "ray":
-            from raxss._core.jobs.on_ray import each_on_ray
-
-            yield from each_on_ray(task, items, n_workers, n_threads, address, retries)
-        else:
-            from raxss._core.jobs.local import each_here
-
-            yield from each_here(task, items, n_workers, n_threads, retries)
-
-
-def _check_counts(*, n_workers: int | None, n_threads: int | None, retries: int) -> None:
-    for name, value, least in (
-        ("n_workers", n_workers, 1),
-        ("n_threads", n_threads, 1),
-        ("retries", retries, 0),
-    ):
-        if value is not None and value < least:
-            raise ConfigError(f"{name} is {value}; a whole number of at least {least} is needed.")
-
-
 @contextmanager
 def _mark_in(folder: Path | None) -> Iterator[Path | None]:
-    """A file that says: this is the folder that is meant. It is gone afterwards."""
+    """A temporary file in the shared folder, by which workers recognise it."""
     if folder is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""How do several processes of this machine share the items?
+"""Worker processes of this machine that share the items.
 
     task, items -> one joblib (loky) worker a slot, one item at a time -> (position, result or Failure)
 

@@ -1,4 +1,4 @@
-"""How do the machines of a Ray cluster share the items?
+"""Ray tasks on a cluster, or on this machine, that share the items.
 
     task, items -> one Ray task an item, so many at once -> (position, result or Failure)
 
@@ -81,7 +81,7 @@ def each_on_ray(
 
 
 def check_ray(address: str | None) -> None:
-    """Say at once that Ray is not installed, or that nobody answers at the address."""
+    """Raise if Ray is not installed, or if nothing answers at the address."""
     if find_spec("ray") is None:
         raise MissingExtraError("engine 'ray' needs Ray. Install it with: pip install 'raxss[cluster]'")
     if address is not None:
@@ -98,7 +98,7 @@ def _check_fits(ray: Any, n_cores: int) -> None:
         )
 
 
-def _run(task: Task[Item, Result], item: Item) -> Result | Failure:
+def _run(task: Task[Item, Result], item: Item) -> Result | Failure:  # Ray takes functions, no partial ones
     return task(item)
 
 
@@ -145,7 +145,8 @@ def _connected(
 
 def _settings_here(n_threads: int | None, retries: int) -> dict[str, str]:
     """What the processes of a cluster of this machine are started with."""
-    token = {} if _has_token() else {"RAY_AUTH_TOKEN": _token()}
+    has_token = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    token = {} if has_token else {"RAY_AUTH_TOKEN": _token()}
     return {
         **QUIET,
         **token,
@@ -157,10 +158,6 @@ def _settings_here(n_threads: int | None, retries: int) -> dict[str, str]:
     }
 
 
-def _has_token() -> bool:
-    return "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-
-
 @cache
 def _token() -> str:
     """One a process, held in memory and given to the processes that are started, never written to a file."""
@@ -168,7 +165,7 @@ def _token() -> str:
 
 
 def _read_again(*, only_here: bool) -> None:
-    """Ray reads some variables when it is imported; where that was before, it is told of them."""
+    """Make Ray read variables again that it reads when it is imported."""
     with suppress(ImportError, AttributeError):
         constants: Any = import_module("ray._private.ray_constants")
         constants.ENABLE_RAY_CLUSTER = not only_here

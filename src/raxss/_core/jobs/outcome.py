@@ -1,13 +1,13 @@
-"""What became of one item?
+"""Outcome of one item: its result, or a `Failure`.
 
-    function, item -> its result, or a Failure that says why there is none
+    function, item -> attempt -> its result, or a Failure with the reason
 
-This is what a worker runs, in whichever process or machine it is. Next: local.py and on_ray.py have workers do it.
+A worker runs this, in whichever process or machine it is. Next: local.py and on_ray.py start workers.
 """
 
 from __future__ import annotations
 
-import os
+import platform
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,10 +33,10 @@ class Failure:
     kind
         The name of the exception; ``WorkerDied`` where the worker ended without one, more often than was allowed.
     message
-        What the exception said, for people.
+        Of the exception.
     details
-        Where it was raised, for whoever looks for the fault: a line a call, ``module:line in function``. No folders
-        and no source lines: failures are kept on disk, and shown to others.
+        The traceback, a line a call, ``module:line in function``. No folders and no source lines: failures are kept
+        on disk, and shown to others.
 
     Examples
     --------
@@ -54,40 +54,32 @@ class Failure:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a worker must find where it runs, so that it does the work it was meant to do.
-
-    Attributes
-    ----------
-    version
-        Of raxss.
-    mark
-        A file in the folder that everybody writes to; None where nobody does.
-    """
+    """What a worker needs where it runs: the version of raxss, and the folder that all write to."""
 
     version: str
-    mark: Path | None = None
+    mark: Path | None = None  # a file in the folder
 
     def problem(self) -> Failure | None:
-        """What is not as it should be here.
+        """What is missing here.
 
         >>> Surroundings(version="0.0.0").problem().kind
         'OtherVersion'
         """
         if self.version != __version__:
-            return Failure(
-                "OtherVersion",
+            kind = "OtherVersion"
+            message = (
                 f"a worker has raxss {__version__}, and {self.version} was asked to do the work; install the same "
-                "version on every node.",
-                details=f"on {_host()}",
+                "version on every node."
             )
-        if self.mark is not None and not self.mark.exists():
-            return Failure(
-                "FolderNotShared",
+        elif self.mark is not None and not self.mark.exists():
+            kind = "FolderNotShared"
+            message = (
                 f"a worker does not see the folder {display_name(self.mark.parent)} that results go to; on a "
-                "cluster it must be on a file system that all nodes share, under the same path. Choose another.",
-                details=f"on {_host()}",
+                "cluster it must be on a file system that all nodes share, under the same path. Choose another."
             )
-        return None
+        else:
+            return None
+        return Failure(kind, message, details=f"on {platform.node() or 'another machine'}")
 
 
 def attempt(
@@ -104,8 +96,8 @@ def attempt(
 
 def failure_of(error: BaseException) -> Failure:
     """An exception as text, because not every exception can be sent to another process."""
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return Failure(type(error).__name__, without_folders(str(told)), "\n".join(_frames(error)))
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Failure(type(error).__name__, without_folders(str(message)), "\n".join(_frames(error)))
 
 
 def _frames(error: BaseException) -> list[str]:
@@ -113,14 +105,14 @@ def _frames(error: BaseException) -> list[str]:
     chain = [error]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
         chain.append(before)
-    told = []
-    for item in reversed(chain):
-        for frame, line in traceback.walk_tb(item.__traceback__):
-            told.append(f"{frame.f_globals.get('__name__', '?')}:{line} in {frame.f_code.co_name}")
+    lines = []
+    for link in reversed(chain):
+        for frame, line in traceback.walk_tb(link.__traceback__):
+            lines.append(f"{frame.f_globals.get('__name__', '?')}:{line} in {frame.f_code.co_name}")
         # of a message of many lines the last: it may be the whole traceback of another process
-        said = without_folders(str(item).strip(' \n"').rpartition("\n")[2])
-        told.append(f"{type(item).__name__}: {said}")
-    return told
+        message = without_folders(str(link).strip(' \n"').rpartition("\n")[2])
+        lines.append(f"{type(link).__name__}: {message}")
+    return lines
 
 
 def died(times: int, how: str) -> Failure:
@@ -143,7 +135,3 @@ def thread_settings(n_threads: int | None) -> dict[str, str]:
         return {}
     names = [f"{name}_{'MAXIMUM' if name == 'VECLIB' else 'NUM'}_THREADS" for name in LIBRARIES]
     return dict.fromkeys(names, str(n_threads))
-
-
-def _host() -> str:
-    return os.uname().nodename if hasattr(os, "uname") else "another machine"
