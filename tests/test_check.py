@@ -22,7 +22,7 @@ def files(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "a.edf").write_bytes(corpus.plain().bytes())
-    (folder / "b.edf").write_bytes(corpus.one(unit="").bytes())
+    (folder / "b.edf").write_bytes(corpus.one_signal(unit="").bytes())
     (folder / "c.edf").write_bytes(corpus.plain(seconds="0").bytes())
     monkeypatch.chdir(tmp_path)
     return folder
@@ -72,7 +72,7 @@ def test_signals_are_looked_at_unless_told_otherwise(files):
 
 def test_control_characters_never_reach_the_terminal(tmp_path):
     path = tmp_path / "a\x1b[2J\n.edf"
-    path.write_bytes(corpus.one(label=b"C3\x1b[31m", unit="").bytes())
+    path.write_bytes(corpus.one_signal(label=b"C3\x1b[31m", unit="").bytes())
     out = check(str(path)).stdout
     assert "\x1b" not in out
     assert "a?[2J?.edf" in out

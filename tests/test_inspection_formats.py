@@ -417,8 +417,8 @@ class TestBids:
         changes = {bids_corpus.CHANNELS: bids_corpus.channels(("G1", "G2", "H9"))}
         _, recording = self.inspected(tmp_path, changes)
         (problem,) = recording.problems
-        assert "only in the table, or not to be told apart: 'H9'" in problem.message
-        assert "only in the recording, or not to be told apart: 'G3'" in problem.message
+        assert "only in the table, or ambiguous: 'H9'" in problem.message
+        assert "only in the recording, or ambiguous: 'G3'" in problem.message
 
     def test_two_channels_of_one_name_go_by_position_if_the_table_has_them_too(self, tmp_path):
         names = ("G1", "G2", "G2")

@@ -433,7 +433,7 @@ def _inspected_events() -> Callable[[Path], object]:
     from raxss.data.inspection.sidecars import _events_problems
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
-    return lambda path: _events_problems(path, path.parent, facts)
+    return lambda path: list(_events_problems(path, path.parent, facts))
 
 
 def _inspected_channels() -> Callable[[Path], object]:
@@ -441,13 +441,13 @@ def _inspected_channels() -> Callable[[Path], object]:
     from raxss.data.inspection.sidecars import _channels_problems
 
     facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
-    return lambda path: _channels_problems(path, path.parent, facts, Counter())
+    return lambda path: list(_channels_problems(path, path.parent, facts, Counter()))
 
 
 def _inspected_participants() -> Callable[[Path], object]:
     from raxss.data.inspection.bids import _participants_problems
 
-    return lambda path: _participants_problems(path.parent, ["sub-01"])
+    return lambda path: list(_participants_problems(path.parent, ["sub-01"]))
 
 
 def _channels() -> Callable[[Path], object]:
