@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +21,10 @@ from raxss._core.bounded import json_of
 from raxss.data.confinement import open_confined
 from raxss.data.formats import Format
 from raxss.data.formats.decoding import decoding
-from raxss.data.formats.fields import Refused, name_problems, rate_problem
+from raxss.data.formats.fields import Refused, inspected, name_problems, refuse_rate, trusted
 from raxss.data.problems import Problem
 from raxss.data.recording import Channel, Recording, Segment
-from raxss.errors import DataError, RecordingError
+from raxss.errors import DataError
 
 HEADER_BYTES = 2**16
 
@@ -45,10 +44,7 @@ class RawHeader:
             raise Refused(
                 "not-this-format", "the first line is no JSON with rate, channels, unit and n_samples."
             ) from None
-        if problem := rate_problem(
-            self.rate if math.isfinite(self.rate) else None, f"a rate of {self.rate:g}"
-        ):
-            raise Refused(problem.code, problem.message)
+        refuse_rate(self.rate, f"a rate of {self.rate:g}")
         if not self.names or self.n_samples < 1:
             raise Refused("no-data", "the header declares no channel or no sample. Write the file again.")
         self.offset = len(line)
@@ -60,10 +56,8 @@ class RawHeader:
 
 def inspect_raw(path: Path, root: Path) -> list[Problem]:
     """Header and size; nothing is decoded."""
-    try:
-        return name_problems(RawHeader(path, root).names)
-    except Refused as refused:
-        return [refused.problem]
+    header, problems = inspected(path, lambda _: RawHeader(path, root))
+    return [*problems, *(name_problems(header.names) if header else ())]
 
 
 class RawRecording(Recording):
@@ -71,10 +65,7 @@ class RawRecording(Recording):
 
     def __init__(self, path: Path, root: Path) -> None:
         self.name = path.name
-        try:
-            header = RawHeader(path, root)
-        except (Refused, OSError) as error:
-            raise RecordingError(f"recording {self.name!r} cannot be read: {error}") from None
+        header = trusted(path, *inspected(path, lambda _: RawHeader(path, root)))
         shape = header.n_samples, len(header.names)
         self._samples = np.memmap(path, "<f4", "r", header.offset, shape)
         self.channels = tuple(Channel(name, header.rate, header.unit) for name in header.names)

@@ -57,9 +57,9 @@ def test_a_person_reads_one_line_a_file_and_one_a_problem(files):
     lines = check("data").stdout.splitlines()
     assert lines[0] == "ok       data/a.edf"
     assert lines[1] == "warning  data/b.edf"
-    assert lines[2].startswith("    blank-unit: 'b.edf' has 1 channel without a unit: 'EEG Fpz-Cz' (0).")
+    assert lines[2].startswith("    blank-unit: the file has 1 channel without a unit: 'EEG Fpz-Cz' (0).")
     assert lines[3] == "refused  data/c.edf"
-    assert lines[4].startswith("    bad-rate: 'c.edf' says that a record lasts 0 s;")
+    assert lines[4].startswith("    bad-rate: the header says that a record lasts 0 s;")
     assert len(lines) == 5
 
 

@@ -226,13 +226,13 @@ def test_control_characters_of_file_names_do_not_reach_the_terminal(manifest, mo
 
 def test_the_channels_of_a_recording_share_one_report_in_its_folder(model, tmp_path):
     pytest.importorskip("edfio")
-    from test_opening import write_edf
+    from corpus import edf
 
     stored = np.random.default_rng(2).integers(-300, 300, (3, 20, 10))
     labels = ["LA1", "LA2", "<img src=x>"]
-    signals = [{"label": label, "digital": rows} for label, rows in zip(labels, stored, strict=True)]
-    path = write_edf(tmp_path / "clip.edf", signals, kind="EDF+C", onsets=range(20))
-    content = path.read_bytes()
+    signals = [edf.Signal(label, n=10, values=rows) for label, rows in zip(labels, stored, strict=True)]
+    content = edf.plus(onsets=[f"+{k}" for k in range(20)], signals=signals, n_records=20).bytes()
+    path = tmp_path / "clip.edf"
     text = b"+3\x14<b>onset\x14\x00"  # an annotation, in the room that its record leaves
     place = content.index(b"+3\x14\x14\x00") + 5
     path.write_bytes(content[:place] + text + content[place + len(text) :])

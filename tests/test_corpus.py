@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import raxss
 from corpus import FORMATS, all_cases
@@ -91,6 +91,8 @@ def test_what_is_accepted_decodes_to_what_was_written(name, written):
             assert_allclose([item.start_seconds for item in recording.segments], case.starts, atol=1e-9)
         for place, expected in case.samples.items():
             found = [recording.read([place], segment=index)[0] for index in range(len(recording.segments))]
+            part = recording.read([place], segment=len(found) - 1, start=3, stop=40)[0]
+            assert_array_equal(part, found[-1][3:40])
             size = np.abs(expected).max()
             assert_allclose(np.concatenate(found), expected, rtol=1e-6, atol=1e-6 * size)
 

@@ -3,6 +3,7 @@
 The formats are those of the registry, and one from outside (raw_format.py), registered for these tests alone.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -252,21 +253,20 @@ def test_a_missing_or_empty_companion_is_refused_or_warned_about(example, path):
         file.write_bytes(raw)
 
 
-def test_changed_bytes_of_a_header_never_crash(example, path):
+def test_changed_bytes_never_crash(example, path):
     rng = np.random.default_rng(8)
-    raw = path.read_bytes()
-    for _ in range(60):
-        changed = bytearray(raw)
-        for place in rng.integers(0, min(len(raw), 1500), size=3):
-            changed[place] = rng.integers(256)
-        path.write_bytes(changed)
-        inspection = inspect_file(path)
-        assert not any(UNEXPECTED in problem.message for problem in inspection.problems), inspection.problems
-        try:
-            with open_recording(path) as recording:
+    for file in files_of(path):
+        raw = file.read_bytes()
+        for _ in range(60):
+            changed = bytearray(raw)
+            for place in rng.integers(0, min(len(raw), 1500), size=3):
+                changed[place] = rng.integers(256)
+            file.write_bytes(changed)
+            inspection = inspect_file(path)
+            assert not any(UNEXPECTED in problem.message for problem in inspection.problems)
+            with contextlib.suppress(RAxSSError), open_recording(path) as recording:
                 recording.read([0], stop=10)
-        except RAxSSError:
-            pass
+        file.write_bytes(raw)
 
 
 # Finding

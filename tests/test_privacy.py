@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from test_opening import write_brainvision, write_edf, write_wfdb
+from corpus import edf
+from corpus.brainvision import NEW_SEGMENT, Triplet
+from corpus.wfdb import Record
 
 LETTERS = np.array(list("bcdfghjklmnpqrstvwxz"))
 N_CANARIES = 20
@@ -92,9 +94,10 @@ def waves(n_channels, n_samples=240, seed=1):
 def with_canaries_in_edf(path, words, seed=1):
     """Patient, recording, date, reserved, transducer, prefilter and annotations of EDF or BDF."""
     data = waves(2, seed=seed).reshape(2, 24, 10)
-    signals = [{"label": f"C{place}", "digital": rows} for place, rows in enumerate(data)]
-    write_edf(path, signals, kind=f"{path.suffix[1:].upper()}+C", onsets=range(24))
-    content, n_signals = bytearray(path.read_bytes()), 3
+    signals = [edf.Signal(f"C{place}", n=10, values=rows) for place, rows in enumerate(data)]
+    onsets = [f"+{second}" for second in range(24)]
+    file = edf.plus(f"{path.suffix[1:].upper()}+C", onsets, signals=signals, n_records=24)
+    content, n_signals = bytearray(file.bytes()), 3
     patient = f"{words[0]} F 02-MAY-1951 {words[1]}_{words[2]} {words[3]}"
     recording = f"Startdate 17-MAY-1993 {words[4]} {words[5]} {words[6]}"
     content[8:88] = patient.encode().ljust(80)
@@ -119,15 +122,13 @@ def with_canaries_in_edf(path, words, seed=1):
 
 def with_canaries_in_brainvision(path, words):
     """Comments, fields nobody knows, references, markers and their dates."""
-    write_brainvision(
-        path,
-        waves(2),
-        orientation="MULTIPLEXED",
-        binary="INT_16",
-        channels=[f"C0,{words[13]},1,uV", f"C1,{words[13]},1,uV"],
-        interval=100_000,
-        markers=[f"Mk2=Comment,{words[14]},5,1,0", f"Mk3={words[15]},x,7,1,0"],
-    )
+    Triplet(
+        name=path.stem,
+        values=waves(2).T,
+        channels=(f"C0,{words[13]},1,uV", f"C1,{words[13]},1,uV"),
+        common={"SamplingInterval": "100000"},
+        markers=(NEW_SEGMENT, f"Comment,{words[14]},5,1,0", f"{words[15]},x,7,1,0"),
+    ).write(path.parent)
     text = path.read_text().replace("[Binary Infos]", f"; {words[0]}\nOperator={words[16]}\n[Binary Infos]")
     path.write_text(f"{text}{words[1]}\nImpedance of {words[2]}: 5 kOhm\n")
     markers = path.with_suffix(".vmrk")
@@ -137,7 +138,9 @@ def with_canaries_in_brainvision(path, words):
 
 def with_canaries_in_wfdb(path, words):
     """Comments, time and date."""
-    header = write_wfdb(path.parent, path.stem, waves(2) / 200, rate=10)
+    values = waves(2).T
+    record = Record(path.stem, "10", len(values), gain="200/mV", signals=("S0", "S1"), values=values)
+    header = record.write(path.parent)
     lines = header.read_text().splitlines()
     lines[0] += " 10:11:12 17/05/1993"
     header.write_text(

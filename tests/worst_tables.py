@@ -83,7 +83,8 @@ def _onset(read_events: Any, path: Path) -> object:
 def _inspected(problems: Any, path: Path, *more: object) -> object:
     from raxss.data.formats.registry import RecordingFacts
 
-    return problems(path, path.parent, RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9), *more)
+    facts = RecordingFacts(["a", "b"], [1.0, 1.0], ["uV", "uV"], 1e9)
+    return list(problems(path, path.parent, facts, *more))
 
 
 def _in_tree(read: Any, path: Path, *more: object) -> object:
@@ -221,7 +222,7 @@ READERS: dict[str, Reader] = {
         "participants.tsv",
         PARTICIPANTS,
         "data.inspection.bids:_participants_problems",
-        lambda problems, path: problems(path.parent, ["sub-01"]),
+        lambda problems, path: list(problems(path.parent, ["sub-01"])),
     ),
     "scans.tsv": Reader(
         "sub-01_scans.tsv",

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-FORMATS = ("edf", "brainvision", "wfdb", "arrays", "bids")
+FORMATS = ("edf", "places", "brainvision", "wfdb", "arrays", "bids")
 
 
 @dataclass(frozen=True)

@@ -160,9 +160,7 @@ def warned() -> list[Case]:
     prefixed = File(
         signals=tuple(Signal(f"POL {name}", seed=place) for place, name in enumerate(NAMES, start=1))
     )
-    nameless = File(
-        signals=(Signal("G1", seed=1), Signal("", seed=2), Signal("", seed=3)),
-    )
+    nameless = File(signals=(Signal("G1", seed=1), Signal("", seed=2), Signal("", seed=3)))
     return [
         case("no-description-fields", "warning", {DESCRIPTION: "{}"}, "sidecar-incomplete"),
         case("no-participants", "warning", {PARTICIPANTS: None}, "sidecar-missing"),

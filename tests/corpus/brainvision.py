@@ -34,6 +34,8 @@ class Triplet:
     extra: str = ""  # after the channels
     markers: Sequence[str] | None = (NEW_SEGMENT, "Stimulus,S  1,50,1,0")
     n_samples: int = 400
+    values: NDArray[np.int64] | None = None  # (n_samples, channels) instead of random ones
+    name: str = "a"
     encoding: str = "utf-8"
     newline: str = "\r\n"
     tail: bytes = b""  # of the data file
@@ -45,6 +47,8 @@ class Triplet:
 
     def stored(self) -> NDArray[np.int64]:
         """``(n_samples, channels)`` integers, which every format holds exactly."""
+        if self.values is not None:
+            return self.values
         shape = (self.n_samples, len(self.channels or "abc"))
         return np.random.default_rng(7).integers(-3000, 3000, size=shape)
 
@@ -58,8 +62,8 @@ class Triplet:
     def header(self) -> str:
         common = {
             "Codepage": "UTF-8",
-            "DataFile": "a.eeg",
-            "MarkerFile": "a.vmrk",
+            "DataFile": f"{self.name}.eeg",
+            "MarkerFile": f"{self.name}.vmrk",
             "DataFormat": "BINARY",
             "DataOrientation": "MULTIPLEXED",
             "NumberOfChannels": str(len(self.channels or "abc")),
@@ -74,14 +78,16 @@ class Triplet:
         return "\n".join([self.first_line, *sections, self.extra, comment, ""]).replace("\n", self.newline)
 
     def write(self, folder: Path) -> Path:
-        (folder / "a.vhdr").write_bytes(self.header().encode(self.encoding))
-        (folder / "a.eeg").write_bytes(self.data())
+        path = folder / f"{self.name}.vhdr"
+        path.write_bytes(self.header().encode(self.encoding))
+        path.with_suffix(".eeg").write_bytes(self.data())
         if self.markers is not None:
             lines = [f"Mk{place}={line}" for place, line in enumerate(self.markers, start=1)]
             first = "Brain Vision Data Exchange Marker File, Version 1.0"
-            text = "\r\n".join([first, "[Common Infos]", "DataFile=a.eeg", "[Marker Infos]", *lines, ""])
-            (folder / "a.vmrk").write_bytes(text.encode(self.encoding))
-        return folder / "a.vhdr"
+            infos = ["[Common Infos]", f"DataFile={self.name}.eeg", "[Marker Infos]"]
+            text = "\r\n".join([first, *infos, *lines, ""])
+            path.with_suffix(".vmrk").write_bytes(text.encode(self.encoding))
+        return path
 
     def decoded(self, n_samples: int | None = None) -> dict[int, NDArray[np.float64]]:
         """Stored times resolution, voltages in microvolts."""
@@ -137,6 +143,15 @@ def sound() -> list[Case]:
         accepted("float-32", Triplet(binary={"BinaryFormat": "IEEE_FLOAT_32"})),
         accepted("vectorized", with_common(DataOrientation="VECTORIZED", DataPoints="400")),
         accepted("latin-1-without-codepage", Triplet(common={"Codepage": None}, encoding="latin-1")),
+        accepted(
+            "names-and-markers-in-an-old-code-page",
+            Triplet(
+                channels=("F\u00fchler,,1,\u00b5V",),
+                markers=(NEW_SEGMENT, "Comment,m\u00fcde,2,1,0"),
+                common={"Codepage": None},
+                encoding="latin-1",
+            ),
+        ),
         accepted("ansi", Triplet(common={"Codepage": "ANSI"}, encoding="cp1252")),
         accepted("comma-in-a-name", with_channels(r"F\1z,,0.5,µV", "Cz,,1,µV")),
         accepted("blank-resolution-is-1", with_channels("Fz,,,µV", "Cz,,1,µV")),

@@ -39,9 +39,12 @@ class Record:
     cut: int = 0
     tail: bytes = b""
     encoding: str = "utf-8"
+    values: NDArray[np.int64] | None = None  # (n_samples, signals) instead of random ones
 
     def stored(self) -> NDArray[np.int64]:
         """``(n_samples, signals)``; small enough for every format."""
+        if self.values is not None:
+            return self.values
         return np.random.default_rng(11).integers(-100, 100, size=(self.n_samples, len(self.signals)))
 
     def data(self) -> bytes:
@@ -174,6 +177,7 @@ def segmented() -> list[Case]:
         name="lay", declared="0", lines=["~ 0 200(10)/mV 12 0 0 0 0 MLII", "~ 0 200(10)/mV 12 0 0 0 0 V5"]
     )
     other = {**two, "s2": Record(name="s2", signals=("I", "V5"))}
+    scaled = {**two, "s2": Record(name="s2", gain="200(10)/uV")}
     faster = {**two, "s2": Record(name="s2", rate="500")}
     nested = {**two, "s2": Record(name="s2", first="s2/1 2 250 500", lines=["s1 500"])}
     return [
@@ -204,6 +208,7 @@ def segmented() -> list[Case]:
         refused("segment-of-itself", Segmented(["m 1000"]), "not-supported"),
         refused("segments-nested", Segmented(["s1 500", "s2 500"], nested), "not-supported"),
         refused("segments-of-other-signals", Segmented(["s1 500", "s2 500"], other), "not-supported"),
+        refused("segments-of-other-units", Segmented(["s1 500", "s2 500"], scaled), "not-supported"),
         refused("segments-of-other-rates", Segmented(["s1 500", "s2 500"], faster), "not-supported"),
         refused("segment-longer-than-it-is", Segmented(["s1 500", "s2 900"], two), "data-missing"),
         refused("segments-fewer-than-declared", Segmented(["s1 500"], two, n_segments="3"), "header-damaged"),

@@ -104,6 +104,5 @@ def open_confined(path: Path, root: Path) -> BinaryIO:
 def _not_readable(called: str, error: Exception) -> Problem:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Problem(
-        "not-readable",
-        f"{called} cannot be read ({reason.lower()}). Check its permissions and the disk.",
+        "not-readable", f"{called} cannot be read ({reason.lower()}). Check its permissions and the disk."
     )

@@ -14,14 +14,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from raxss.data.formats.opening import files_of, inspect_recording, open_recording
-from raxss.data.formats.registry import (
-    FORMATS,
-    Format,
-    RecordingFacts,
-    format_of,
-    header_of,
-    register_format,
-)
+from raxss.data.formats.registry import FORMATS, Format, RecordingFacts, format_of, header_of, register_format
 
 __all__ = [
     "FORMATS",

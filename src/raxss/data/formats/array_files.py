@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 from numpy.typing import NDArray
 
-from raxss.data.confinement import open_confined, problem_of_opening
-from raxss.data.formats.fields import CHANGED, Refused, not_downloaded
+from raxss.data.confinement import open_confined
+from raxss.data.formats.fields import Refused, inspected, open_unrefused
 from raxss.data.formats.registry import Format
 from raxss.data.problems import Problem
 from raxss.data.recording import ArrayRecording, TooLongError
@@ -31,7 +31,7 @@ TIMES_TOLERANCE = (
 
 @dataclass(frozen=True, eq=False)
 class ArrayContent:
-    """``samples (n_variates, n_samples)``; rate, channel names and start where the file tells them."""
+    """``samples (n_variates, n_samples)``; rate, channel names and start where the file states them."""
 
     samples: NDArray[Any]
     rate: float | None = None
@@ -59,10 +59,14 @@ def array_format(
     """
 
     def inspect(path: Path, root: Path) -> list[Problem]:
-        return inspect_array(path, root, look)
+        def looked_at(problems: list[Problem]) -> None:
+            with open_unrefused(path, root) as file:
+                problems += look(file, os.fstat(file.fileno()).st_size)
+
+        return inspected(path, looked_at)[1]
 
     def open_file(path: Path, root: Path, rate: float | None) -> ArrayRecording:
-        return open_array(path, root, read, rate=rate)
+        return _open_array(path, root, read, rate)
 
     return Format(
         name=name,
@@ -75,53 +79,28 @@ def array_format(
     )
 
 
-def inspect_array(path: Path, root: Path, look: Look) -> list[Problem]:
-    """What is wrong with a recording kept as arrays: whether it may be opened, and what ``look`` finds."""
-    problem = problem_of_opening(path, root)
-    if problem is not None:
-        return [problem]
-    if not_downloaded(path, root):
-        return [
-            Problem(
-                "not-found", f"{display_name(path)} is not downloaded: it is a git-annex pointer. Fetch it."
-            )
-        ]
-    try:
-        with open_confined(path, root) as file:
-            return look(file, os.fstat(file.fileno()).st_size)
-    except Refused as refused:
-        return [refused.problem]
-    except OSError as error:
-        return [
-            Problem(
-                "not-readable",
-                f"{display_name(path)} cannot be read ({error.strerror or CHANGED}). Try again.",
-            )
-        ]
-
-
 def shape_problems(shape: tuple[int, ...]) -> list[Problem]:
     """Whether there are more channels than samples; far too many of them raise `Refused`."""
     if len(shape) == 1 or shape[0] <= min(shape[1], MOST_CHANNELS):
         return []
-    told = f"there are {shape[0]:,} channels of {shape[1]:,} samples each; channels × time is needed"
-    todo = "Transpose it if time came first."
+    message = f"there are {shape[0]:,} channels of {shape[1]:,} samples each; channels × time is needed"
+    to_do = "Transpose it if time came first."
     if shape[0] > MOST_CHANNELS:  # each takes memory and time of its own
-        raise Refused("too-large", f"{told}, with at most {MOST_CHANNELS:,} channels. {todo}")
-    return [Problem("shape-doubtful", f"{told}. {todo}")]
+        raise Refused("too-large", f"{message}, with at most {MOST_CHANNELS:,} channels. {to_do}")
+    return [Problem("shape-doubtful", f"{message}. {to_do}")]
 
 
 def rate_unknown() -> Problem:
     """The warning about a file that does not state its sampling rate."""
     return Problem(
         "rate-unknown",
-        "the file tells no sampling rate: seconds count samples, here and in the look at signals, unless a rate is "
-        "given with it. A .npz can hold one: numpy.savez(path, samples=..., rate=...).",
+        "the file states no sampling rate: seconds count samples, here and in the look at signals, unless a rate "
+        "is given with it. A .npz can hold one: numpy.savez(path, samples=..., rate=...).",
     )
 
 
-def open_array(path: Path, root: Path, read: Read, *, rate: float | None = None) -> ArrayRecording:
-    """Read a recording that is kept as arrays and was not refused. ``rate``: for a file that does not state one."""
+def _open_array(path: Path, root: Path, read: Read, rate: float | None) -> ArrayRecording:
+    """Read a recording that was not refused. ``rate``: for a file that does not state one."""
     content = _content(path, root, read)
     if content.rate is not None and (rate is None or abs(content.rate - rate) > TIMES_TOLERANCE * rate):
         rate = content.rate  # callers of open_recording refuse another one than they were given
@@ -136,7 +115,7 @@ def open_array(path: Path, root: Path, read: Read, *, rate: float | None = None)
 
 
 def _content(path: Path, root: Path, read: Read) -> ArrayContent:
-    """What the file holds; whatever a decoder stumbles over, in our words."""
+    """What the file holds; any error of a decoder becomes a RecordingError."""
     try:
         with open_confined(path, root) as file:
             return read(file)
@@ -149,7 +128,7 @@ def _content(path: Path, root: Path, read: Read) -> ArrayContent:
             f"recording {display_name(path)} needs more memory than there is. If it is really that long, cut it "
             "into several; if not, it is damaged: copy or write it again."
         ) from None
-    except Exception as error:  # a parser quotes the file, so only what it stumbled over is told
+    except Exception as error:  # a parser quotes the file, so only the kind of error is shown
         raise RecordingError(
             f"recording {display_name(path)} is damaged ({type(error).__name__}). Copy or write it again."
         ) from None

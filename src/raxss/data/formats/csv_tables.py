@@ -31,7 +31,8 @@ LINES_AT_ONCE = 256
 
 def _look_at_csv(file: BinaryIO, size: int) -> list[Problem]:
     """Every line: is it a row of as many numbers as the first? And is a column no channel?"""
-    n_rows, n_missing, problems = 0, 0, []
+    n_rows = n_missing = 0
+    problems: list[Problem] = []
     names: list[str] = []
     candidates: list[int] = []
     columns = []  # of the candidates for a time axis alone
@@ -129,15 +130,15 @@ def _numbers(block: list[tuple[int, str]], width: int) -> NDArray[np.float64]:
     for place, line in block:
         cells = line.split(",")
         if len(cells) != width:
-            told = f"line {place} has {len(cells)} values, and the lines before {width}"
+            found = f"line {place} has {len(cells)} values, and the lines before {width}"
             raise Refused(
-                "header-damaged", f"{told}; every line needs one value a variate. Write the table again."
+                "header-damaged", f"{found}; every line needs one value a variate. Write the table again."
             )
         wrong = next((cell.strip() for cell in cells if not _is_number(cell)), None)
         if wrong is not None:  # a wrong number or sign may be quoted, a word may be somebody's name
-            told = f"line {place} has {'a word' if any(map(str.isalpha, wrong)) else quoted(wrong)}"
+            found = f"line {place} has {'a word' if any(map(str.isalpha, wrong)) else quoted(wrong)}"
             needed = "numbers separated by commas are needed. Write nan where a sample is missing"
-            raise Refused("header-damaged", f"{told}; {needed}.")
+            raise Refused("header-damaged", f"{found}; {needed}.")
     raise Refused("header-damaged", "the table is not one of numbers. Write it again.")
 
 
@@ -174,13 +175,13 @@ def _read_csv(file: BinaryIO) -> ArrayContent:
     """One column a variate; a first line without any number names them; a time axis is none of them."""
     names: list[str] = []
     blocks: list[NDArray[np.float64]] = []
-    n_bytes, asked_at = 0, SMALL_BYTES
+    n_bytes, next_check = 0, SMALL_BYTES
     for names, values in table_blocks(file):  # noqa: B007
         blocks.append(values)
         n_bytes += values.nbytes
-        if n_bytes > asked_at:  # lines are taken in already, and are needed once more in another order
+        if n_bytes > next_check:  # lines are in memory already, and are needed once more in another order
             refuse_too_long(n_bytes, "the table")
-            asked_at = n_bytes + SMALL_BYTES
+            next_check = n_bytes + SMALL_BYTES
     columns = np.empty((blocks[0].shape[1], sum(map(len, blocks))))
     np.concatenate([values.T for values in blocks], axis=1, out=columns)
     axis = time_axis(names, {place: columns[place] for place in axis_candidates(names, len(columns))})

@@ -63,7 +63,7 @@ def decoding(name: str) -> Iterator[None]:
             yield
     except RAxSSError:
         raise
-    except ImportError as error:  # wfdb asks for what reads FLAC when it meets it
+    except ImportError as error:  # wfdb imports what reads FLAC when it meets it
         raise MissingExtraError(
             f"recording {name!r} needs the package {error.name or 'of its decoder'}, which is not installed. "
             "Install it with: pip install 'raxss[bids]'"

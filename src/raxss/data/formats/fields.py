@@ -1,6 +1,6 @@
 """Strict parsing of header fields: numbers, rates, units, names of files, and limits on what a header may declare.
 
-    text -> a number, a rate, a file that may be opened, or a Problem
+    text -> a number, a rate, a file that may be opened, or Refused
 
 Python's own ``float`` and ``int`` are too kind to headers: they take ``1_0``, ``٣`` and ``infinity``.
 Next: the formats read their headers with these.
@@ -12,13 +12,15 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PureWindowsPath
+from typing import BinaryIO, TypeVar
 
 from raxss.data.confinement import leads_outside, open_confined, problem_of_opening
-from raxss.data.problems import Problem
-from raxss.errors import display_name
+from raxss.data.problems import Problem, refusals
+from raxss.errors import RecordingError, display_name
 
+H = TypeVar("H")  # a header
 SIGNED = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 WHOLE = re.compile(r"\d{1,18}", re.ASCII)
@@ -44,11 +46,62 @@ ANNEX_POINTERS = (b"/annex/objects/", b"../.git/annex/", b".git/annex/")
 
 
 class Refused(Exception):
-    """Leaves an inspection at once: what comes later would rest on something that is not certain."""
+    """Ends an inspection at once: what comes later would rest on something that is not certain."""
 
     def __init__(self, code: str, message: str) -> None:
         self.problem = Problem(code, message)
         super().__init__(message)
+
+
+def inspected(path: Path, look: Callable[[list[Problem]], H]) -> tuple[H | None, list[Problem]]:
+    """Run an inspection: what ``look(problems)`` returns, None where it is refused, and the problems it found."""
+    problems: list[Problem] = []
+    try:
+        return look(problems), problems
+    except Refused as refused:
+        problems.append(refused.problem)
+    except OSError as error:
+        reason = (error.strerror or CHANGED).lower()
+        problems.append(
+            Problem(
+                "not-readable", f"{display_name(path)} cannot be read ({reason}). Check the disk, try again."
+            )
+        )
+    return None, problems
+
+
+def trusted(path: Path, header: H | None, problems: Iterable[Problem]) -> H:
+    """The header of a recording that is not refused; a RecordingError with the reason of one that is."""
+    if refused := refusals(problems):
+        raise RecordingError(f"recording {display_name(path)} is refused: {refused[0].message}")
+    assert header is not None
+    return header
+
+
+def open_unrefused(path: Path, root: Path) -> BinaryIO:
+    """Open a file of a recording; `Refused` where it may not be opened or git-annex has only its place."""
+    if not_downloaded(path, root):
+        raise Refused(
+            "not-found",
+            f"{display_name(path)} is not downloaded: there is only its git-annex pointer. Fetch it.",
+        )
+    if problem := problem_of_opening(path, root):
+        raise Refused(problem.code, problem.message)
+    return open_confined(path, root)
+
+
+def header_bytes(path: Path, root: Path, most: int) -> bytes:
+    """The first ``most`` bytes of a header and one more, if there is one."""
+    with open_unrefused(path, root) as file:
+        return file.read(most + 1)
+
+
+def refuse_no_text(content: bytes, most: int) -> None:
+    """Refuse a header that is longer than ``most`` bytes or has NUL bytes."""
+    if len(content) > most:
+        raise Refused("header-damaged", f"the header is longer than {most:,} bytes, which no real one is.")
+    if b"\0" in content:
+        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy or export it again.")
 
 
 def is_bomb(n_samples: int, n_bytes: int) -> bool:
@@ -63,8 +116,6 @@ def is_bomb(n_samples: int, n_bytes: int) -> bool:
 def number(text: str) -> float | None:
     """A finite number in digits, or None.
 
-    Examples
-    --------
     >>> number(" 0.5 "), number("1e3"), number("nan"), number("1e999"), number("1_0")
     (0.5, 1000.0, None, None, None)
     """
@@ -78,8 +129,6 @@ def number(text: str) -> float | None:
 def whole(text: str) -> int | None:
     """A whole number of at least 0 in digits, or None.
 
-    Examples
-    --------
     >>> whole("12"), whole("-1"), whole("1.0"), whole("")
     (12, None, None, None)
     """
@@ -90,8 +139,6 @@ def whole(text: str) -> int | None:
 def signed(text: str) -> int | None:
     """A whole number in digits, with or without a sign, or None.
 
-    Examples
-    --------
     >>> signed("-12"), signed("1e3")
     (-12, None)
     """
@@ -99,21 +146,19 @@ def signed(text: str) -> int | None:
     return int(text) if SIGNED.fullmatch(text) else None
 
 
-def rate_problem(rate: float | None, told: str) -> Problem | None:
-    """Whether a rate is one that a recording can have; ``told`` is how the header puts it.
+def refuse_rate(rate: float | None, stated: str) -> None:
+    """Refuse a rate that no recording has; ``stated`` is how the header puts it.
 
-    Examples
-    --------
-    >>> rate_problem(250.0, "a rate of 250") is None
-    True
+    >>> refuse_rate(1e9, "a rate of 1e9")
+    Traceback (most recent call last):
+    raxss.data.formats.fields.Refused: the header has a rate of 1e9; a rate from 1e-05 to 100000 Hz is needed. ...
     """
-    if rate is not None and MIN_RATE <= rate <= MAX_RATE:
-        return None
-    return Problem(
-        "bad-rate",
-        f"the header has {told}; a rate from {MIN_RATE:g} to {MAX_RATE:g} Hz is needed. Correct the header, or "
-        "export the recording again.",
-    )
+    if rate is None or not MIN_RATE <= rate <= MAX_RATE:
+        raise Refused(
+            "bad-rate",
+            f"the header has {stated}; a rate from {MIN_RATE:g} to {MAX_RATE:g} Hz is needed. Correct the header, "
+            "or export the recording again.",
+        )
 
 
 def described(text: str) -> str:
@@ -140,8 +185,6 @@ def described(text: str) -> str:
 def known_units(units: Iterable[str]) -> str:
     """Units as a message shows them: those that physicists use, and how many others there are.
 
-    Examples
-    --------
     >>> known_units(["%", "degreeC", "Jane Doe"])
     "'%', 'degreeC' and 1 that is not shown"
     """
@@ -155,62 +198,52 @@ def known_units(units: Iterable[str]) -> str:
 def quoted(text: str) -> str:
     """A short text that is not a person's as a message shows it: in quotes, clipped.
 
-    Examples
-    --------
     >>> quoted("12.5"), quoted("9" * 60)
     ("'12.5'", "'999999999999999999999999999999...'")
     """
     return repr(text if len(text) <= 40 else f"{text[:30]}...")
 
 
-def follow(name: str, folder: Path, root: Path, field: str) -> Path | Problem:
-    """The file that a header's field names, if it is there and may be opened. Opens nothing.
+def follow(name: str, folder: Path, root: Path, field: str) -> Path:
+    """The file that a header's field names; `Refused` if it is not there or may not be opened. Opens nothing.
 
-    Examples
-    --------
-    >>> follow("../../secret.bin", Path("data/sub"), Path("data"), "DataFile").code
-    'outside'
+    >>> follow("../../secret.bin", Path("data/sub"), Path("data"), "DataFile")
+    Traceback (most recent call last):
+    raxss.data.formats.fields.Refused: DataFile leads out of the folder that the recording belongs to; ...
     """
     if not name or not name.isprintable():
-        found = "nothing" if not name else "a name with control characters"
-        return Problem(
+        found = "a name with control characters" if name else "nothing"
+        raise Refused(
             "header-damaged", f"{field} holds {found}; the name of a file is needed. Copy it again."
         )
-    windows = PureWindowsPath(name)
+    windows, path = PureWindowsPath(name), folder / name
     foreign = bool(windows.drive or windows.root) or ("\\" in name and ".." in windows.parts)
-    if foreign or "://" in name or leads_outside(folder / name, root):
-        return Problem(
+    if foreign or "://" in name or leads_outside(path, root):
+        raise Refused(
             "outside",
             f"{field} leads out of the folder that the recording belongs to; nothing was opened. Copy the file "
             "beside the header and write its bare name into the header.",
         )
-    path = folder / name
-    problem = problem_of_opening(path, root, called=f"the file that {field} names")
-    if problem is None and not_downloaded(path, root):
-        return Problem("not-found", _annexed(field, "pointer"))
-    if problem is None:
-        return path
-    return missing(path, root, field) if problem.code == "not-found" else problem
-
-
-def missing(path: Path, root: Path, field: str) -> Problem:
-    """What to say about a file that is named and not there."""
     if not_downloaded(path, root):
-        return Problem("not-found", _annexed(field, "link"))
-    return Problem(
-        "not-found",
-        f"{field} names a file that is not there (the name is not shown here). Copy it; if the files were renamed, "
-        "write the new name into the header.",
-    )
-
-
-def _annexed(field: str, what: str) -> str:
-    return f"the file that {field} names is not downloaded: there is only a git-annex {what}. Fetch it."
+        raise Refused(
+            "not-found",
+            f"the file that {field} names is not downloaded: there is only its git-annex pointer. Fetch it.",
+        )
+    problem = problem_of_opening(path, root, called=f"the file that {field} names")
+    if problem is not None and problem.code == "not-found":
+        raise Refused(
+            "not-found",
+            f"{field} names a file that is not there (the name is not shown here). Copy it; if the files were "
+            "renamed, write the new name into the header.",
+        )
+    if problem is not None:
+        raise Refused(problem.code, problem.message)
+    return path
 
 
 def not_downloaded(path: Path, root: Path) -> bool:
     """Whether git-annex keeps the place of this file without its content: a dangling link, or a pointer."""
-    if path.is_symlink() and not path.exists():
+    if os.path.islink(path) and not os.path.exists(path):
         return ".git/annex/" in os.readlink(path).replace(os.sep, "/")
     if problem_of_opening(path, root) is not None or path.stat().st_size > 32768:
         return False
@@ -218,66 +251,41 @@ def not_downloaded(path: Path, root: Path) -> bool:
         return file.read(16).startswith(ANNEX_POINTERS)
 
 
-def name_problems(names: Sequence[str]) -> list[Problem]:
+def name_problems(names: Sequence[str]) -> Iterator[Problem]:
     """Channels without a name, and names that several channels have."""
-    problems = []
-    n_nameless = sum(not name.strip() for name in names)
-    if n_nameless:
-        problems.append(
-            Problem(
-                "nameless-channel",
-                f"{n_nameless} of {len(names)} channels have no name; use their positions.",
-            )
+    if n_nameless := sum(not name.strip() for name in names):
+        message = f"{n_nameless} of {len(names)} channels have no name; use their positions."
+        yield Problem("nameless-channel", message)
+    if repeated := [name for name, count in Counter(names).items() if count > 1 and name.strip()]:
+        yield Problem(
+            "duplicate-channel",
+            f"{len(repeated)} names stand for more than one channel, the first is {quoted(repeated[0])}; such "
+            "channels are distinguished by position.",
         )
-    repeated = [name for name, count in Counter(names).items() if count > 1 and name.strip()]
-    if repeated:
-        problems.append(
-            Problem(
-                "duplicate-channel",
-                f"{len(repeated)} names stand for more than one channel, the first is {quoted(repeated[0])}; such "
-                "channels are told apart by position.",
-            )
+
+
+def refuse_many_rates(n_rates: int) -> None:
+    """Refuse more different rates than can be read in any reasonable time."""
+    _refuse_many(n_rates, MOST_RATES, f"has channels of {n_rates:,} different rates")
+
+
+def refuse_many_segments(n_segments: int) -> None:
+    """Refuse more segments than can be read in any reasonable time."""
+    _refuse_many(n_segments, MOST_SEGMENTS, f"is in {n_segments:,} pieces with gaps in between")
+
+
+def _refuse_many(count: int, most: int, found: str) -> None:
+    if count > most:
+        raise Refused(
+            "too-many-pieces",
+            f"the recording {found}; at most {most:,} are read. Export parts of it to files of their own.",
         )
-    return problems
-
-
-def problem_of_rates(n_rates: int) -> Problem | None:
-    """Whether a recording has more rates than can be read in any reasonable time."""
-    if n_rates <= MOST_RATES:
-        return None
-    told = f"the recording has channels of {n_rates:,} different rates; at most {MOST_RATES} are read."
-    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
-
-
-def problem_of_segments(n_segments: int) -> Problem | None:
-    """Whether a recording is in more pieces than can be read in any reasonable time."""
-    if n_segments <= MOST_SEGMENTS:
-        return None
-    told = (
-        f"the recording is in {n_segments:,} pieces with gaps in between; at most {MOST_SEGMENTS:,} are read."
-    )
-    return Problem("too-many-pieces", f"{told} Export parts of it to files of their own.")
 
 
 def microvolts_per(unit: str) -> float | None:
     """How many microvolts one of a voltage unit is; None for a unit of something else.
 
-    Examples
-    --------
     >>> microvolts_per("mV"), microvolts_per("\\u00b5V"), microvolts_per("%")
     (1000.0, 1.0, None)
     """
     return MICROVOLTS.get(unit.strip())
-
-
-def header_bytes(path: Path, root: Path, most: int) -> bytes:
-    """The first ``most`` bytes of a header and one more, if there is one, of a file that may be opened."""
-    problem = problem_of_opening(path, root)
-    if problem is not None:
-        raise Refused(problem.code, problem.message)
-    if not_downloaded(path, root):
-        raise Refused(
-            "not-found", f"{display_name(path)} is not downloaded: it is a git-annex pointer. Fetch it."
-        )
-    with open_confined(path, root) as file:
-        return file.read(most + 1)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.array_files import ArrayContent, array_format, rate_unknown, shape_problems
-from raxss.data.formats.fields import Refused, is_bomb, name_problems, quoted, rate_problem
+from raxss.data.formats.fields import Refused, is_bomb, name_problems, quoted, refuse_rate
 from raxss.data.formats.registry import register_format
 from raxss.data.formats.time_columns import regular_times
 from raxss.data.problems import Problem
@@ -32,6 +32,7 @@ HEADER_BYTES = 2**14  # of an array; numpy reads at most 10,000
 SMALL_BYTES = 2**20  # of the arrays that are not samples
 # What numpy writes. Others take memory as their own headers say, LZMA up to 4 GB, before the first byte comes out.
 PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+TWO_ARRAYS = "the archive has arrays 'samples' and 'data'; 'samples' is read. Write it with one of them."
 
 
 class ArrayHeader(NamedTuple):
@@ -119,11 +120,10 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
                 key: _member_header(archive, member, f"array {key!r}") for key, member in members.items()
             }
             _refuse_bomb(sum(map(_n_unpacked, members.values(), headers.values())), size, "the archive")
-            values = "samples" if "samples" in headers else "data"
             for key, header in headers.items():
                 _refuse_surplus(header, f"array {key!r}")
+            values = "samples" if "samples" in headers else "data"
             shape = headers[values].shape
-            has_both = "samples" in headers and "data" in headers
             _check_samples(headers[values], f"the array {values!r}")
             _check_times(headers.get("times_s"), shape[-1])
             small = {
@@ -141,13 +141,8 @@ def _look_at_npz(file: BinaryIO, size: int) -> list[Problem]:
         *_channel_problems(small.get("channels"), 1 if len(shape) == 1 else shape[0]),
         *shape_problems(shape),
         *([] if is_timed else [rate_unknown()]),
-        *([_two_arrays()] if has_both else []),
+        *([Problem("header-inconsistent", TWO_ARRAYS)] if {"samples", "data"} <= members.keys() else []),
     ]
-
-
-def _two_arrays() -> Problem:
-    told = "the archive has both an array 'samples' and an array 'data'; 'samples' is read"
-    return Problem("header-inconsistent", f"{told}. Write it with one of them.")
 
 
 def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -166,13 +161,6 @@ def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     if any(names.count(name) > 1 for name in members):
         raise Refused("header-damaged", "the archive has an array twice; which one counts is not certain.")
     return members
-
-
-def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> None:
-    """Refuse an array in an archive that is damaged, holds objects or would unpack to far more than it should."""
-    header = _member_header(archive, member, what)
-    _refuse_bomb(_n_unpacked(member, header), member.compress_size, what)
-    _refuse_surplus(header, what)
 
 
 def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> ArrayHeader:
@@ -233,27 +221,25 @@ def _check_rate(rate: np.ndarray[Any, Any] | None) -> None:
             f"'rate' has {rate.size} values of type {quoted(str(rate.dtype))}; one number is needed.",
         )
     value = float(rate.reshape(()))
-    problem = rate_problem(value if math.isfinite(value) else None, f"a 'rate' of {value:g}")
-    if problem is not None:
-        raise Refused(problem.code, problem.message)
+    refuse_rate(value, f"a 'rate' of {value:g}")
 
 
 def _channel_problems(channels: np.ndarray[Any, Any] | None, n_variates: int) -> list[Problem]:
-    if channels is None:
-        return []
-    names = [str(item) for item in channels.reshape(-1)]
+    names = [] if channels is None else [str(name) for name in channels.reshape(-1)]
     if names and len(names) != n_variates:
         raise Refused(
             "header-damaged",
             f"'channels' has {len(names)} names, and 'samples' {n_variates} variates; one name for each is needed.",
         )
-    return name_problems(names)
+    return list(name_problems(names))
 
 
 def load_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> NDArray[Any]:
     """One array of a zip archive, unless it would unpack to far more than recordings do."""
     try:
-        check_member(archive, member, what)
+        header = _member_header(archive, member, what)
+        _refuse_bomb(_n_unpacked(member, header), member.compress_size, what)
+        _refuse_surplus(header, what)
     except Refused as refused:
         raise RecordingError(refused.problem.message) from None
     with archive.open(member) as file:
@@ -283,16 +269,16 @@ def _read_npz(file: BinaryIO) -> ArrayContent:
             if key in members
         }
     samples = _by_variate(arrays[values])
-    told = float(arrays["rate"].reshape(())) if "rate" in arrays else None
+    rate = float(arrays["rate"].reshape(())) if "rate" in arrays else None
     channels = tuple(str(item) for item in arrays["channels"].reshape(-1)) if "channels" in arrays else ()
     if "times_s" not in arrays:
-        return ArrayContent(samples, told, channels)
+        return ArrayContent(samples, rate, channels)
     start, timed = regular_times(arrays["times_s"], "array 'times_s'")
-    if told is not None and not math.isclose(told, timed, rel_tol=1e-6):
+    if rate is not None and not math.isclose(rate, timed, rel_tol=1e-6):
         raise RecordingError(
-            f"it has a rate of {told:g} Hz and times at {timed:g} Hz; one of them is needed."
+            f"it has a rate of {rate:g} Hz and times at {timed:g} Hz; one of them is needed."
         )
-    return ArrayContent(samples, timed if told is None else told, channels, start)
+    return ArrayContent(samples, timed if rate is None else rate, channels, start)
 
 
 def _read_npy(file: BinaryIO) -> ArrayContent:

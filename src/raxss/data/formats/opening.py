@@ -12,13 +12,14 @@ import os
 from pathlib import Path
 
 from raxss.data.confinement import problem_of_opening, root_of
+from raxss.data.formats.fields import Refused, open_unrefused
 from raxss.data.formats.registry import FORMATS, all_suffixes, format_of, header_of
 from raxss.data.problems import Problem, refusals
 from raxss.data.recording import Recording
 from raxss.errors import RecordingError, display_name
 
 UNEXPECTED = (
-    "raxss did not expect this"  # in the message of the safety net; tests see that it is never needed
+    "raxss did not expect this"  # in the message of the safety net, which tests check is never needed
 )
 
 
@@ -78,16 +79,13 @@ def inspect_recording(path: Path, *, root: Path | None = None) -> list[Problem]:
         root = root or root_of(header)
         if known is None:
             return [problem_of_opening(path, root) or _unknown(path)]
-        if problem := problem_of_opening(header, root):
-            return [problem]
+        open_unrefused(header, root).close()
         return known.inspect(header, root)
+    except Refused as refused:
+        return [refused.problem]
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        return [
-            Problem(
-                "not-readable", f"{display_name(path)} cannot be read ({reason.lower()}). Check the disk."
-            )
-        ]
+        reason = (error.strerror or type(error).__name__).lower()
+        return [Problem("not-readable", f"{display_name(path)} cannot be read ({reason}). Check the disk.")]
     except Exception as error:  # a fault of ours must not stop the look at other files
         return [unexpected(path, error)]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.formats.fields import Refused, quoted, rate_problem
+from raxss.data.formats.fields import Refused, quoted, refuse_rate
 
 SECONDS = {  # in one of a unit, by its spellings
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
@@ -30,9 +30,7 @@ TIMES = ("time", "times", "t", "timestamp", "timestamps", "time stamp", "elapsed
 COUNTERS = (
     "index", "idx", "sample", "samples", "sample number", "sample no", "sample index", "frame", "row", "unnamed: 0",
 )  # fmt: skip
-BARE_UNITS = tuple(
-    name for name in SECONDS if len(name) > 1 and name not in ("min", "us")
-)  # S and s are contacts
+BARE_UNITS = {name for name in SECONDS if len(name) > 1} - {"min", "us"}  # S and s are contacts
 MIN_RAMP = 8  # rows; fewer rise evenly by chance
 CLOCK_SECONDS = 1e7  # a first time beyond this is a date, not a time since the start of a recording
 EVEN = 0.01  # of a step: how far times may be off
@@ -140,8 +138,7 @@ def regular_times(times: NDArray[Any], what: str, *, resolution: float = 0.0) ->
     rate, known_to = 1 / step, max(5e-10, resolution / (last - first))
     shortest = (float(f"{rate:.{digits}g}") for digits in range(1, 10))
     rate = next((item for item in shortest if abs(item - rate) <= known_to * rate), rate)
-    if problem := rate_problem(rate, f"{what} at {rate:g} Hz"):
-        raise Refused(problem.code, problem.message)
+    refuse_rate(rate, f"{what} at {rate:g} Hz")
     return first, rate
 
 

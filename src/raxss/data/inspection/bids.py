@@ -10,6 +10,7 @@ Next: data/bids.py plans series of what passed.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from raxss.data.confinement import DESCRIPTION, leads_outside
-from raxss.data.formats.fields import Refused, not_downloaded
+from raxss.data.formats.fields import Refused
 from raxss.data.formats.opening import inspect_recording
 from raxss.data.formats.registry import FORMATS, UNREAD, UNREAD_COMPANIONS, bids_suffixes
 from raxss.data.inspection.sidecars import (
@@ -49,7 +50,7 @@ def inspect_bids_root(root: Path) -> list[Inspection]:
     >>> [problem.code for problem in inspect_bids_root(root)[0].problems]
     ['sidecar-damaged', 'no-data']
     """
-    problems = _description_problems(root)
+    problems = _found_by(_description_problems(root))
     recordings: list[Inspection] = []
     subjects: list[str] = []
     for folder in _folders(root, SUBJECT, "sub-", root, problems):
@@ -59,9 +60,19 @@ def inspect_bids_root(root: Path) -> list[Inspection]:
             for datatype in DATATYPES:
                 recordings += _recordings_of(above, datatype, root, problems)
     if subjects:
-        problems += _participants_problems(root, subjects)
+        problems += _found_by(_participants_problems(root, subjects))
     problems += _absence_problems(recordings)
     return [Inspection(str(root), tuple(problems)), *recordings]
+
+
+def _found_by(check: Iterator[Problem]) -> list[Problem]:
+    """The problems of a check, a refusal last."""
+    problems: list[Problem] = []
+    try:
+        problems += check
+    except Refused as refused:
+        problems.append(refused.problem)
+    return problems
 
 
 def inspect_bids_recording(path: Path, root: Path) -> list[Problem]:
@@ -78,60 +89,47 @@ def _folders(
         if not name.startswith(prefix) or (not folder.is_dir() and not folder.is_symlink()):
             continue
         if leads_outside(folder, root):
-            told = f"the folder {display_name(folder)} is a link out of the dataset; it was not opened."
-            problems.append(Problem("outside", told))
+            message = f"the folder {display_name(folder)} is a link out of the dataset; it was not opened."
+            problems.append(Problem("outside", message))
         elif not pattern.fullmatch(name):
-            told = (
-                f"the folder {display_name(folder)} is not called {prefix} and letters or digits. Rename it."
-            )
-            problems.append(Problem("not-bids", told))
+            message = f"the folder {display_name(folder)} is not called {prefix} and letters or digits"
+            problems.append(Problem("not-bids", f"{message}. Rename it."))
         elif folder.is_dir():
             yield folder
 
 
-def _description_problems(root: Path) -> list[Problem]:
-    try:
-        if not (root / DESCRIPTION).exists() and not (root / DESCRIPTION).is_symlink():
-            told = f"there is no {DESCRIPTION}, which makes a folder a BIDS dataset. Add it."
-            return [Problem("sidecar-missing", told)]
-        description = read_json(root / DESCRIPTION, root)
-    except Refused as refused:
-        return [refused.problem]
+def _description_problems(root: Path) -> Iterator[Problem]:
+    if not os.path.lexists(root / DESCRIPTION):
+        message = f"there is no {DESCRIPTION}, which makes a folder a BIDS dataset. Add it."
+        yield Problem("sidecar-missing", message)
+        return
+    description = read_json(root / DESCRIPTION, root)
     lacking = [field for field in ("Name", "BIDSVersion") if not isinstance(description.get(field), str)]
     if lacking:
-        return [Problem("sidecar-incomplete", f"{DESCRIPTION} has no {' and no '.join(lacking)}. Add it.")]
-    return []
+        yield Problem("sidecar-incomplete", f"{DESCRIPTION} has no {' and no '.join(lacking)}. Add it.")
 
 
-def _participants_problems(root: Path, subjects: Sequence[str]) -> list[Problem]:
+def _participants_problems(root: Path, subjects: Sequence[str]) -> Iterator[Problem]:
     path = root / "participants.tsv"
-    if not path.exists() and not path.is_symlink():
-        return [
-            Problem("sidecar-missing", "there is no participants.tsv; nothing is known about the subjects.")
-        ]
-    try:
-        listed = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("participant_id")
-    except Refused as refused:
-        return [refused.problem]
+    if not os.path.lexists(path):
+        message = "there is no participants.tsv; nothing is known about the subjects."
+        yield Problem("sidecar-missing", message)
+        return
+    listed = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("participant_id")
     if listed is None:
-        return [Problem("sidecar-damaged", "participants.tsv has no column 'participant_id'. Correct it.")]
-    repeated = [name for name, count in Counter(listed).items() if count > 1]
-    if repeated:
-        told = f"{shown_names(repeated)}: more than one row; which counts is not certain. Correct participants.tsv."
-        return [Problem("sidecar-damaged", told)]
-    problems = []
-    for told, names in (
+        raise Refused("sidecar-damaged", "participants.tsv has no column 'participant_id'. Correct it.")
+    if repeated := [name for name, count in Counter(listed).items() if count > 1]:
+        message = f"{shown_names(repeated)}: more than one row; which counts is not certain"
+        raise Refused("sidecar-damaged", f"{message}. Correct participants.tsv.")
+    for what, names in (
         ("have a folder and no row in participants.tsv", sorted(set(subjects) - set(listed))),
         ("have a row in participants.tsv and no folder", sorted(set(listed) - set(subjects))),
     ):
         if names:
-            problems.append(
-                Problem("participants-disagree", f"{len(names)} subjects {told}: {shown_names(names)}.")
-            )
-    return problems
+            yield Problem("participants-disagree", f"{len(names)} subjects {what}: {shown_names(names)}.")
 
 
-def _absence_problems(recordings: Sequence[Inspection]) -> list[Problem]:
+def _absence_problems(recordings: Sequence[Inspection]) -> Iterator[Problem]:
     """One statement about all signals that are not there."""
     absent = [
         recording
@@ -139,24 +137,20 @@ def _absence_problems(recordings: Sequence[Inspection]) -> list[Problem]:
         if any(problem.code == "not-found" for problem in recording.problems)
     ]
     if absent:
-        told = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
-        told += f"{display_name(Path(absent[0].path))}. Fetch them from where the dataset comes from."
-        return [Problem("not-found", told)]
+        message = f"{len(absent)} of {len(recordings)} recordings have no signals here; the first is "
+        message += f"{display_name(Path(absent[0].path))}. Fetch them from where the dataset comes from."
+        yield Problem("not-found", message)
     if not recordings:
-        return [
-            Problem(
-                "no-data", "the dataset has no recordings in sub-*/[ses-*/]ieeg or eeg. Check the folder."
-            )
-        ]
-    return []
+        message = "the dataset has no recordings in sub-*/[ses-*/]ieeg or eeg. Check the folder."
+        yield Problem("no-data", message)
 
 
 def _recordings_of(above: Path, datatype: str, root: Path, problems: list[Problem]) -> list[Inspection]:
     """Every recording in one folder, and every one that must be there because its sidecars are."""
     folder = above / datatype
     if leads_outside(folder, root):
-        told = f"{display_name(folder)} of {display_name(above)} is a link out of the dataset; it was not opened."
-        problems.append(Problem("outside", told))
+        message = f"{display_name(folder)} of {display_name(above)} is a link out of the dataset; not opened."
+        problems.append(Problem("outside", message))
         return []
     names = names_in(folder, root)
     allowed = {*bids_suffixes(), *(suffix for some in UNREAD.values() for suffix in some)}
@@ -185,11 +179,9 @@ def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str)
     parts = {suffix for known in FORMATS.values() if known.datatypes for suffix in known.companions}
     parts.update(UNREAD_COMPANIONS)  # these belong to a signal file of the same name
     missing = {
-        Path(
-            name
-        ).stem: f"{display_name(Path(name).stem)} has a data file and no header (.vhdr) beside it. Copy the header."
-        for name in names
-        if Path(name).suffix.lower() in parts and Path(name).stem not in stems
+        file.stem: f"{display_name(file.stem)} has a data file and no header (.vhdr) beside it. Copy the header."
+        for file in map(Path, names)
+        if file.suffix.lower() in parts and file.stem not in stems
     }
     of_signals = [own for name in signals if (own := parsed(name)) is not None]
     sidecars = defaultdict(list)
@@ -200,8 +192,8 @@ def _without_signal(names: Sequence[str], signals: Sequence[str], datatype: str)
         if not any(own.entities.items() <= signal.entities.items() for signal in of_signals):
             sidecars[f"{name.rpartition('_')[0]}_{datatype}"].append(name)
     for stem, files in sidecars.items():
-        told = f"{display_name(stem)} has {len(files)} sidecars and no signal file. Fetch it as the dataset says."
-        missing.setdefault(stem, told)
+        message = f"{display_name(stem)} has {len(files)} sidecars and no signal file. Fetch it."
+        missing.setdefault(stem, message)
     return missing
 
 
@@ -209,16 +201,11 @@ def _recording_problems(path: Path, root: Path, n_alike: int) -> list[Problem]:
     """Of the name, of the file and of its sidecars."""
     problems = _name_problems(path, root)
     if n_alike > 1:
-        told = f"{n_alike} signal files have the entities of {display_name(path)}; it is not certain which is meant"
-        problems.append(Problem("not-bids", f"{told}. Keep one."))
+        message = f"{n_alike} signal files have the entities of {display_name(path)}"
+        problems.append(Problem("not-bids", f"{message}; which is meant is not certain. Keep one."))
     if path.suffix.lower() not in bids_suffixes():
-        told = (
-            f"{display_name(path)} is of a type that raxss does not read; {', '.join(bids_suffixes())} are."
-        )
-        return [*problems, Problem("not-a-recording", told)]
-    if not_downloaded(path, root):
-        told = f"{display_name(path)} is not downloaded: there is only its git-annex pointer. Fetch it."
-        return [*problems, Problem("not-found", told)]
+        message = f"{display_name(path)} is of a type that raxss does not read"
+        return [*problems, Problem("not-a-recording", f"{message}; {', '.join(bids_suffixes())} are.")]
     problems += inspect_recording(path, root=root)
     if refusals(problems):
         return problems
@@ -230,17 +217,19 @@ def _name_problems(path: Path, root: Path) -> list[Problem]:
     own = parsed(path.name)
     datatype = path.parent.name
     if own is None or own.suffix != datatype or "sub" not in own.entities:
-        told = f"{display_name(path)} is not called sub-<label>[_ses-<label>]..._{datatype}{path.suffix}"
-        return [Problem("not-bids", f"{told}. Rename it.")]
+        message = f"{display_name(path)} is not called sub-<label>[_ses-<label>]..._{datatype}{path.suffix}"
+        return [Problem("not-bids", f"{message}. Rename it.")]
     problems = []
     for key in ("sub", "ses"):
         around = next(
             (part[4:] for part in path.relative_to(root).parts[:-1] if part.startswith(f"{key}-")), None
         )
         if own.entities.get(key) != around:
-            told = f"{display_name(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
-            told = told.replace(f"{key}-None", f"no {key}-")
+            message = (
+                f"{display_name(path)} says {key}-{own.entities.get(key)}, and its folder {key}-{around}"
+            )
+            message = message.replace(f"{key}-None", f"no {key}-")
             problems.append(
-                Problem("not-bids", f"{told}; whose recording it is, is not certain. Rename or move it.")
+                Problem("not-bids", f"{message}; whose recording it is, is not certain. Rename or move it.")
             )
     return problems

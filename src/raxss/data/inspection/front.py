@@ -18,13 +18,11 @@ from raxss.data.confinement import DESCRIPTION, leads_outside, root_of
 from raxss.data.formats.opening import inspect_recording, unexpected
 from raxss.data.formats.registry import all_suffixes, bids_suffixes, format_of, header_of, searched_suffixes
 from raxss.data.inspection.bids import inspect_bids_recording, inspect_bids_root
-from raxss.data.inspection.sidecars import facts_of, inspect_sidecars, tree_of
+from raxss.data.inspection.sidecars import DATATYPES, facts_of, inspect_sidecars, tree_of
 from raxss.data.inspection.signals import inspect_signals
 from raxss.data.problems import Inspection, Problem
 from raxss.data.recording import TooLongError
 from raxss.errors import MissingExtraError, RecordingError, display_name
-
-DATATYPES = ("eeg", "ieeg")  # folders of recordings below sub-* of a dataset
 
 
 def inspect_file(path: Path | str, *, root: Path | None = None, signals: bool = False) -> Inspection:
@@ -59,7 +57,7 @@ def inspect_paths(paths: Iterable[Path | str], *, signals: bool = False) -> list
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name in ("a.edf", "notes.txt"):
     ...     _ = (folder / name).write_bytes(b"hello")
-    >>> [(Path(one.path).name, one.verdict) for one in inspect_paths([folder])]
+    >>> [(Path(found.path).name, found.verdict) for found in inspect_paths([folder])]
     [('a.edf', 'refused')]
     """
     return list(iter_paths(paths, signals=signals))
@@ -103,17 +101,20 @@ def with_signals(inspection: Inspection, *, root: Path | None = None) -> Inspect
     path = header_of(Path(inspection.path))
     if inspection.verdict == "refused" or format_of(path) is None or not path.is_file():
         return inspection
+    notes: list[str] = []
     try:
         found, notes = inspect_signals(path, root or root_of(path))
     except MissingExtraError as error:
-        told = f"only the header and sizes of {display_name(path)} were looked at, not its signals: {error}"
-        found, notes = [Problem("signals-not-read", told)], []
+        message = (
+            f"only the header and sizes of {display_name(path)} were looked at, not its signals: {error}"
+        )
+        found = [Problem("signals-not-read", message)]
     except TooLongError as error:
-        found, notes = [Problem("too-large", str(error))], []
+        found = [Problem("too-large", str(error))]
     except RecordingError as error:
-        found, notes = [Problem("header-damaged", str(error))], []
+        found = [Problem("header-damaged", str(error))]
     except Exception as error:
-        found, notes = [unexpected(path, error)], []
+        found = [unexpected(path, error)]
     return replace(inspection, problems=(*inspection.problems, *found), notes=(*inspection.notes, *notes))
 
 
@@ -122,11 +123,11 @@ def _inspections_below(folder: Path) -> Iterator[Inspection]:
     if (folder / DESCRIPTION).exists():
         yield from _inspections_of_dataset(folder)
         return
-    count = 0
+    is_empty = True
     for inspection in _search(folder):
-        count += 1
+        is_empty = False
         yield inspection
-    if not count:
+    if is_empty:
         types = ", ".join(searched_suffixes())
         message = f"the folder {display_name(folder)} has no recording in it ({types}). Check its name."
         yield Inspection(str(folder), (Problem("not-a-recording", message),))

@@ -1,4 +1,4 @@
-"""Sidecars of a BIDS recording, held against the recording itself.
+"""Sidecars of a BIDS recording, compared with the recording itself.
 
     signal file, root -> the sidecars that apply (inherited from higher folders) -> problems
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,28 +76,25 @@ def inspect_sidecars(path: Path, root: Path, facts: RecordingFacts, *, events: b
     Parameters
     ----------
     path
-        The signal file; its name tells which sidecars apply.
+        The signal file; its name says which sidecars apply.
     events
         Also look at ``events.tsv`` and ``electrodes.tsv``, which do not bear on how samples are read.
     """
     problems: list[Problem] = []
-    suffix = "ieeg" if path.stem.endswith("_ieeg") else "eeg"
+    about = "ieeg.json" if path.stem.endswith("_ieeg") else "eeg.json"
     kinds = Counter[str]()  # of the rows of channels.tsv, which the counts in the JSON are of
-    checks: list[tuple[str, Callable[[list[Path]], list[Problem]]]] = [
-        ("channels.tsv", lambda found: _channels_problems(found[0], root, facts, kinds)),
-        (f"{suffix}.json", lambda found: _json_problems(found, root, facts, kinds)),
-    ]
+    checks: dict[str, Callable[[list[Path]], Iterator[Problem]]] = {
+        "channels.tsv": lambda found: _channels_problems(found[0], root, facts, kinds),
+        about: lambda found: _json_problems(found, root, facts, kinds),
+    }
     if events:
-        checks += [
-            ("events.tsv", lambda found: _events_problems(found[0], root, facts)),
-            ("electrodes.tsv", lambda found: _electrodes_problems(found[0], path, root, facts)),
-        ]
-    for ending, check in checks:
+        checks["events.tsv"] = lambda found: _events_problems(found[0], root, facts)
+        checks["electrodes.tsv"] = lambda found: _electrodes_problems(found[0], path, root, facts)
+    for ending, check in checks.items():
         try:
-            found = sidecars_of(path, root, ending)
-            if found:
+            if found := sidecars_of(path, root, ending):
                 problems += check(found)
-            elif ending in ("channels.tsv", f"{suffix}.json"):
+            elif ending in ("channels.tsv", about):
                 message = f"there is no {quoted(ending)} for this recording, neither beside it nor higher up."
                 problems.append(Problem("sidecar-missing", message))
         except Refused as refused:
@@ -201,73 +198,55 @@ def shown_names(names: Sequence[str]) -> str:
 
 def _json_problems(
     found: Sequence[Path], root: Path, facts: RecordingFacts, kinds: Counter[str]
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Each is an object; of every field, the nearest file that has it counts."""
-    contents = [read_json(path, root) for path in found]
-    stated: dict[str, Any] = {}
-    for content in reversed(contents):
-        stated |= content
-    return [
-        *_json_rate_problems(stated, found[0], facts),
-        *_duration_problems(stated, facts),
-        *_count_problems(stated, facts, kinds),
-    ]
+    stated = dict(ChainMap(*(read_json(path, root) for path in found)))
+    rate = stated.get("SamplingFrequency")
+    if rate is None:
+        yield Problem("sidecar-incomplete", f"{display_name(found[0])} has no SamplingFrequency. Add it.")
+    elif not (_is_number(rate) and _alike(rate, facts.usual_rate)):
+        shown = f"{rate:g}" if _is_number(rate) and abs(rate) < 1e300 else "no number that a rate can be"
+        message = f"SamplingFrequency is {shown}, and the recording has {facts.usual_rate:g} Hz, which counts"
+        to_do = "Correct the sidecar; if the header is wrong, export again."
+        yield Problem("rate-disagrees", f"{message}. {to_do}")
+    yield from _duration_problems(stated, facts)
+    yield from _count_problems(stated, facts, kinds)
 
 
-def _json_rate_problems(stated: dict[str, Any], path: Path, facts: RecordingFacts) -> list[Problem]:
-    if "SamplingFrequency" not in stated or stated["SamplingFrequency"] is None:
-        return [Problem("sidecar-incomplete", f"{display_name(path)} has no SamplingFrequency. Add it.")]
-    value = stated["SamplingFrequency"]
-    if _is_number(value) and _alike(value, facts.usual_rate):
-        return []
-    shown_value = f"{value:g}" if _is_number(value) and abs(value) < 1e300 else "no number that a rate can be"
-    message = (
-        f"SamplingFrequency is {shown_value}, and the recording has {facts.usual_rate:g} Hz, which counts"
-    )
-    return [
-        Problem("rate-disagrees", f"{message}. Correct the sidecar; if the header is wrong, export again.")
-    ]
-
-
-def _duration_problems(stated: dict[str, Any], facts: RecordingFacts) -> list[Problem]:
+def _duration_problems(stated: dict[str, Any], facts: RecordingFacts) -> Iterator[Problem]:
     """RecordingDuration and RecordingType against the length; whole seconds are near enough."""
-    kind: Any = stated.get("RecordingType")
-    seconds: Any = stated.get("RecordingDuration")
+    stated_seconds: Any = stated.get("RecordingDuration")
     if facts.seconds is None:
-        if kind != "continuous":
-            return []
-        message = "RecordingType is 'continuous', and the recording has gaps, which count"
-        return [Problem("sidecar-disagrees", f"{message}. Correct the sidecar.")]
-    if not _is_number(seconds) or abs(seconds) > 1e300:
-        return []
-    if abs(seconds - facts.seconds) <= max(SECONDS_TOLERANCE, SECONDS_SHARE * facts.seconds):
-        return []
-    message = f"RecordingDuration is {seconds:g} s, and the recording lasts {facts.seconds:g} s, which counts"
-    return [Problem("sidecar-disagrees", f"{message}. Is it cut off, or is this another run's sidecar?")]
+        if stated.get("RecordingType") == "continuous":
+            message = "RecordingType is 'continuous', and the recording has gaps, which count"
+            yield Problem("sidecar-disagrees", f"{message}. Correct the sidecar.")
+        return
+    if not _is_number(stated_seconds) or abs(stated_seconds) > 1e300:
+        return
+    if abs(stated_seconds - facts.seconds) > max(SECONDS_TOLERANCE, SECONDS_SHARE * facts.seconds):
+        message = f"RecordingDuration is {stated_seconds:g} s, and the recording lasts {facts.seconds:g} s"
+        question = "Is it cut off, or is this another run's sidecar?"
+        yield Problem("sidecar-disagrees", f"{message}, which counts. {question}")
 
 
-def _count_problems(stated: dict[str, Any], facts: RecordingFacts, kinds: Counter[str]) -> list[Problem]:
+def _count_problems(stated: dict[str, Any], facts: RecordingFacts, kinds: Counter[str]) -> Iterator[Problem]:
     """Channels of each type by the JSON against the rows of channels.tsv, or else against all channels."""
     counts = {
         field: int(stated[field])
         for field in TYPE_OF_COUNT
         if _is_number(stated.get(field)) and 0 <= stated[field] < 2**31
     }
-    if not kinds:
-        if sum(counts.values()) <= len(facts.names):
-            return []
-        message = (
-            f"the sidecar counts {sum(counts.values())} channels, and the recording has {len(facts.names)}"
-        )
-        return [Problem("sidecar-disagrees", f"{message}, which count. Is it another run's sidecar?")]
+    total, n_channels = sum(counts.values()), len(facts.names)
+    if not kinds and total > n_channels:
+        message = f"the sidecar counts {total} channels, and the recording has {n_channels}, which count"
+        yield Problem("sidecar-disagrees", f"{message}. Is it another run's sidecar?")
     wrong = [
         f"{field} is {count}, and channels.tsv has {kinds[TYPE_OF_COUNT[field]]} of type {TYPE_OF_COUNT[field]}"
         for field, count in counts.items()
-        if count != kinds[TYPE_OF_COUNT[field]]
+        if kinds and count != kinds[TYPE_OF_COUNT[field]]
     ]
-    if not wrong:
-        return []
-    return [Problem("sidecar-disagrees", f"{'; '.join(wrong)}. The table counts; correct one of them.")]
+    if wrong:
+        yield Problem("sidecar-disagrees", f"{'; '.join(wrong)}. The table counts; correct one of them.")
 
 
 def _is_number(value: Any) -> bool:
@@ -284,7 +263,9 @@ def _alike(stated: float, real: float) -> bool:
 # channels.tsv --------------------------------------------------------------------------------------------------
 
 
-def _channels_problems(path: Path, root: Path, facts: RecordingFacts, kinds: Counter[str]) -> list[Problem]:
+def _channels_problems(
+    path: Path, root: Path, facts: RecordingFacts, kinds: Counter[str]
+) -> Iterator[Problem]:
     table = read_table(path, root, most_rows=MAX_KEPT_ROWS)
     rows = table.values("name")
     if not rows:
@@ -292,48 +273,39 @@ def _channels_problems(path: Path, root: Path, facts: RecordingFacts, kinds: Cou
         raise Refused(
             "sidecar-damaged", f"{display_name(path)} {lacks}; one row a channel is needed. Correct it."
         )
-    problems = []
     types = table.values("type")
     if types is None:
-        problems.append(Problem("sidecar-incomplete", f"{display_name(path)} has no column 'type'. Add it."))
+        yield Problem("sidecar-incomplete", f"{display_name(path)} has no column 'type'. Add it.")
     else:
-        kinds.update(item.upper() for item in types)
-        problems += _type_problems(rows, types)
-    problems += _status_problems(table)
-    positions, difference = _matched(rows, facts.names)
-    problems += difference
-    if not refusals(problems):
-        problems += _table_rate_problems(table, positions, facts.rates)
-        problems += _unit_problems(table, positions, facts)
-    return problems
+        kinds.update(kind.upper() for kind in types)
+        yield from _type_problems(rows, types)
+    if other := sum(status.lower() not in ("", "good", "bad") for status in table.values("status") or ()):
+        message = (
+            f"channels.tsv has a status that is neither good nor bad in {other} of {len(table.rows)} rows"
+        )
+        yield Problem(
+            "sidecar-incomplete", f"{message}; these count as good. Write 'bad' where that is meant."
+        )
+    positions, differences = _matched(rows, facts.names)
+    yield from differences
+    if not refusals(differences):
+        yield from _table_rate_problems(table, positions, facts.rates)
+        yield from _unit_problems(table, positions, facts)
 
 
-def _type_problems(rows: Sequence[str], types: Sequence[str]) -> list[Problem]:
+def _type_problems(rows: Sequence[str], types: Sequence[str]) -> Iterator[Problem]:
     """A trigger or an ECG that the table calls an electrode would be scored as one."""
     wrong = [
         name
         for name, kind in zip(rows, types, strict=True)
         if kind.upper() in BRAIN_TYPES and is_no_electrode(name)
     ]
-    if not wrong:
-        return []
-    message = f"channels.tsv gives {len(wrong)} channels a type of electrodes that by their names are none"
-    return [
-        Problem(
-            "sidecar-disagrees",
-            f"{message}: {shown_names(wrong)}. The table counts; correct it if it is wrong.",
+    if wrong:
+        message = (
+            f"channels.tsv gives {len(wrong)} channels a type of electrodes that by their names are none"
         )
-    ]
-
-
-def _status_problems(table: Table) -> list[Problem]:
-    other = sum(item.lower() not in ("", "good", "bad") for item in table.values("status") or ())
-    if not other:
-        return []
-    message = f"channels.tsv has a status that is neither good nor bad in {other} of {len(table.rows)} rows"
-    return [
-        Problem("sidecar-incomplete", f"{message}; these count as good. Write 'bad' where that is meant.")
-    ]
+        to_do = "The table counts; correct it if it is wrong."
+        yield Problem("sidecar-disagrees", f"{message}: {shown_names(wrong)}. {to_do}")
 
 
 def _matched(rows: Sequence[str], names: Sequence[str]) -> tuple[list[int | None], list[Problem]]:
@@ -343,16 +315,10 @@ def _matched(rows: Sequence[str], names: Sequence[str]) -> tuple[list[int | None
     positions = match_channels(rows, names)
     left_rows = [name for name, position in zip(rows, positions, strict=True) if position is None]
     left_channels = [name for place, name in enumerate(names) if place not in positions]
-    nameless_rows, nameless_channels = (
-        [name for name in left if not canonical(name)] for left in (left_rows, left_channels)
-    )
-    sure_rows, sure_channels = (
-        [name for name in left if canonical(name)] for left in (left_rows, left_channels)
-    )
-    if sure_rows or sure_channels or len(nameless_rows) != len(nameless_channels):
+    if any(map(canonical, (*left_rows, *left_channels))) or len(left_rows) != len(left_channels):
         message = f"channels.tsv has {len(rows)} channels and the recording {len(names)}"
         for what, left in (("only in the table", left_rows), ("only in the recording", left_channels)):
-            message += f"; {what}, or not to be told apart: {shown_names(left)}" if left else ""
+            message += f"; {what}, or ambiguous: {shown_names(left)}" if left else ""
         return positions, [
             Problem("channels-disagree", f"{message}. Correct the table, or copy the right one.")
         ]
@@ -368,10 +334,8 @@ def _matched(rows: Sequence[str], names: Sequence[str]) -> tuple[list[int | None
         problems.append(Problem("channels-renamed", message))
     in_order = [place for place in positions if place is not None]
     if in_order != sorted(in_order):
-        message = (
-            "channels.tsv lists the channels in another order than the recording; labels attach by name."
-        )
-        problems.append(Problem("channels-reordered", message))
+        message = "channels.tsv lists the channels in another order than the recording"
+        problems.append(Problem("channels-reordered", f"{message}; labels attach by name."))
     return positions, problems
 
 
@@ -382,24 +346,21 @@ def _plain(name: str) -> str:
 
 def _table_rate_problems(
     table: Table, positions: Sequence[int | None], rates: Sequence[float]
-) -> list[Problem]:
+) -> Iterator[Problem]:
     wrong = [
-        (number(text), rates[place])
+        (value, rates[place])
         for text, place in zip(table.values("sampling_frequency") or (), positions, strict=False)
         if place is not None and text
         if (value := number(text)) is None or not _alike(value, rates[place])
     ]
-    if not wrong:
-        return []
-    stated, real = wrong[0]
-    message = (
-        f"channels.tsv gives {len(wrong)} channels another sampling_frequency than the recording, the first "
-    )
-    message += f"{'no number' if stated is None else f'{stated:g}'} for {real:g} Hz, which counts."
-    return [Problem("rate-disagrees", message)]
+    if wrong:
+        stated, real = wrong[0]
+        message = f"channels.tsv gives {len(wrong)} channels another sampling_frequency than the recording"
+        first = f"the first {'no number' if stated is None else f'{stated:g}'} for {real:g} Hz"
+        yield Problem("rate-disagrees", f"{message}, {first}, which counts.")
 
 
-def _unit_problems(table: Table, positions: Sequence[int | None], facts: RecordingFacts) -> list[Problem]:
+def _unit_problems(table: Table, positions: Sequence[int | None], facts: RecordingFacts) -> Iterator[Problem]:
     """Voltages of which the table and the header state different units; what is no voltage is left alone.
 
     Converters that work in volts write V into the table and microvolts into the file, so that alone is a habit;
@@ -413,29 +374,27 @@ def _unit_problems(table: Table, positions: Sequence[int | None], facts: Recordi
         real = microvolts_per(facts.units[place])
         if real is not None and real != stated:
             wrong.append((facts.names[place], text, facts.units[place].strip(), stated / real))
-    problems = []
     scaled = [item for item in wrong if item[1].strip() != "V"]
     if scaled:
         name, text, unit, factor = scaled[0]
-        message = (
+        yield Problem(
+            "units-disagree",
             f"channels.tsv gives {len(scaled)} of {len(positions)} channels another unit than the header, the "
             f"first is {quoted(name)}: {text.strip()} in the table, {unit} in the header, a factor of {factor:g}. "
-            "Correct the one that is wrong"
+            "Correct the one that is wrong; n/a in the table leaves it to the header.",
         )
-        problems.append(Problem("units-disagree", f"{message}; n/a in the table leaves it to the header."))
     if len(wrong) > len(scaled):
-        message = (
+        yield Problem(
+            "units-in-volts",
             f"channels.tsv gives {len(wrong) - len(scaled)} channels the unit V, as converters do that work in "
-            "volts; the header has another, which counts."
+            "volts; the header has another, which counts.",
         )
-        problems.append(Problem("units-in-volts", message))
-    return problems
 
 
 # electrodes.tsv, events.tsv ------------------------------------------------------------------------------------
 
 
-def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingFacts) -> list[Problem]:
+def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingFacts) -> Iterator[Problem]:
     """Every electrode that was recorded has a row; rows of contacts that were not recorded are usual."""
     rows = read_table(path, root, most_rows=MAX_KEPT_ROWS).values("name")
     if rows is None:
@@ -455,61 +414,51 @@ def _electrodes_problems(path: Path, signal: Path, root: Path, facts: RecordingF
         and not is_no_electrode(name)
         and not all(canonical(pole) in known for pole in name.split("-"))  # a bipolar channel has two
     ]
-    if not lost:
-        return []
-    message = f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}: {shown_names(lost)}"
-    return [Problem("sidecar-disagrees", f"{message}. Is it another subject's or session's table?")]
+    if lost:
+        message = (
+            f"{len(lost)} of {len(names)} channels have no row in {display_name(path)}: {shown_names(lost)}"
+        )
+        yield Problem("sidecar-disagrees", f"{message}. Is it another subject's or session's table?")
 
 
-def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> list[Problem]:
+def _events_problems(path: Path, root: Path, facts: RecordingFacts) -> Iterator[Problem]:
     """Onsets are numbers, and inside. What an event is called is never quoted."""
-    table = read_table(path, root)
-    onsets = table.values("onset")
+    table, name = read_table(path, root), display_name(path)
+    onsets, durations = table.values("onset"), table.values("duration")
     if onsets is None:
-        raise Refused("sidecar-damaged", f"{display_name(path)} has no column 'onset'. Correct it.")
-    problems = []
-    durations = table.values("duration")
+        raise Refused("sidecar-damaged", f"{name} has no column 'onset'. Correct it.")
     if durations is None:
-        problems.append(
-            Problem("sidecar-incomplete", f"{display_name(path)} has no column 'duration'. Add it.")
-        )
-    values = [number(onset) for onset in onsets if onset]
-    if None in values:
-        row = next(place for place, onset in enumerate(onsets, start=2) if onset and number(onset) is None)
-        raise Refused(
-            "sidecar-damaged",
-            f"{display_name(path)} has an onset in row {row} that is no number. Correct it.",
-        )
+        yield Problem("sidecar-incomplete", f"{name} has no column 'duration'. Add it.")
+    starts = [number(onset) for onset in onsets]
+    for row, (onset, start) in enumerate(zip(onsets, starts, strict=True), start=2):
+        if onset and start is None:
+            raise Refused(
+                "sidecar-damaged", f"{name} has an onset in row {row} that is no number. Correct it."
+            )
+    n_events = len(starts) - starts.count(None)
     end = math.inf if facts.seconds is None else facts.seconds + 1e-6
-    n_outside = sum(value is not None and (value < 0 or value > end) for value in values)
-    if n_outside:
-        events = f"{n_outside} of {len(values)} events of {display_name(path)}"
-        message = f"{events} lie before the start or after the end"
+    if n_outside := sum(start is not None and not 0 <= start <= end for start in starts):
         of = "" if facts.seconds is None else f" of the {facts.seconds:g} s that were recorded"
-        problems.append(Problem("events-outside", f"{message}{of}."))
+        message = f"{n_outside} of {n_events} events of {name} lie before the start or after the end{of}."
+        yield Problem("events-outside", message)
     n_longer = sum(
         start is not None and length is not None and 0 <= start <= end < start + length - 1 / facts.usual_rate
-        for start, length in zip(map(number, onsets), map(number, durations or ()), strict=False)
+        for start, length in zip(starts, map(number, durations or ()), strict=False)
     )
     if n_longer:
-        events = f"{n_longer} of {len(values)} events of {display_name(path)}"
-        message = f"{events} begin inside the recording and last beyond its end."
-        problems.append(Problem("events-outside", message))
-    return [*problems, *_event_sample_problems(table, onsets, path, facts)]
-
-
-def _event_sample_problems(
-    table: Table, onsets: Sequence[str], path: Path, facts: RecordingFacts
-) -> list[Problem]:
-    """The column ``sample`` says the onset again, counted from 0 or from 1; onsets are rounded."""
-    wrong = []
-    for onset, sample in zip(map(number, onsets), map(number, table.values("sample") or ()), strict=False):
-        if onset is not None and sample is not None:
-            expected = onset * facts.usual_rate
-            if abs(sample - expected) > 2 + 1e-3 * facts.usual_rate + 1e-6 * abs(expected):
-                wrong.append((sample, expected))
-    if not wrong:
-        return []
-    message = f"{len(wrong)} events of {display_name(path)} have a 'sample' that is not their 'onset' at "
-    message += f"{facts.usual_rate:g} Hz, the first {wrong[0][0]:g} for {wrong[0][1]:g}; the onset counts."
-    return [Problem("sidecar-disagrees", message)]
+        message = (
+            f"{n_longer} of {n_events} events of {name} begin inside the recording and last beyond its end."
+        )
+        yield Problem("events-outside", message)
+    # The column ``sample`` states the onset again, counted from 0 or from 1; onsets are rounded.
+    wrong = [
+        (sample, expected)
+        for start, sample in zip(starts, map(number, table.values("sample") or ()), strict=False)
+        if start is not None and sample is not None
+        if abs(sample - (expected := start * facts.usual_rate))
+        > 2 + 1e-3 * facts.usual_rate + 1e-6 * abs(expected)
+    ]
+    if wrong:
+        message = f"{len(wrong)} events of {name} have a 'sample' that is not their 'onset'"
+        first = f"at {facts.usual_rate:g} Hz, the first {wrong[0][0]:g} for {wrong[0][1]:g}"
+        yield Problem("sidecar-disagrees", f"{message} {first}; the onset counts.")

@@ -13,8 +13,7 @@ from typing import Any
 
 from raxss._core.bounded import json_of, read_open
 from raxss.data import tables
-from raxss.data.confinement import open_confined, problem_of_opening
-from raxss.data.formats.fields import Refused, not_downloaded
+from raxss.data.formats.fields import Refused, open_unrefused
 from raxss.data.tables import Table
 from raxss.errors import DataError, RecordingError, display_name
 
@@ -32,7 +31,7 @@ def read_table(path: Path, root: Path, *, most_rows: int = tables.MAX_TABLE_ROWS
     >>> read_table(path, path.parent).values("type")
     ('ECOG',)
     """
-    _refuse_unopenable(path, root)
+    open_unrefused(path, root).close()
     try:
         return tables.read_table(path, most_rows=most_rows)
     except RecordingError as error:
@@ -50,28 +49,16 @@ def read_json(path: Path, root: Path) -> dict[str, Any]:
     >>> read_json(path, path.parent)
     {'SamplingFrequency': 1000}
     """
-    _refuse_unopenable(path, root)
     why = "no JSON file beside a recording is longer"
     try:
-        with open_confined(path, root) as file:
+        with open_unrefused(path, root) as file:
             content = read_open(file, display_name(path), JSON_BYTES, why=why)
         value = json_of(content, display_name(path), finite=False)
     except DataError as error:
         raise Refused("sidecar-damaged", str(error)) from None
     if not isinstance(value, dict):
-        raise _damaged(path, "holds no JSON object ({...})")
-    return value
-
-
-def _refuse_unopenable(path: Path, root: Path) -> None:
-    problem = problem_of_opening(path, root)
-    if problem is not None and problem.code == "not-found" and not_downloaded(path, root):
         raise Refused(
-            "not-found", f"{display_name(path)} is not downloaded: there is only a git-annex link. Fetch it."
+            "sidecar-damaged",
+            f"{display_name(path)} holds no JSON object ({{...}}). Correct it, or copy it again.",
         )
-    if problem is not None:
-        raise Refused(problem.code, problem.message)
-
-
-def _damaged(path: Path, found: str) -> Refused:
-    return Refused("sidecar-damaged", f"{display_name(path)} {found}. Correct it, or copy it again.")
+    return value

@@ -2,9 +2,9 @@
 
     .vhdr + .eeg + .vmrk -> problems, or BrainVisionHeader
 
-The header is read with the same rules as by MNE, which decodes, and then held against what MNE does not ask:
-whether its pointers stay in the folder, whether the data is as long as declared, whether flags that MNE passes
-over (byte order, offsets, frequency domain) would change the samples.
+The header is read with the same rules as by MNE, which decodes. Then it is checked for what MNE does not look at:
+whether its pointers stay in the folder, whether the data is as long as declared, whether flags that MNE ignores
+(byte order, offsets, frequency domain) would change the samples.
 Next: reading.py reads samples of what passed.
 """
 
@@ -12,29 +12,29 @@ from __future__ import annotations
 
 import configparser
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from raxss.data.confinement import open_confined, root_of
-from raxss.data.formats.brainvision.markers import read_markers
+from raxss.data.confinement import open_confined
+from raxss.data.formats.brainvision.markers import Marker, read_markers
 from raxss.data.formats.fields import (
-    CHANGED,
     Refused,
     described,
     follow,
     header_bytes,
+    inspected,
     known_units,
     microvolts_per,
     name_problems,
     number,
-    problem_of_segments,
-    rate_problem,
+    refuse_many_segments,
+    refuse_no_text,
+    refuse_rate,
     whole,
 )
-from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, display_name
+from raxss.data.problems import Problem
 
 HEADER_BYTES = 2**20  # that a header may have; real ones have some thousand
 MOST_CHANNELS = 4096
@@ -85,74 +85,46 @@ class BrainVisionHeader:
     resolutions: tuple[float, ...]
     units: tuple[str, ...]
     n_samples: int
-    encoding: str
     segment_starts: tuple[int, ...] = (0,)
     segment_seconds: tuple[float, ...] = (0.0,)
 
 
-def inspect_brainvision(path: Path, root: Path) -> list[Problem]:
-    """What is wrong with a BrainVision recording, given by its .vhdr file.
+def examine(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[Problem]]:
+    """The header of a recording, given by its .vhdr file, and what is wrong with it; no header if it is refused."""
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.vhdr").write_text("Brain Vision Data Exchange Header File Version 1.0\\n[Common Infos]\\n")
-    >>> [problem.code for problem in inspect_brainvision(folder / "a.vhdr", folder)]
-    ['header-damaged']
-    """
-    return _looked_at(path, root)[1]
-
-
-def read_header(path: Path) -> BrainVisionHeader:
-    """The header of a BrainVision recording that is not refused."""
-    header, problems = _looked_at(path, root_of(path))
-    if header is None or refusals(problems):
-        raise RecordingError(f"recording {display_name(path)} is refused: {refusals(problems)[0].message}")
-    return header
-
-
-def _looked_at(path: Path, root: Path) -> tuple[BrainVisionHeader | None, list[Problem]]:
-    problems: list[Problem] = []
-    try:
-        text, encoding = _text_of(path, root, problems)
-        sections = _sections_of(text)
+    def look(problems: list[Problem]) -> BrainVisionHeader:
+        sections = _sections_of(_text_of(path, root, problems))
         common = _common_infos(sections)
         n_channels, rate, orientation = _layout(common)
         binary_format = _binary_format(common, sections.get("Binary Infos", {}))
         names, resolutions, units = _channel_infos(sections.get("Channel Infos", {}), n_channels, problems)
         data_file = _data_file(common, path, root)
-        n_samples = _n_samples(
-            data_file, n_channels * SAMPLE_BYTES[binary_format], orientation, common, problems
-        )
+        frame_bytes = n_channels * SAMPLE_BYTES[binary_format]
+        n_samples = _n_samples(data_file, frame_bytes, orientation, common, problems)
         marker_file = _marker_file(common, path, root, problems)
-        starts, seconds = _segments_of(marker_file, root, data_file, n_samples, rate, common, problems)
-    except Refused as refused:
-        return None, [*problems, refused.problem]
-    except OSError as error:  # the file changed while it was looked at
-        problem = Problem(
-            "not-readable", f"{display_name(path)} cannot be read ({error.strerror or CHANGED}). Try again."
+        markers = (
+            [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
         )
-        return None, [*problems, problem]
-    header = BrainVisionHeader(
-        data_file=data_file,
-        marker_file=marker_file,
-        n_channels=n_channels,
-        rate=rate,
-        binary_format=binary_format,
-        orientation=orientation,
-        names=names,
-        resolutions=resolutions,
-        units=units,
-        n_samples=n_samples,
-        encoding=encoding,
-        segment_starts=starts,
-        segment_seconds=seconds,
-    )
-    return header, problems
+        starts, seconds = _segments_of(markers, n_samples, rate, common, problems)
+        return BrainVisionHeader(
+            data_file=data_file,
+            marker_file=marker_file,
+            n_channels=n_channels,
+            rate=rate,
+            binary_format=binary_format,
+            orientation=orientation,
+            names=names,
+            resolutions=resolutions,
+            units=units,
+            n_samples=n_samples,
+            segment_starts=starts,
+            segment_seconds=seconds,
+        )
+
+    return inspected(path, look)
 
 
-def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]:
+def _text_of(path: Path, root: Path, problems: list[Problem]) -> str:
     """All below the first line, decoded as MNE decodes it: by its code page, else UTF-8, else Latin-1."""
     content = header_bytes(path, root, HEADER_BYTES)
     first, _, content_below = content.partition(b"\n")
@@ -169,13 +141,7 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]
             f"the header is of version {described(magic[3].decode())}; 1 and 2 are supported. "
             "Export it as version 2.",
         )
-    if len(content) > HEADER_BYTES:
-        raise Refused(
-            "header-damaged",
-            f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is.",
-        )
-    if b"\0" in content:
-        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy or export it again.")
+    refuse_no_text(content, HEADER_BYTES)
     codepage = re.search(r"Codepage=(.+)", content_below.decode("ascii", "ignore"))
     encoding = codepage[1].strip() if codepage else "utf-8"
     unknown = Refused(
@@ -185,22 +151,21 @@ def _text_of(path: Path, root: Path, problems: list[Problem]) -> tuple[str, str]
         raise unknown
     encoding = "cp1252" if encoding.upper() == "ANSI" else encoding
     try:
-        return content_below.decode(encoding), encoding
+        return content_below.decode(encoding)
     except LookupError:
         raise unknown from None
     except UnicodeDecodeError:
         if codepage:
-            told = "the header is not in the code page that it names; it is taken as Latin-1."
-            problems.append(Problem("non-ascii", told))
-        return content_below.decode("latin-1"), "latin-1"
+            message = "the header is not in the code page that it names; it is taken as Latin-1."
+            problems.append(Problem("non-ascii", message))
+        return content_below.decode("latin-1")
 
 
 def _sections_of(text: str) -> Mapping[str, Fields]:
     """Section -> its fields, in small letters. What comes after [Comment] is free text and is not looked at."""
-    comments = text.count("[Comment]")
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        if comments > 1:
+        if text.count("[Comment]") > 1:
             raise configparser.Error("more than one section [Comment]")
         parser.read_string(text.partition("[Comment]")[0])
         sections = {name: dict(parser.items(name)) for name in parser.sections()}
@@ -257,11 +222,8 @@ def _layout(common: Fields) -> tuple[int, float, str]:
         )
     interval = number(_needed(common, "SamplingInterval"))
     rate = 1e6 / interval if interval else None
-    problem = rate_problem(
-        rate, f"a SamplingInterval of {described(common['samplinginterval'])} microseconds"
-    )
-    if problem is not None or rate is None:
-        raise Refused("bad-rate", problem.message if problem else "")
+    refuse_rate(rate, f"a SamplingInterval of {described(common['samplinginterval'])} microseconds")
+    assert rate is not None
     orientation = _needed(common, "DataOrientation")
     if orientation not in ORIENTATIONS:
         raise Refused(
@@ -351,29 +313,27 @@ def _channel_infos(
         names.append(fields[0].replace(r"\1", ","))
         resolutions.append(resolution)
         units.append(fields[3].replace("\xc2", "") if fields[3].isprintable() else "?")
-    _check_units(units, problems)
+    problems += _unit_problems(units)
     problems += name_problems(names)
     return tuple(names), tuple(resolutions), tuple(units)
 
 
-def _check_units(units: list[str], problems: list[Problem]) -> None:
-    n_blank = sum(not unit.strip() for unit in units)
-    if n_blank:
-        told = (
+def _unit_problems(units: list[str]) -> Iterator[Problem]:
+    if n_blank := sum(not unit.strip() for unit in units):
+        message = (
             f"{n_blank} of {len(units)} channels have no unit; they are in microvolts, as the format has it."
         )
-        problems.append(Problem("blank-unit", told))
-    others = sorted({unit for unit in units if unit.strip() and microvolts_per(unit) is None})
-    if others:
-        told = f"{known_units(others)}; the samples of such channels are taken as stored."
-        problems.append(Problem("unknown-unit", f"units that are no voltage: {told}"))
+        yield Problem("blank-unit", message)
+    if others := {unit for unit in units if unit.strip() and microvolts_per(unit) is None}:
+        message = f"units that are no voltage: {known_units(others)}"
+        yield Problem("unknown-unit", f"{message}; the samples of such channels are taken as stored.")
 
 
 def _data_file(common: Fields, path: Path, root: Path) -> Path:
     found = follow(_with_base_name(_needed(common, "DataFile"), path), path.parent, root, "DataFile")
-    if isinstance(found, Problem):
-        raise Refused(found.code, found.message)
-    if _is_text_of_brainvision(found, root) or found.suffix.lower() in NOT_DATA or found.samefile(path):
+    with open_confined(found, root) as file:
+        is_text = re.match(rb"(\xef\xbb\xbf)?Brain ?Vision", file.read(32)) is not None
+    if is_text or found.suffix.lower() in NOT_DATA or found.samefile(path):
         raise Refused(
             "header-damaged",
             "DataFile names a header, a marker file or a file of another format, not the file with the samples. "
@@ -384,12 +344,6 @@ def _data_file(common: Fields, path: Path, root: Path) -> Path:
             "not-supported", "a folder above the data file has a line break in its name. Rename the folder."
         )
     return found
-
-
-def _is_text_of_brainvision(path: Path, root: Path) -> bool:
-    """Whether a file is a header or marker file, whatever it is called."""
-    with open_confined(path, root) as file:
-        return re.match(rb"(\xef\xbb\xbf)?Brain ?Vision", file.read(32)) is not None
 
 
 def _with_base_name(name: str, path: Path) -> str:
@@ -430,54 +384,51 @@ def _n_samples(
             f"where each channel begins can only be guessed from the size. If {n_samples:,} samples a channel are "
             f"all that were recorded, write DataPoints={n_samples} into [Common Infos]; or export it again.",
         )
-    if declared and declared > n_samples:
-        told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel"
-        problems.append(Problem("data-truncated", f"{told}; these are read. Copy the file again."))
-    elif rest and orientation == "MULTIPLEXED":
-        told = f"the data file ends {rest} bytes after its last whole frame, and a frame has {frame_bytes}"
-        problems.append(Problem("data-truncated", f"{told}; what is whole is read. Copy the file again."))
-    elif rest:
-        problems.append(
-            Problem("data-longer", f"the data file has {rest} bytes too many, which are not read.")
-        )
-    if declared is not None and declared < n_samples:
-        told = f"DataPoints is {declared:,}, and the data file has {n_samples:,} samples a channel; the file counts"
-        problems.append(Problem("header-inconsistent", f"{told}. Check which one is right."))
+    problems += _length_problems(declared, n_samples, rest, frame_bytes, orientation)
     return n_samples
+
+
+def _length_problems(
+    declared: int | None, n_samples: int, rest: int, frame_bytes: int, orientation: str
+) -> Iterator[Problem]:
+    message = f"DataPoints is {declared or 0:,}, and the data file has {n_samples:,} samples a channel"
+    if declared and declared > n_samples:
+        yield Problem("data-truncated", f"{message}; these are read. Copy the file again.")
+    elif rest and orientation == "MULTIPLEXED":
+        end = f"the data file ends {rest} bytes after its last whole frame, and a frame has {frame_bytes}"
+        yield Problem("data-truncated", f"{end}; what is whole is read. Copy the file again.")
+    elif rest:
+        yield Problem("data-longer", f"the data file has {rest} bytes too many, which are not read.")
+    if declared is not None and declared < n_samples:
+        yield Problem("header-inconsistent", f"{message}; the file counts. Check which one is right.")
 
 
 def _marker_file(common: Fields, path: Path, root: Path, problems: list[Problem]) -> Path | None:
     """The one that the header names, or else the one beside it."""
-    named = _with_base_name(common.get("markerfile", ""), path)
-    for name in dict.fromkeys((named, f"{path.stem}.vmrk")):
-        found = follow(name, path.parent, root, "MarkerFile") if name else None
-        if isinstance(found, Path):
-            if name != named:
-                told = (
-                    "the marker file that the header names is missing; the one named as the header is used."
-                )
-                problems += [Problem("header-inconsistent", told)] if named else []
-            return found
-        if isinstance(found, Problem) and found.code != "not-found":
-            raise Refused(found.code, found.message)
-    if not named:
-        return None
-    told = "the marker file is missing; whether the recording has gaps is not known. Copy the .vmrk file beside it"
-    problems.append(Problem("sidecar-missing", f"{told}, and let MarkerFile name it."))
+    named, beside = _with_base_name(common.get("markerfile", ""), path), f"{path.stem}.vmrk"
+    for name in filter(None, dict.fromkeys((named, beside))):
+        try:
+            found = follow(name, path.parent, root, "MarkerFile")
+        except Refused as refused:
+            if refused.problem.code != "not-found":
+                raise
+            continue
+        if named and name != named:
+            message = "the marker file that the header names is missing; the one named as the header is used."
+            problems.append(Problem("header-inconsistent", message))
+        return found
+    if named:
+        message = (
+            "the marker file is missing; whether the recording has gaps is not known. Copy the .vmrk file"
+        )
+        problems.append(Problem("sidecar-missing", f"{message} beside it, and let MarkerFile name it."))
     return None
 
 
 def _segments_of(
-    marker_file: Path | None,
-    root: Path,
-    data_file: Path,
-    n_samples: int,
-    rate: float,
-    common: Fields,
-    problems: list[Problem],
+    markers: Sequence[Marker], n_samples: int, rate: float, common: Fields, problems: list[Problem]
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Where each stretch begins: sample, and seconds after the first."""
-    markers = [] if marker_file is None else read_markers(marker_file, root, data_file, n_samples, problems)
     dates = {
         marker.position - 1: marker.date
         for marker in markers
@@ -485,26 +436,24 @@ def _segments_of(
     }
     every = _samples_in_a_segment(common, n_samples, problems, is_marked=len(dates) > 1)
     if every:
-        if problem := problem_of_segments(-(-n_samples // every)):
-            raise Refused(problem.code, problem.message)
-        for start in range(0, n_samples, every):
-            dates.setdefault(start, None)
-    dates.setdefault(0, None)
+        refuse_many_segments(-(-n_samples // every))
+    for start in range(0, n_samples, every or n_samples):
+        dates.setdefault(start, None)
     starts = tuple(sorted(dates))
-    if problem := problem_of_segments(len(starts)):
-        raise Refused(problem.code, problem.message)
+    refuse_many_segments(len(starts))
     seconds, n_unknown, n_early = _times_of(starts, dates, rate)
     if len(starts) > 1:
-        told = f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment."
-        if n_unknown:
-            told += f" When {n_unknown} of them began is not known; they are taken to follow the one before."
-        problems.append(Problem("gaps", told))
-    if n_early:
-        told = (
-            f"by the dates of their markers {n_early} segments begin before the one before is over; these dates "
-            "are not used."
+        message = (
+            f"the recording was interrupted {len(starts) - 1} times; each stretch in between is a segment."
         )
-        problems.append(Problem("header-inconsistent", told))
+        if n_unknown:
+            message += (
+                f" When {n_unknown} of them began is not known; they are taken to follow the one before."
+            )
+        problems.append(Problem("gaps", message))
+    if n_early:
+        message = f"by the dates of their markers {n_early} segments begin before the one before is over"
+        problems.append(Problem("header-inconsistent", f"{message}; these dates are not used."))
     return starts, seconds
 
 
@@ -522,14 +471,20 @@ def _samples_in_a_segment(
         )
     is_cut = kind.upper() not in ("", "NOTSEGMENTED")
     if not is_cut and every and every != n_samples:
-        told = f"SegmentDataPoints is {every:,}, and SegmentationType does not say that there are segments"
-        problems.append(Problem("header-inconsistent", f"{told}; the recording is read in one piece."))
+        message = f"SegmentDataPoints is {every:,}, and SegmentationType does not say that there are segments"
+        problems.append(Problem("header-inconsistent", f"{message}; the recording is read in one piece."))
     if is_cut and not every and not is_marked:
-        told = "SegmentationType says that there are segments, and neither SegmentDataPoints nor markers say where"
-        raise Refused("header-damaged", f"{told}. Add SegmentDataPoints to the header, or export it again.")
+        message = (
+            "SegmentationType says that there are segments, and neither SegmentDataPoints nor markers where"
+        )
+        raise Refused(
+            "header-damaged", f"{message}. Add SegmentDataPoints to the header, or export it again."
+        )
     if is_cut and every and n_samples % every:
-        told = f"segments have {every:,} samples, and the last one {n_samples % every:,}; it is read as it is"
-        problems.append(Problem("data-truncated", f"{told}. Copy the file again."))
+        message = (
+            f"segments have {every:,} samples, and the last one {n_samples % every:,}; it is read as it is"
+        )
+        problems.append(Problem("data-truncated", f"{message}. Copy the file again."))
     return every if is_cut and every else None
 
 

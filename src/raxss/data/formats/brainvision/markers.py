@@ -10,7 +10,7 @@ Next: header.py makes segments of the markers.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PureWindowsPath
@@ -26,8 +26,7 @@ LINE_ENDS = re.compile(r"\r\n|\r|\n")
 SECTION = re.compile(r"\[(.*)\]")
 MARKER = re.compile(r"Mk(\d{1,9})=(.*)", re.IGNORECASE | re.ASCII)
 TO_DO = (
-    "Copy or export it again; without a .vmrk file the recording is read, "
-    "and a warning says that gaps are not known."
+    "Copy or export it again; without a .vmrk file it is read, and a warning says that gaps are not known."
 )
 
 
@@ -57,7 +56,11 @@ def read_markers(
     """
     text = _text_of(marker_file, root)
     lines = LINE_ENDS.split(text)
-    _check_first_line(lines[0])
+    if MAGIC.search(lines[0][:200]) is None:
+        raise _damaged(
+            "the first line of the marker file is not that of one ('Brain Vision Data Exchange Marker File, "
+            "Version 1.0')"
+        )
     markers: list[Marker] = []
     numbers: list[int] = []
     names: list[str] = []
@@ -83,16 +86,15 @@ def read_markers(
                 not marker.begins_segment and len(fields) > 5 and _date_of(fields[5]) is not None
             )
     if sections.count("marker infos") != 1:
-        raise Refused(
-            "sidecar-damaged",
-            f"the marker file has {sections.count('marker infos')} sections [Marker Infos]; 1 is needed, so "
-            f"it is cut off or damaged. {TO_DO}",
+        raise _damaged(
+            f"the marker file has {sections.count('marker infos')} sections [Marker Infos]; 1 is needed, so it is "
+            "cut off or damaged"
         )
     problems += _problems_of_markers(numbers, n_dated_others, n_bad_dates, ends=text.endswith(("\n", "\r")))
     problems += _problems_of_name(names, marker_file, data_file)
     if n_outside := sum(not 1 <= marker.position <= n_samples for marker in markers):
-        told = f"{n_outside} of {len(markers)} markers lie outside of the {n_samples:,} samples; they are not used."
-        problems.append(Problem("events-outside", told))
+        outside = f"{n_outside} of {len(markers)} markers lie outside of the {n_samples:,} samples"
+        problems.append(Problem("events-outside", f"{outside}; they are not used."))
     return markers
 
 
@@ -103,32 +105,23 @@ def _text_of(marker_file: Path, root: Path) -> str:
     if len(content) > MARKER_BYTES:
         raise Refused("too-large", f"the marker file is longer than {MARKER_BYTES:,} bytes. Export it again.")
     if not content.strip():
-        raise Refused("sidecar-damaged", f"the marker file is empty ({len(content):,} bytes). {TO_DO}")
+        raise _damaged(f"the marker file is empty ({len(content):,} bytes)")
     if b"\0" in content:
-        raise Refused(
-            "sidecar-damaged",
-            f"the marker file has NUL bytes; text in UTF-8 or Latin-1 is needed, not UTF-16 or binary. {TO_DO}",
+        raise _damaged(
+            "the marker file has NUL bytes; text in UTF-8 or Latin-1 is needed, not UTF-16 or binary"
         )
     return content.decode("latin-1")
 
 
-def _check_first_line(line: str) -> None:
-    if MAGIC.search(line[:200]) is None:
-        raise Refused(
-            "sidecar-damaged",
-            "the first line of the marker file is not that of one ('Brain Vision Data Exchange Marker File, "
-            f"Version 1.0'). {TO_DO}",
-        )
+def _damaged(what: str) -> Refused:
+    return Refused("sidecar-damaged", f"{what}. {TO_DO}")
 
 
 def _fields_of(place: int, line: str) -> tuple[int, list[str]]:
     """Number and fields of a line of [Marker Infos]: type, description, position, size, channel, date."""
     found = MARKER.fullmatch(line)
     if found is None:
-        raise Refused(
-            "sidecar-damaged",
-            f"line {place} of the marker file is not a marker (Mk1=..., Mk2=...). {TO_DO}",
-        )
+        raise _damaged(f"line {place} of the marker file is not a marker (Mk1=..., Mk2=...)")
     return int(found[1]), found[2].strip().split(",")
 
 
@@ -136,10 +129,9 @@ def _marker_of(place: int, fields: Sequence[str]) -> tuple[Marker, bool]:
     """A marker, and whether it has a date that cannot be understood."""
     position = signed(fields[2]) if len(fields) >= 4 else None
     if position is None:
-        raise Refused(
-            "sidecar-damaged",
-            f"the marker in line {place} of the marker file cannot be understood: type, description, "
-            f"position and length, separated by commas, are needed. {TO_DO}",
+        raise _damaged(
+            f"the marker in line {place} of the marker file cannot be understood: type, description, position and "
+            "length, separated by commas, are needed"
         )
     begins = fields[0].strip().casefold() == "new segment"
     text = fields[-1].strip() if begins and len(fields) > 4 else ""
@@ -158,7 +150,7 @@ def _date_of(text: str) -> datetime | None:
 
 def _problems_of_markers(
     numbers: Sequence[int], n_dated_others: int, n_bad_dates: int, *, ends: bool
-) -> list[Problem]:
+) -> Iterator[Problem]:
     """Signs that lines were lost or damaged, and pauses with them."""
     faults = []
     if not numbers:
@@ -175,27 +167,18 @@ def _problems_of_markers(
         faults.append(
             f"{n_dated_others} markers have a date, as only new segments do, and are of another type"
         )
-    if not faults:
-        return []
-    return [
-        Problem(
-            "markers-doubtful",
-            f"the marker file may be incomplete: {'; '.join(faults)}. Gaps may be missing; compare it with "
-            "the original.",
-        )
-    ]
+    if faults:
+        message = f"the marker file may be incomplete: {'; '.join(faults)}. Gaps may be missing"
+        yield Problem("markers-doubtful", f"{message}; compare it with the original.")
 
 
-def _problems_of_name(names: Sequence[str], marker_file: Path, data_file: Path) -> list[Problem]:
+def _problems_of_name(names: Sequence[str], marker_file: Path, data_file: Path) -> Iterator[Problem]:
     """Whether the marker file is that of this data file, by the name in it."""
     named = {PureWindowsPath(name.replace("$b", marker_file.stem)).name.casefold() for name in names if name}
-    if not named or named == {data_file.name.casefold()}:
-        return []
-    return [
-        Problem(
+    if named and named != {data_file.name.casefold()}:
+        yield Problem(
             "markers-doubtful",
-            "the marker file says that it belongs to a data file of another name than the header does (names "
-            "are not shown here); its markers are used. If the files were only renamed, correct "
-            "DataFile in the .vmrk file.",
+            "the marker file says that it belongs to a data file of another name than the header does (names are "
+            "not shown here); its markers are used. If the files were only renamed, correct DataFile in the .vmrk "
+            "file.",
         )
-    ]

@@ -18,18 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.formats.brainvision.header import BrainVisionHeader, read_header
+from raxss.data.formats.brainvision.header import BrainVisionHeader
 from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
 from raxss.data.formats.fields import microvolts_per
 from raxss.data.recording import Channel, Recording, Segment
 
 
 class BrainVisionRecording(Recording):
-    """A BrainVision recording, given by its header."""
+    """A BrainVision recording that was not refused."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, header: BrainVisionHeader) -> None:
         self.name = path.name
-        header = read_header(path)
         mne = decoder("mne", self.name)
         with decoding(self.name):
             self._raw = _opened(mne, header)

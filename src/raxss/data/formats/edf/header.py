@@ -1,6 +1,6 @@
 """Header of an EDF or BDF file, compared with the file's size.
 
-    a file -> its header bytes and its size -> EdfHeader, problems
+    an open file, its size -> EdfHeader with one EdfSignal a signal; problems
 
 Rules are those of the EDF and EDF+ specifications. Samples are never read here, and a header is read only as far as
 its own numbers are possible for a file of that size.
@@ -9,29 +9,28 @@ Next: onsets.py reads when each record began; reading.py decodes what was not re
 
 from __future__ import annotations
 
-import datetime
 import math
-import os
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime
+from itertools import accumulate
 from typing import BinaryIO, Literal
 
-from raxss.data.confinement import open_confined, problem_of_opening, root_of
-from raxss.data.formats.edf.signals import (
-    N_NAMED,
-    SIGNAL_FIELDS,
-    EdfSignal,
-    SignalHeaders,
-    damaged_field,
-    decimal_of,
-    integer_of,
-    named_channels,
+import numpy as np
+
+from raxss.data.formats.fields import (
+    MAX_RATE,
+    MIN_RATE,
+    Refused,
+    described,
+    known_units,
+    microvolts_per,
+    refuse_many_rates,
 )
-from raxss.data.formats.fields import MAX_RATE, MIN_RATE, problem_of_rates
 from raxss.data.problems import Problem, refusals
-from raxss.errors import RecordingError, display_name, join_names
+from raxss.errors import join_names
 
 FIXED_BYTES = 256  # of the header, and as many again for each signal
 # name, width
@@ -47,13 +46,54 @@ FILE_FIELDS = (
     ("duration of a record", 8),
     ("number of signals", 4),
 )
-EDF_VERSION, BDF_VERSION = b"0       ", b"\xffBIOSEMI"
+# name, width; all signals' labels come before the first transducer
+SIGNAL_FIELDS = (
+    ("label", 16),
+    ("transducer", 80),
+    ("unit", 8),
+    ("physical minimum", 8),
+    ("physical maximum", 8),
+    ("digital minimum", 8),
+    ("digital maximum", 8),
+    ("prefilter", 80),
+    ("samples in a record", 8),
+    ("reserved of a signal", 32),
+)
+FAMILIES = {b"0       ": "EDF", b"\xffBIOSEMI": "BDF"}
 # A reader that brings all signals to the highest rate takes this many bytes per byte of the file. Polysomnographies
 # with one fast and many slow signals reach about 100; hostile headers thousands.
 MAX_EXPANSION = 200
 ALWAYS_ALLOWED = 2**28  # bytes; anything that small may expand as it likes
+MAX_PHYSICAL = 1e20  # in any unit; times gain and 1e6 (volts to microvolts) it still is a float32
+N_NAMED = 10  # channels that a message names one by one
 _PRINTABLE = re.compile(rb"[ -~]*")
-_DATE = re.compile(rb"([0-9]{2})\.([0-9]{2})\.([0-9]{2})")
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class EdfSignal:
+    """One signal of a file, as its header describes it.
+
+    Attributes
+    ----------
+    label, unit
+        Without padding; bytes that are not ASCII read as UTF-8 or Latin-1; control characters as ``?``.
+    n_samples
+        In one record.
+    offset
+        Bytes from the start of a record to its first sample of this signal.
+    is_annotations
+        Times and texts rather than samples.
+    """
+
+    label: str
+    unit: str
+    physical_min: float
+    physical_max: float
+    n_samples: int
+    offset: int
+    is_annotations: bool
 
 
 @dataclass(frozen=True)
@@ -68,6 +108,8 @@ class EdfHeader:
         Whole records that can be read: declared and really there.
     n_records_declared
         As the header says; -1 where it says that it does not know.
+    runs
+        First record, the one after the last, and seconds of start of each stretch without a gap.
     """
 
     kind: str
@@ -77,6 +119,7 @@ class EdfHeader:
     sample_bytes: Literal[2, 3]
     data_offset: int
     signals: tuple[EdfSignal, ...]
+    runs: tuple[tuple[int, int, float], ...] = ()
 
     @property
     def record_bytes(self) -> int:
@@ -93,164 +136,109 @@ class EdfHeader:
         return signal.n_samples / self.record_seconds
 
 
-def read_header(path: Path, root: Path | None = None) -> EdfHeader:
-    """The header of a file that can be read, or a RecordingError that says why it cannot.
-
-    Examples
-    --------
-    >>> read_header(Path("no-such.edf"))
-    Traceback (most recent call last):
-    raxss.errors.RecordingError: 'no-such.edf' was not found. Check its name and whether it was copied.
-    """
-    header, problems = examine(path, root or root_of(path))
-    if refused := refusals(problems):
-        raise RecordingError(refused[0].message)
-    assert header is not None
-    return header
-
-
-def examine(path: Path, root: Path) -> tuple[EdfHeader | None, list[Problem]]:
-    """The header, if it makes enough sense to have one, and what is wrong with it."""
-    if problem := problem_of_opening(path, root):
-        return None, [problem]
-    try:
-        with open_confined(path, root) as file:
-            return _examine_open(path, file, os.fstat(file.fileno()).st_size)
-    except OSError as error:
-        reason = error.strerror or "input/output error"
-        return None, [
-            Problem(
-                "not-readable", f"{display_name(path)} cannot be read ({reason.lower()}). Check the disk."
-            )
-        ]
-
-
-def _examine_open(path: Path, file: BinaryIO, size: int) -> tuple[EdfHeader | None, list[Problem]]:
+def parse_header(file: BinaryIO, size: int, suffix: str, problems: list[Problem]) -> EdfHeader | None:
+    """The header, or None if ``problems``, to which what is wrong is added, has a refusal; raises `Refused`."""
     fixed = file.read(FIXED_BYTES)
-    if problem := _problem_of_format(path, fixed, size):
-        return None, [problem]
+    family = _family_of(fixed, size, suffix)
     fields = _cut(fixed, FILE_FIELDS, 1)
-    whole = {name: values[0] for name, values in fields.items()}
-    n_signals = integer_of(whole["number of signals"])
-    problems = _problems_of_frame(path, whole, n_signals, size)
-    if refusals(problems) or n_signals is None:
-        return None, problems
-    per_signal = _cut(file.read(FIXED_BYTES * n_signals), SIGNAL_FIELDS, n_signals)
-    family = "BDF" if whole["version"] == BDF_VERSION else "EDF"
-    signals = SignalHeaders(path, family, per_signal)
-    problems += signals.problems()
-    problems += _problems_of_text(path, {**fields, **per_signal})
-    if refusals(problems):
-        return None, problems
-    header, problems_of_size = _sized(path, whole, signals, size)
-    problems += problems_of_size
-    if header is not None:
-        problems += _problems_of_rates(path, header) + _problems_of_memory(path, header, size)
-    return header, problems
-
-
-def _problem_of_format(path: Path, fixed: bytes, size: int) -> Problem | None:
-    """Whether this is EDF or BDF at all, and of the kind that its name says."""
-    if size == 0:
-        return Problem("no-data", f"{display_name(path)} is empty. Copy or export it again.")
-    version, suffix = fixed[:8], path.suffix.lower()
-    family = {EDF_VERSION: "EDF", BDF_VERSION: "BDF"}.get(version)
-    if family is None and len(version) == 8:
-        return Problem(
-            "not-this-format",
-            f"{display_name(path)} does not begin as EDF ('0' and seven spaces) or BDF (255 and 'BIOSEMI') does, "
-            "so it is something else or damaged. Copy or export it again.",
-        )
-    if len(fixed) < FIXED_BYTES:
-        return Problem(
-            "header-damaged",
-            f"{display_name(path)} has {size} bytes, and the header alone of an EDF file has {FIXED_BYTES}; it was "
-            "cut off. Copy it again.",
-        )
-    if family is not None and suffix in (".edf", ".bdf") and suffix != f".{family.lower()}":
-        return Problem(
-            "not-this-format",
-            f"{display_name(path)} is named {suffix} and its content is {family}. Rename it to .{family.lower()}.",
-        )
-    return None
-
-
-def _problems_of_frame(
-    path: Path, whole: dict[str, bytes], n_signals: int | None, size: int
-) -> list[Problem]:
-    """The fields that say how long the header is, before more of it is read."""
-    if n_signals is None or n_signals < 0:
-        return [
-            damaged_field(path, "number of signals", whole["number of signals"], "a whole number from 1 on")
-        ]
-    if n_signals == 0:
-        return [Problem("no-data", f"{display_name(path)} declares 0 signals, so there is nothing to read.")]
-    header_bytes = integer_of(whole["size of the header"])
-    needed = FIXED_BYTES * (n_signals + 1)
-    if header_bytes != needed:
-        wanted = f"{needed}, that is 256 and 256 for each of {n_signals} signals"
-        return [damaged_field(path, "size of the header", whole["size of the header"], wanted)]
-    if size < needed:
-        return [
-            Problem(
-                "header-damaged",
-                f"{display_name(path)} declares {n_signals} signals, whose header has {needed} bytes, and the file "
-                f"has {size}; it was cut off or the number is wrong. Copy or export it again.",
-            )
-        ]
-    problems = []
-    if not (_is_date(whole["start date"]) and _is_time(whole["start time"])):
+    n_signals = _n_signals(fields, size)
+    if not _is_start(fields["start date"][0] + fields["start time"][0]):
         problems.append(
             Problem(
                 "header-inconsistent",
-                f"{display_name(path)} has a date or time of start that cannot be (not shown here). Times are "
-                "counted from the start of the recording, so nothing depends on it.",
+                "the header has a date or time of start that cannot be (not shown here). Times are counted from "
+                "the start of the recording, so nothing depends on it.",
             )
         )
-    return problems
+    per_signal = _cut(file.read(FIXED_BYTES * n_signals), SIGNAL_FIELDS, n_signals)
+    signals = SignalHeaders(family, per_signal)
+    problems += signals.problems()
+    problems += _text_problems({**fields, **per_signal})
+    if refusals(problems):
+        return None
+    header = _sized(fields, signals, size, problems)
+    problems += _rate_problems(header)
+    _refuse_expansion(header, size)
+    return header
 
 
-def _problems_of_text(path: Path, fields: dict[str, list[bytes]]) -> list[Problem]:
+def _family_of(fixed: bytes, size: int, suffix: str) -> str:
+    """EDF or BDF, by the first bytes, which must agree with the suffix of the name."""
+    if size == 0:
+        raise Refused("no-data", "the file is empty. Copy or export it again.")
+    family = FAMILIES.get(fixed[:8])
+    if family is None and len(fixed) >= 8:
+        raise Refused(
+            "not-this-format",
+            "the file does not begin as EDF ('0' and seven spaces) or BDF (255 and 'BIOSEMI') does, so it is "
+            "something else or damaged. Copy or export it again.",
+        )
+    if family is None or len(fixed) < FIXED_BYTES:
+        raise Refused(
+            "header-damaged",
+            f"the file has {size} bytes, and the header alone of an EDF file has {FIXED_BYTES}; it was cut off. "
+            "Copy it again.",
+        )
+    if suffix in (".edf", ".bdf") and suffix != f".{family.lower()}":
+        raise Refused(
+            "not-this-format",
+            f"the file is named {suffix} and its content is {family}. Rename it to .{family.lower()}.",
+        )
+    return family
+
+
+def _n_signals(fields: dict[str, list[bytes]], size: int) -> int:
+    """The number of signals, which says how long the header is, before more of it is read."""
+    n_signals = integer_of(fields["number of signals"][0])
+    if n_signals is None or n_signals < 0:
+        raise _damaged("number of signals", fields, "a whole number from 1 on")
+    if n_signals == 0:
+        raise Refused("no-data", "the header declares 0 signals, so there is nothing to read.")
+    needed = FIXED_BYTES * (n_signals + 1)
+    if integer_of(fields["size of the header"][0]) != needed:
+        wanted = f"{needed}, that is 256 and 256 for each of {n_signals} signals"
+        raise _damaged("size of the header", fields, wanted)
+    if size < needed:
+        raise Refused(
+            "header-damaged",
+            f"the header declares {n_signals} signals, for which it has {needed} bytes, and the file has {size}; "
+            "it was cut off or the number is wrong. Copy or export it again.",
+        )
+    return n_signals
+
+
+def _text_problems(fields: dict[str, list[bytes]]) -> Iterator[Problem]:
     """Fields with bytes that are not printable ASCII, by name alone: some of them hold people."""
     names = [
         name
         for name, values in fields.items()
         if name != "version" and not _PRINTABLE.fullmatch(b"".join(values))
     ]
-    if not names:
-        return []
-    return [
-        Problem(
+    if names:
+        yield Problem(
             "non-ascii",
-            f"{display_name(path)} has characters that are not printable ASCII in: {', '.join(names)}. They are "
-            "read as UTF-8 or Latin-1; a name may look odd.",
+            f"the header has characters that are not printable ASCII in: {', '.join(names)}. They are read as "
+            "UTF-8 or Latin-1; a name may look odd.",
         )
-    ]
 
 
 def _sized(
-    path: Path, whole: dict[str, bytes], signals: SignalHeaders, size: int
-) -> tuple[EdfHeader | None, list[Problem]]:
+    fields: dict[str, list[bytes]], signals: SignalHeaders, size: int, problems: list[Problem]
+) -> EdfHeader:
     """Compare the number and duration of records with the file's size."""
-    declared = integer_of(whole["number of records"])
-    seconds = decimal_of(whole["duration of a record"])
+    declared = integer_of(fields["number of records"][0])
+    seconds = decimal_of(fields["duration of a record"][0])
     if declared is None or declared < -1:
-        wanted = "a whole number from 1 on, or -1"
-        return None, [damaged_field(path, "number of records", whole["number of records"], wanted)]
+        raise _damaged("number of records", fields, "a whole number from 1 on, or -1")
     if seconds is None:
-        return None, [
-            damaged_field(path, "duration of a record", whole["duration of a record"], "a number of seconds")
-        ]
-    kind, problems = _kind_of(path, whole, signals)
+        raise _damaged("duration of a record", fields, "a number of seconds")
+    kind = _kind_of(fields["reserved"][0], signals, problems)
     if not (math.isfinite(seconds) and seconds > 0):
-        problems.append(
-            Problem(
-                "bad-rate",
-                f"{display_name(path)} says that a record lasts {seconds:g} s; a finite time above 0 is needed to "
-                "know the rate. Export it again.",
-            )
+        raise Refused(
+            "bad-rate",
+            f"the header says that a record lasts {seconds:g} s; a finite time above 0 is needed to know the rate. "
+            "Export it again.",
         )
-        return None, problems
     sample_bytes: Literal[2, 3] = 3 if signals.family == "BDF" else 2
     built = signals.build(sample_bytes)
     header_bytes = FIXED_BYTES * (len(built) + 1)
@@ -258,123 +246,90 @@ def _sized(
     present, rest = divmod(size - header_bytes, record_bytes)
     readable = present if declared == -1 else min(declared, present)
     header = EdfHeader(kind, readable, declared, seconds, sample_bytes, header_bytes, built)
-    return header, problems + _problems_of_length(path, header, present, rest)
+    problems += _length_problems(header, present, rest)
+    return header
 
 
-def _problems_of_length(path: Path, header: EdfHeader, present: int, rest: int) -> list[Problem]:
+def _length_problems(header: EdfHeader, present: int, rest: int) -> Iterator[Problem]:
     declared, size = header.n_records_declared, header.record_bytes
     if header.n_records == 0:
         found = "declares 0 records" if declared == 0 else f"has {rest} bytes of data and a record has {size}"
-        return [
-            Problem(
-                "no-data", f"{display_name(path)} {found}, so no record can be read. Copy or export it again."
-            )
-        ]
-    problems = []
+        raise Refused("no-data", f"the file {found}, so no record can be read. Copy or export it again.")
     if declared == -1:
-        problems.append(
-            Problem(
-                "header-inconsistent",
-                f"{display_name(path)} does not say how many records it has (-1), as a recorder leaves it that was "
-                f"stopped early; by its size there are {present}, which are read.",
-            )
+        yield Problem(
+            "header-inconsistent",
+            "the header does not say how many records there are (-1), as a recorder leaves it that was stopped "
+            f"early; by the file's size there are {present}, which are read.",
         )
     if declared > present:
-        problems.append(
-            Problem(
-                "data-truncated",
-                f"{display_name(path)} declares {declared} records and has {present} whole ones; those are read. "
-                "Copy it again if the rest should be there.",
-            )
+        yield Problem(
+            "data-truncated",
+            f"the header declares {declared} records and the file has {present} whole ones; those are read. Copy "
+            "it again if the rest should be there.",
         )
     elif rest or 0 <= declared < present:
         extra = (present - header.n_records) * size + rest
-        problems.append(
-            Problem(
-                "data-longer",
-                f"{display_name(path)} has {extra} bytes after the {header.n_records} records that "
-                f"{'fit' if declared == -1 else 'it declares'}; they are not read.",
-            )
-        )
-    return problems
+        which = "fit" if declared == -1 else "the header declares"
+        message = f"the file has {extra} bytes after the {header.n_records} records that {which}; not read."
+        yield Problem("data-longer", message)
 
 
-def _kind_of(path: Path, whole: dict[str, bytes], signals: SignalHeaders) -> tuple[str, list[Problem]]:
+def _kind_of(field: bytes, signals: SignalHeaders, problems: list[Problem]) -> str:
     """Whether the file is plain, continuous or discontinuous, and whether annotations fit to that."""
     family, has_annotations = signals.family, any(signals.is_annotations)
-    reserved = whole["reserved"].decode("latin-1").strip(" \0")
-    said = reserved[:5].upper()
-    is_plus = said.startswith((f"{family}+", "EDF+"))
-    kind = f"{family}+D" if is_plus and said.endswith("+D") else f"{family}+C" if is_plus else family
+    reserved = field.decode("latin-1").strip(" \0")
+    mark = reserved[:5].upper()
+    is_plus = mark.startswith((f"{family}+", "EDF+"))
+    kind = f"{family}+D" if is_plus and mark.endswith("+D") else f"{family}+C" if is_plus else family
     faults = []
-    if is_plus and said not in (f"{family}+C", f"{family}+D"):
+    if is_plus and mark not in (f"{family}+C", f"{family}+D"):
         faults.append(
             f"is marked as EDF+ or BDF+, neither continuous ({family}+C) nor discontinuous ({family}+D)"
         )
-    elif is_plus and not reserved.startswith(said):
-        faults.append(f"does not spell its kind {said!r}")
+    elif is_plus and not reserved.startswith(mark):
+        faults.append(f"does not spell its kind {mark!r}")
     if kind == family and has_annotations:
         kind = f"{family}+C"
         faults.append(f"has annotations and is not marked as {kind}; it is read as such")
     if is_plus and not has_annotations:
         if kind.endswith("+D"):
-            problem = Problem(
+            raise Refused(
                 "header-damaged",
-                f"{display_name(path)} is marked as {kind} and has no signal '{family} Annotations', so when its "
-                "records began is not known. Export it again.",
+                f"the file is marked as {kind} and has no signal '{family} Annotations', so when its records began "
+                "is not known. Export it again.",
             )
-            return kind, [problem]
         faults.append(f"is marked as {kind} and has no signal '{family} Annotations'; it is read without")
-    return kind, [Problem("header-inconsistent", f"{display_name(path)} {fault}.") for fault in faults]
+    problems += [Problem("header-inconsistent", f"the file {fault}.") for fault in faults]
+    return kind
 
 
-def _problems_of_rates(path: Path, header: EdfHeader) -> list[Problem]:
-    rates = {signal: header.rate(signal) for signal in header.data_signals}
-    wrong = [place for place, signal in enumerate(header.data_signals) if not _is_rate(rates[signal])]
-    if wrong:
+def _rate_problems(header: EdfHeader) -> Iterator[Problem]:
+    rates = [header.rate(signal) for signal in header.data_signals]
+    if wrong := [place for place, rate in enumerate(rates) if not MIN_RATE <= rate <= MAX_RATE]:
         labels = [signal.label for signal in header.data_signals]
-        first = header.data_signals[wrong[0]]
-        return [
-            Problem(
-                "bad-rate",
-                f"{display_name(path)} has {first.n_samples} samples in {header.record_seconds:g} s, that is "
-                f"{rates[first]:g} Hz, in {named_channels(labels, wrong)}; rates from {MIN_RATE:g} to {MAX_RATE:g} "
-                "Hz are possible. Export it again.",
-            )
-        ]
-    distinct = sorted(set(rates.values()))
-    if len(distinct) == 1:
-        return []
-    if problem := problem_of_rates(len(distinct)):
-        return [problem]
-    told = join_names((f"{rate:g}" for rate in distinct), N_NAMED)
-    return [
-        Problem(
-            "mixed-rates", f"{display_name(path)} has channels of {told} Hz; each is read at its own rate."
+        raise Refused(
+            "bad-rate",
+            f"the file has {header.data_signals[wrong[0]].n_samples} samples in {header.record_seconds:g} s, that "
+            f"is {rates[wrong[0]]:g} Hz, in {named_channels(labels, wrong)}; rates from {MIN_RATE:g} to "
+            f"{MAX_RATE:g} Hz are possible. Export it again.",
         )
-    ]
+    distinct = sorted(set(rates))
+    refuse_many_rates(len(distinct))
+    if len(distinct) > 1:
+        shown = join_names((f"{rate:g}" for rate in distinct), N_NAMED)
+        yield Problem("mixed-rates", f"the file has channels of {shown} Hz; each is read at its own rate.")
 
 
-def _is_rate(rate: float) -> bool:
-    return MIN_RATE <= rate <= MAX_RATE
-
-
-def _problems_of_memory(path: Path, header: EdfHeader, size: int) -> list[Problem]:
-    """Whether all signals at the highest rate, as many readers make them, are out of proportion to the file."""
-    if not header.data_signals:
-        return []
-    fastest = max(signal.n_samples for signal in header.data_signals)
-    needed = 8 * fastest * len(header.data_signals) * header.n_records
-    if needed <= max(ALWAYS_ALLOWED, MAX_EXPANSION * size):
-        return []
-    return [
-        Problem(
+def _refuse_expansion(header: EdfHeader, size: int) -> None:
+    """Refuse if all signals at the highest rate, as many readers make them, are out of proportion to the file."""
+    signals = header.data_signals
+    needed = 8 * max(signal.n_samples for signal in signals) * len(signals) * header.n_records
+    if needed > max(ALWAYS_ALLOWED, MAX_EXPANSION * size):
+        raise Refused(
             "too-large",
-            f"{display_name(path)} has {size} bytes, and its {len(header.data_signals)} signals at the rate of the "
-            f"fastest would take {needed}, more than {MAX_EXPANSION} times as much. Export fast and slow "
-            "signals to files of their own.",
+            f"the file has {size} bytes, and its {len(signals)} signals at the rate of the fastest would take "
+            f"{needed}, more than {MAX_EXPANSION} times as much. Export fast and slow signals to two files.",
         )
-    ]
 
 
 def _cut(raw: bytes, fields: Sequence[tuple[str, int]], count: int) -> dict[str, list[bytes]]:
@@ -386,21 +341,204 @@ def _cut(raw: bytes, fields: Sequence[tuple[str, int]], count: int) -> dict[str,
     return cut
 
 
-def _is_date(field: bytes) -> bool:
-    found = _DATE.fullmatch(field)
-    if not found:
-        return False
-    day, month, year = map(int, found.groups())
+def _is_start(moment: bytes) -> bool:
+    """Whether the 16 bytes of date and time of start are both."""
     try:
-        datetime.date(year + (1900 if year >= 85 else 2000), month, day)
+        datetime.strptime(moment.decode("ascii"), "%d.%m.%y%H.%M.%S")
     except ValueError:
         return False
     return True
 
 
-def _is_time(field: bytes) -> bool:
-    found = _DATE.fullmatch(field)
-    if not found:
-        return False
-    hour, minute, second = map(int, found.groups())
-    return hour < 24 and minute < 60 and second < 60
+class SignalHeaders:
+    """The headers of all signals, decoded where they can be."""
+
+    def __init__(self, family: str, fields: dict[str, list[bytes]]) -> None:
+        self.family, self.fields = family, fields
+        self.labels = [text_of(field) for field in fields["label"]]
+        self.units = [text_of(field).strip() for field in fields["unit"]]
+        mark = f"{family} Annotations".encode()
+        self.is_annotations = [field.rstrip() == mark for field in fields["label"]]
+        self.data = [place for place, is_text in enumerate(self.is_annotations) if not is_text]
+        self.n_samples = [integer_of(field) for field in fields["samples in a record"]]
+        self.digital = [
+            (integer_of(low), integer_of(high))
+            for low, high in zip(fields["digital minimum"], fields["digital maximum"], strict=True)
+        ]
+        self.physical = [
+            (decimal_of(low), decimal_of(high))
+            for low, high in zip(fields["physical minimum"], fields["physical maximum"], strict=True)
+        ]
+
+    def problems(self) -> Iterator[Problem]:
+        """Of labels, units, ranges and numbers of samples."""
+        yield from self._label_problems()
+        yield from self._number_problems()
+        yield from self._range_problems()
+        yield from self._unit_problems()
+
+    def _named(self, places: Iterable[int]) -> str:
+        return named_channels(self.labels, list(places))
+
+    def _label_problems(self) -> Iterator[Problem]:
+        plain = {place: self.labels[place].strip(" ?").casefold() for place in self.data}
+        if odd := [place for place in plain if plain[place] in ("edf annotations", "bdf annotations")]:
+            yield Problem(
+                "header-damaged",
+                f"the file has a signal labelled {self.labels[odd[0]]!r}; annotations of this format are labelled "
+                f"'{self.family} Annotations', so whether this is text or signal is uncertain. Correct the label.",
+            )
+        if not self.data:
+            yield Problem(
+                "no-data",
+                "the file holds annotations only and no signal. Name the file that has the signals.",
+            )
+        if nameless := [place for place in self.data if not self.labels[place].strip()]:
+            message = f"the file has {_count(nameless)} without a label: {self._named(nameless)}"
+            yield Problem("nameless-channel", f"{message}. Use their positions.")
+        counts = Counter(self.labels[place] for place in self.data if self.labels[place].strip())
+        if repeated := [place for place in self.data if counts[self.labels[place]] > 1]:
+            message = (
+                f"the file has {_count(repeated)} whose label is not theirs alone: {self._named(repeated)}"
+            )
+            yield Problem("duplicate-channel", f"{message}. Use their positions.")
+
+    def _number_problems(self) -> Iterator[Problem]:
+        wrong = [
+            place
+            for place, count in enumerate(self.n_samples)
+            if count is None or count < 0 or (count == 0 and self.is_annotations[place])
+        ]
+        if wrong:
+            yield _damaged(
+                "samples in a record", self.fields, "a whole number from 1 on", wrong[0], self._named(wrong)
+            ).problem
+        if empty := [place for place in self.data if self.n_samples[place] == 0]:
+            yield Problem(
+                "bad-rate",
+                f"the header declares 0 samples in a record for {self._named(empty)}, a rate of 0 Hz; at least 1 "
+                "is needed. Export it without them.",
+            )
+
+    def _range_problems(self) -> Iterator[Problem]:
+        limit = 2**23 if self.family == "BDF" else 2**15
+        faults: dict[str, list[int]] = {}
+        for place in self.data:
+            if fault := _range_fault(self.digital[place], self.physical[place], -limit, limit - 1):
+                faults.setdefault(fault, []).append(place)
+        for fault, places in faults.items():
+            yield Problem(
+                "bad-range",
+                f"{self._named(places)}: {fault}. Samples cannot be turned into physical values; export the "
+                "recording again.",
+            )
+
+    def _unit_problems(self) -> Iterator[Problem]:
+        if blank := [place for place in self.data if not self.units[place]]:
+            message = f"the file has {_count(blank)} without a unit: {self._named(blank)}"
+            yield Problem("blank-unit", f"{message}. Their samples are taken as stored, not as volts.")
+        other = [
+            place
+            for place in self.data
+            if self.units[place]
+            and microvolts_per(self.units[place]) is None
+            # the trigger channel that every BioSemi recorder writes
+            and not (self.units[place] == "Boolean" and self.labels[place].strip() == "Status")
+        ]
+        if other:
+            units = known_units(self.units[place] for place in other)
+            message = (
+                f"the file has {_count(other)} in units other than volts ({units}): {self._named(other)}"
+            )
+            yield Problem("unknown-unit", f"{message}. Their samples are taken as stored.")
+
+    def build(self, sample_bytes: Literal[2, 3]) -> tuple[EdfSignal, ...]:
+        """All signals; only after `problems` refused none of them."""
+        counts = [count or 0 for count in self.n_samples]
+        offsets = accumulate((count * sample_bytes for count in counts), initial=0)
+        return tuple(
+            EdfSignal(
+                label=self.labels[place].strip(),
+                unit=self.units[place],
+                physical_min=math.nan if low is None else low,
+                physical_max=math.nan if high is None else high,
+                n_samples=counts[place],
+                offset=offset,
+                is_annotations=self.is_annotations[place],
+            )
+            for place, ((low, high), offset) in enumerate(zip(self.physical, offsets, strict=False))
+        )
+
+
+def _range_fault(
+    digital: tuple[int | None, int | None],
+    physical: tuple[float | None, float | None],
+    lowest: int,
+    highest: int,
+) -> str | None:
+    """What keeps samples from being scaled; a physical maximum below the minimum is legal (inverted polarity)."""
+    digital_min, digital_max = digital
+    physical_min, physical_max = physical
+    if digital_min is None or digital_max is None:
+        return "a digital limit is not a whole number"
+    if physical_min is None or physical_max is None:
+        return "a physical limit is not a number"
+    if not lowest <= digital_min < digital_max <= highest:
+        return (
+            f"the digital limits are {digital_min} and {digital_max}; the first must be the smaller, both between "
+            f"{lowest} and {highest}"
+        )
+    if not max(abs(physical_min), abs(physical_max)) <= MAX_PHYSICAL:
+        return f"the physical limits are beyond {MAX_PHYSICAL:g} or not finite"
+    if physical_min == physical_max:
+        return f"the physical minimum and maximum are both {physical_min:g}"
+    gain = (physical_max - physical_min) / (digital_max - digital_min)
+    if abs(gain) < np.finfo(np.float32).tiny or not math.isfinite(physical_max / gain):
+        return f"the physical limits {physical_min:g} and {physical_max:g} are too close to each other"
+    return None
+
+
+def text_of(field: bytes) -> str:
+    """A text field without its padding and without control characters."""
+    field = field.rstrip(b" \0")
+    try:
+        text = field.decode("utf-8")
+    except UnicodeDecodeError:
+        text = field.decode("latin-1")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def named_channels(labels: Sequence[str], places: Sequence[int]) -> str:
+    """Channels as messages name them: label and position, ten at most.
+
+    >>> named_channels(["C3", ""], [0, 1])
+    "'C3' (0), '' (1)"
+    """
+    return join_names((f"{labels[place]!r} ({place})" for place in places), N_NAMED)
+
+
+def integer_of(field: bytes) -> int | None:
+    """A whole number in a field, or None."""
+    text = field.strip(b" ")
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def decimal_of(field: bytes) -> float | None:
+    """A decimal number in a field, or None."""
+    text = field.strip(b" ")
+    return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def _count(places: Sequence[int]) -> str:
+    return "1 channel" if len(places) == 1 else f"{len(places)} channels"
+
+
+def _damaged(
+    name: str, fields: dict[str, list[bytes]], wanted: str, place: int = 0, channels: str = ""
+) -> Refused:
+    """About a numeric field. Where bytes before it were lost it may hold the patient, so text is not repeated."""
+    found, of = described(text_of(fields[name][place])), f" of {channels}" if channels else ""
+    return Refused(
+        "header-damaged",
+        f"the header has {found} as {name}{of}; {wanted} is needed. Copy or export it again.",
+    )

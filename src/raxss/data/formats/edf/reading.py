@@ -18,41 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.data.formats.edf.header import FIXED_BYTES, read_header
-from raxss.data.formats.edf.onsets import contiguous_runs, record_onsets
-from raxss.data.formats.edf.signals import SIGNAL_FIELDS
+from raxss.data.formats.edf.header import FIXED_BYTES, SIGNAL_FIELDS, EdfHeader
 from raxss.data.formats.fields import microvolts_per
 from raxss.data.recording import Channel, Recording, Segment
 
-BDF_SHARE = (
-    4  # edfio takes about ten times the bytes of a BDF file while it decodes them, so blocks are smaller
-)
+BDF_SHARE = 4  # edfio takes about ten times the bytes of a BDF file to decode them: blocks are smaller
 
 
 class EdfRecording(Recording):
-    """An EDF or BDF file."""
+    """An EDF or BDF file that was not refused."""
 
-    def __init__(self, path: Path, root: Path | None = None) -> None:
+    def __init__(self, path: Path, header: EdfHeader) -> None:
         self.name = path.name
         self._path = path.absolute()  # edfio takes a folder called ~ for somebody's home
         self._edfio = decoder("edfio", self.name)
-        self._header = read_header(path, root)
-        self._per_record = [signal.n_samples for signal in self._header.data_signals]
-        self._microvolts = [microvolts_per(signal.unit) for signal in self._header.data_signals]
+        self._header = header
+        self._per_record = [signal.n_samples for signal in header.data_signals]
+        self._microvolts = [microvolts_per(signal.unit) for signal in header.data_signals]
         self.channels = tuple(
             # 7 samples in 0.07 s are 100 Hz, not 99.99999999999999
             Channel(
-                signal.label,
-                float(f"{self._header.rate(signal):.12g}"),
-                signal.unit if factor is None else "uV",
+                signal.label, float(f"{header.rate(signal):.12g}"), signal.unit if factor is None else "uV"
             )
-            for signal, factor in zip(self._header.data_signals, self._microvolts, strict=True)
+            for signal, factor in zip(header.data_signals, self._microvolts, strict=True)
         )
-        onsets = record_onsets(path, self._header, root)
-        self._runs = contiguous_runs(onsets, self._header)
         self.segments = tuple(
-            Segment(float(onsets[first]), (last - first) * self._header.record_seconds)
-            for first, last in self._runs
+            Segment(start, (last - first) * header.record_seconds) for first, last, start in header.runs
         )
         self._is_bdf = self._header.sample_bytes == 3
         self._places = [place for place, item in enumerate(self._header.signals) if not item.is_annotations]
@@ -69,7 +60,7 @@ class EdfRecording(Recording):
 
     def n_samples(self, channel: int, segment: int = 0) -> int:
         """How many samples a channel has in a segment."""
-        first, last = self._runs[segment]
+        first, last, _ = self._header.runs[segment]
         return (last - first) * self._per_record[channel]
 
     def read(
@@ -81,12 +72,11 @@ class EdfRecording(Recording):
         if not samples.size:
             return samples
         per_record = self._per_record[channels[0]]
-        begin = self._runs[segment][0] * per_record + start  # samples since the start of the file
+        begin = self._header.runs[segment][0] * per_record + start  # samples since the start of the file
         end = begin + stop - start
         block_bytes = BLOCK_BYTES // (BDF_SHARE if self._is_bdf else 1)
-        at_once = max(
-            1, block_bytes * per_record // self._header.record_bytes
-        )  # less than a record if that is long
+        # less than a record if that is long
+        at_once = max(1, block_bytes * per_record // self._header.record_bytes)
         for first in range(begin, end, at_once):
             last = min(first + at_once, end)
             self._read_block(channels, per_record, first, last, into=samples[:, first - begin : last - begin])

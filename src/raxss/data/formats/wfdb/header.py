@@ -9,10 +9,9 @@ Next: checking.py compares the header with the data files.
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from raxss.data.formats.fields import (
     described,
     header_bytes,
     number,
-    problem_of_segments,
-    rate_problem,
+    refuse_many_segments,
+    refuse_no_text,
+    refuse_rate,
     whole,
 )
 from raxss.data.problems import Problem
-from raxss.errors import display_name
 
 HEADER_BYTES = 2**20
 MOST_SIGNALS = 512
@@ -37,20 +36,10 @@ FORMAT = re.compile(r"(\d{1,4})(?:x(\d{1,9}))?(?::(\d{1,12}))?(?:\+(\d{1,12}))?"
 GAIN = re.compile(r"(-?[\d.]+(?:e[+-]?\d+)?)(?:\((-?\d{1,12})\))?(?:/([\w^\-?%/]*))?", re.ASCII)
 # resolution, zero, first value, checksum, block size; only those between may have a sign
 NUMBERS = [re.compile(sign + r"\d{1,12}", re.ASCII) for sign in ("", "-?", "-?", "-?", "")]
-SUFFIXES = (".hea", ".dat", ".mat")
 # bytes of one sample in the file, by WFDB's number of the storage format; compressed formats (5xx) vary
 SAMPLE_BYTES = {
-    "8": 1,
-    "16": 2,
-    "24": 3,
-    "32": 4,
-    "61": 2,
-    "80": 1,
-    "160": 2,
-    "212": 1.5,
-    "310": 4 / 3,
-    "311": 4 / 3,
-}
+    "8": 1, "16": 2, "24": 3, "32": 4, "61": 2, "80": 1, "160": 2, "212": 1.5, "310": 4 / 3, "311": 4 / 3,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,8 +54,8 @@ class WfdbSignal:
     gain: float
     unit: str
     name: str
-    checksum: int = 0  # 0: not told
-    first_value: int | None = None  # None: not told
+    checksum: int = 0  # 0: not stated
+    first_value: int | None = None  # None: not stated
     position: int = 1
 
 
@@ -86,6 +75,10 @@ class WfdbHeader:
         As the first line has it.
     segments
         Name and frames of each; ``~`` is a gap.
+    frames
+        That are read: declared, or else by the sizes of the data files. 0 before these were looked at.
+    parts
+        Segment's name -> its own header.
     """
 
     name: str
@@ -94,22 +87,8 @@ class WfdbHeader:
     signals: tuple[WfdbSignal, ...] = ()
     segments: tuple[tuple[str, int], ...] = ()
     n_signals: int = 0
-
-
-def header_file(path: Path) -> Path:
-    """The header of a record that is given by any of its files or by its bare name."""
-    if "::" in os.path.abspath(path) or "://" in str(path):  # to wfdb these are addresses of other machines
-        raise Refused(
-            "outside", "the path has '::' or '://' in it, which wfdb takes for an address. Rename it."
-        )
-    if path.suffix != ".hea" and path.suffix.lower() == ".hea" and path.exists():
-        raise Refused(
-            "not-supported",
-            f"{display_name(path)} is named {path.suffix}, and wfdb asks for .hea. Rename it.",
-        )
-    if path.suffix.lower() in SUFFIXES:
-        return path.with_suffix(".hea")
-    return path.with_name(path.name + ".hea")
+    frames: int = 0
+    parts: Mapping[str, WfdbHeader] = field(default_factory=dict)
 
 
 def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
@@ -119,8 +98,8 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
         raise Refused("header-damaged", "the header has no line but comments. Copy it again.")
     name, n_segments, n_signals, rate, n_samples = _record_line(lines[0])
     if name != path.stem:
-        told = "the header calls its record by another name than the file has (not shown here); the file's counts."
-        problems.append(Problem("header-inconsistent", told))
+        message = "the header calls its record by another name than the file has (not shown here)"
+        problems.append(Problem("header-inconsistent", f"{message}; the file's counts."))
     n_described, kind = len(lines) - 1, "signals" if n_segments is None else "segments"
     declared = n_signals if n_segments is None else n_segments
     if n_described != declared:
@@ -139,12 +118,7 @@ def parse_header(path: Path, root: Path, problems: list[Problem]) -> WfdbHeader:
 def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
     """Lines as the package wfdb sees them; comments, in which patients are described, are left out."""
     content = header_bytes(path, root, HEADER_BYTES)
-    if len(content) > HEADER_BYTES:
-        raise Refused(
-            "header-damaged", f"the header is longer than {HEADER_BYTES:,} bytes, which no real one is."
-        )
-    if b"\0" in content:
-        raise Refused("header-damaged", "the header has NUL bytes; text is needed. Copy it again.")
+    refuse_no_text(content, HEADER_BYTES)
     for line in content.splitlines():
         if line.isascii() or line.strip().startswith(b"#"):
             continue
@@ -159,8 +133,10 @@ def _lines_of(path: Path, root: Path, problems: list[Problem]) -> list[str]:
         )
     last = content[content.rfind(b"\n") + 1 :].strip()
     if last and not last.startswith(b"#") and not content.endswith((b"\r", b"\n")):
-        told = "the last line of the header does not end, so a name or number in it may be cut off"
-        problems.append(Problem("may-be-cut", f"{told}; it is read as it is. Compare it with the original."))
+        message = "the last line of the header does not end, so a name or number in it may be cut off"
+        problems.append(
+            Problem("may-be-cut", f"{message}; it is read as it is. Compare it with the original.")
+        )
     every = (line.strip() for line in content.decode("ascii", "ignore").splitlines())
     lines = [line for line in every if line and not line.startswith("#")]
     if not all(line.replace("\t", " ").isprintable() for line in lines):
@@ -181,18 +157,18 @@ def _record_line(line: str) -> tuple[str, int | None, int, float, int | None]:
         )
     if name[2] is not None and int(name[2]) == 0:
         raise Refused("header-damaged", "the record has 0 segments; at least 1 is needed. Copy it again.")
-    if problem := problem_of_segments(int(name[2] or 1)):
-        raise Refused(problem.code, problem.message)
+    refuse_many_segments(int(name[2] or 1))
     if not 1 <= n_signals <= MOST_SIGNALS:
         code = "no-data" if n_signals == 0 else "header-damaged"
         raise Refused(code, f"the record has {n_signals:,} signals; 1 to {MOST_SIGNALS:,} are needed.")
     rate_text = tokens[2] if len(tokens) > 2 else ""
     matched = RATE.fullmatch(rate_text)
     rate = number(matched[1]) if matched else None
-    told = f"{described(rate_text)} as its rate" if rate_text else "no rate (the format would assume 250 Hz)"
-    problem = rate_problem(rate, told)
-    if problem is not None or rate is None:
-        raise Refused("bad-rate", problem.message if problem else told)
+    stated = (
+        f"{described(rate_text)} as its rate" if rate_text else "no rate (the format would assume 250 Hz)"
+    )
+    refuse_rate(rate, stated)
+    assert rate is not None
     n_samples = whole(tokens[3]) if len(tokens) > 3 else None
     if len(tokens) > 3 and n_samples is None:
         raise Refused(
@@ -252,17 +228,17 @@ def _signal_line(position: int, line: str) -> WfdbSignal:
     checksum = numbers[3] if len(numbers) > 3 else 0
     first_value = numbers[2] if len(numbers) > 2 else 0
     return WfdbSignal(
-        tokens[0],
-        stored[1],
-        per_frame,
-        int(stored[3] or 0),
-        int(stored[4] or 0),
-        gain,
-        unit,
-        name,
-        checksum,
-        first_value if first_value or checksum else None,  # zeros are what writers leave that know neither
-        position,
+        file=tokens[0],
+        format=stored[1],
+        per_frame=per_frame,
+        skew=int(stored[3] or 0),
+        offset=int(stored[4] or 0),
+        gain=gain,
+        unit=unit,
+        name=name,
+        checksum=checksum,
+        first_value=first_value if first_value or checksum else None,  # writers that know neither leave zeros
+        position=position,
     )
 
 
@@ -292,18 +268,12 @@ def _description(position: int, rest: str) -> tuple[str, list[int]]:
             break
         numbers.append(int(token))
         rest = "".join(after)
-    else:
-        return _up_to_tab(rest), numbers
-    if re.match(r"[-+.]?\d", rest):
+    if len(numbers) < len(NUMBERS) and re.match(r"[-+.]?\d", rest):
         raise Refused(
             "header-damaged", f"signal {position} has a damaged number after its gain. Copy the header again."
         )
-    return _up_to_tab(rest), numbers
-
-
-def _up_to_tab(text: str) -> str:
-    """wfdb ends a description at the first tab or other break that is no space."""
-    return re.split(r"[\t\n\r\f\v]", text, maxsplit=1)[0]
+    # wfdb ends a description at the first tab or other break that is no space
+    return re.split(r"[\t\n\r\f\v]", rest, maxsplit=1)[0], numbers
 
 
 def _segment_line(position: int, line: str) -> tuple[str, int]:

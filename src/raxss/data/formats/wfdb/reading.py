@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss.data.formats.decoding import BLOCK_BYTES, decoder, decoding
-from raxss.data.formats.wfdb.checking import measured, read_header, stored_signals
 from raxss.data.formats.wfdb.header import COMPRESSED, WfdbHeader, WfdbSignal
-from raxss.data.formats.wfdb.values import first_value_problem
+from raxss.data.formats.wfdb.values import compare_first_values
 from raxss.data.problems import Problem
 from raxss.data.recording import Channel, Recording, Segment, refuse_too_long
 from raxss.errors import display_name, join_names
@@ -33,48 +32,45 @@ class _Part:
     """A record of one segment: where it begins within its stretch and how long it is, in frames."""
 
     record: str
+    header: WfdbHeader
     start: int
     frames: int
 
+    @property
+    def states_length(self) -> bool:
+        """Whether the header says how long it is, so that wfdb can read some of it."""
+        return self.header.n_samples is not None
+
 
 class WfdbRecording(Recording):
-    """A WFDB record, given by its header."""
+    """A WFDB record that was not refused, given by its header file and what that states."""
 
-    def __init__(self, header: Path) -> None:
-        self.name = header.stem
+    def __init__(self, path: Path, header: WfdbHeader) -> None:
+        self.name = path.stem
         self._wfdb = decoder("wfdb", self.name)
-        self._lengths_told: dict[str, bool] = {}
-        self._header = Path(os.path.abspath(header))
         self._kept: tuple[str, int, list[NDArray[np.float64]]] | None = None
-        folder = self._header.parent
-        with decoding(self.name):
-            signals = self._wfdb.rdheader(str(folder / header.stem))
-            if isinstance(signals, self._wfdb.MultiRecord):
-                parts = list(zip(signals.seg_name, signals.seg_len, strict=True))
-                # a null segment has no header; the layout of a record whose signals vary, no samples
-                first = next(record for record, frames in parts if record != "~" and frames)
-                signals = self._wfdb.rdheader(str(folder / first))
-            else:
-                parts = [(header.stem, signals.sig_len or measured(read_header(header), folder))]
-        self._per_frame = [int(item or 1) for item in signals.samps_per_frame]
-        self.channels = tuple(
-            Channel(_clean(name), float(signals.fs) * per_frame, _clean(unit))
-            for name, per_frame, unit in zip(signals.sig_name, self._per_frame, signals.units, strict=True)
-        )
+        folder = Path(os.path.abspath(path)).parent
         self._stretches: list[list[_Part]] = []
         starts, frame, after_gap = [], 0, True
-        for record, frames in parts:
-            if record == "~" and frames:
+        for name, frames in header.segments or ((path.stem, header.frames),):
+            if name == "~" and frames:
                 after_gap = True
-            elif frames:
+            elif frames:  # none: the layout of a record whose signals vary
                 if after_gap:
                     self._stretches.append([])
                     starts.append(frame)
-                self._stretches[-1].append(_Part(str(folder / record), frame - starts[-1], frames))
+                part = _Part(str(folder / name), header.parts.get(name, header), frame - starts[-1], frames)
+                self._stretches[-1].append(part)
                 after_gap = False
             frame += frames
+        signals = self._stretches[0][0].header.signals
+        self._per_frame = [signal.per_frame for signal in signals]
+        self.channels = tuple(
+            Channel(_clean(signal.name), header.rate * signal.per_frame, signal.unit or "mV")
+            for signal in signals
+        )
         self.segments = tuple(
-            Segment(start / signals.fs, (parts[-1].start + parts[-1].frames) / signals.fs)
+            Segment(start / header.rate, (parts[-1].start + parts[-1].frames) / header.rate)
             for start, parts in zip(starts, self._stretches, strict=True)
         )
 
@@ -98,24 +94,17 @@ class WfdbRecording(Recording):
             last = min(-(-stop // per_frame), part.start + part.frames)
             if first >= last:
                 continue
-            step = at_once if self._tells_length(part) else part.frames
+            step = at_once if part.states_length else part.frames
             for begin in range(first, last, step):
                 end = min(begin + step, last)
                 block = self._block(part, channels, begin - part.start, end - part.start)
                 # frames are whole, and the stretch may begin and end within one
-                inner = slice(
-                    max(start - begin * per_frame, 0), min(stop, end * per_frame) - begin * per_frame
-                )
-                place = begin * per_frame + inner.start - start
+                at, until = max(start, begin * per_frame), min(stop, end * per_frame)
                 with decoding(self.name):  # the data may be shorter than it was
-                    samples[:, place : place + inner.stop - inner.start] = block[:, inner]
+                    samples[:, at - start : until - start] = block[:, at - begin * per_frame :][
+                        :, : until - at
+                    ]
         return samples
-
-    def _tells_length(self, part: _Part) -> bool:
-        """Whether the header of a part says how long it is, so that wfdb can read some of it."""
-        if part.record not in self._lengths_told:  # wfdb takes long to read a header
-            self._lengths_told[part.record] = read_header(Path(f"{part.record}.hea")).n_samples is not None
-        return self._lengths_told[part.record]
 
     def _block(self, part: _Part, channels: Sequence[int], first: int, last: int) -> NDArray[np.float64]:
         """All samples of some frames. A short part is kept whole: wfdb takes long to read a header."""
@@ -136,8 +125,8 @@ class WfdbRecording(Recording):
     def _decoded(
         self, part: _Part, channels: Sequence[int], first: int, last: int
     ) -> list[NDArray[np.float64]]:
-        """wfdb takes an end only from a header that tells the length; without, it reads all signals to the end."""
-        end = last if self._tells_length(part) else None
+        """wfdb takes an end only if the header states the length; without, it reads all signals to the end."""
+        end = last if part.states_length else None
         if end is None:  # as integers and as floats
             refuse_too_long(16 * part.frames * sum(self._per_frame), f"recording {self.name!r}")
         read = self._wfdb.rdrecord(
@@ -150,49 +139,44 @@ class WfdbRecording(Recording):
         """Signals whose samples do not add up to the checksum in the header, and FLAC that begins otherwise.
 
         Of every segment that is read whole. Signals that lag are left out: whether the samples that they lack are
-        part of the sum is not laid down. A checksum of 0 is what writers leave that know none.
+        part of the sum is not specified. A checksum of 0 is what writers leave that know none.
         """
-        records = {part.record: part.frames for parts in self._stretches for part in parts}
         wrong: dict[str, None] = {}
         problems: list[Problem] = []
-        for record, frames in records.items():
-            header = read_header(Path(f"{record}.hea"))
+        for part in {part.record: part for parts in self._stretches for part in parts}.values():
+            header = part.header
             is_even = all(signal.per_frame == 1 for signal in header.signals)
             # wfdb stumbles over integers of format 61 where it leaves frames as they are
             signals = [
                 signal for signal in header.signals if not signal.skew and (is_even or signal.format != "61")
             ]
-            is_whole = header.n_samples == frames
-            if is_whole and any(signal.checksum for signal in signals):
-                totals = self._totals(record, header, signals)
-                wrong |= {name: None for name, is_right in totals.items() if not is_right}
+            if header.n_samples == part.frames and any(signal.checksum for signal in signals):
+                wrong |= dict.fromkeys(self._wrong_sums(part, signals))
             compressed = [
                 signal for signal in signals if signal.format in COMPRESSED and signal.first_value is not None
             ]
             if compressed:
-                first = self._stored(record, 0, 1, [item.position - 1 for item in compressed])
-                found = {item.position: int(row[0]) for item, row in zip(compressed, first, strict=True)}
-                problems += first_value_problem(stored_signals(compressed), found)
+                first = self._stored(part.record, 0, 1, [signal.position - 1 for signal in compressed])
+                problems += compare_first_values(compressed, [int(row[0]) for row in first])
         if wrong:
-            told = f"{display_name(self.name)} tells a checksum that its samples do not have"
+            message = f"{display_name(self.name)} states a checksum that its samples do not have"
             to_do = "Its data file belongs to another record or was changed; copy it again."
-            problems.append(Problem("checksum", f"{told}: {join_names(map(repr, wrong))}. {to_do}"))
+            problems.append(Problem("checksum", f"{message}: {join_names(map(repr, wrong))}. {to_do}"))
         return list(dict.fromkeys(problems))
 
-    def _totals(self, record: str, header: WfdbHeader, signals: Sequence[WfdbSignal]) -> dict[str, bool]:
-        """Name of each signal with a checksum -> whether its samples add up to it."""
+    def _wrong_sums(self, part: _Part, signals: Sequence[WfdbSignal]) -> list[str]:
+        """Names of the signals whose samples do not add up to their checksum."""
         places = [signal.position - 1 for signal in signals]
         totals = np.zeros(len(signals), np.int64)
-        at_once = max(1, KEPT_BYTES // (8 * sum(signal.per_frame for signal in header.signals)))
-        for start in range(0, header.n_samples or 0, at_once):
-            stop = min(start + at_once, header.n_samples or 0)
-            rows = self._stored(record, start, stop, places)
+        at_once = max(1, KEPT_BYTES // (8 * sum(signal.per_frame for signal in part.header.signals)))
+        for start in range(0, part.frames, at_once):
+            rows = self._stored(part.record, start, min(start + at_once, part.frames), places)
             totals += np.array([row.sum(dtype=np.int64) for row in rows])
-        return {
-            signal.name: (total - signal.checksum) % 2**16 == 0  # of 16 bits, with or without a sign
+        return [
+            signal.name
             for signal, total in zip(signals, totals.tolist(), strict=True)
-            if signal.checksum
-        }
+            if signal.checksum and (total - signal.checksum) % 2**16  # of 16 bits, with or without a sign
+        ]
 
     def _stored(self, record: str, start: int, stop: int, places: list[int]) -> list[NDArray[np.int64]]:
         """Samples as the integers that are stored, all of a frame."""
@@ -204,5 +188,5 @@ class WfdbRecording(Recording):
             return list(read.d_signal.T if is_even else read.e_d_signal)
 
 
-def _clean(text: str | None) -> str:
-    return "".join(letter for letter in text or "" if letter.isprintable()).strip()
+def _clean(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable()).strip()

@@ -4,13 +4,12 @@
 
 The first value of every signal is in the header, so a data file of another record, or one that lost its first
 bytes, can be recognised. A .mat file begins with a header of its own, with type, channels and samples once more.
-Next: checking.py asks this of every data file; reading.py compares checksums, for which all samples are read.
+Next: checking.py does this for every data file; reading.py compares checksums, for which all samples are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -19,63 +18,46 @@ from numpy.typing import NDArray
 
 from raxss.data.confinement import open_confined
 from raxss.data.formats.fields import Refused
+from raxss.data.formats.wfdb.header import WfdbSignal
 from raxss.data.problems import Problem
 from raxss.errors import join_names
 
 MAT_BYTES = 20  # of a MATLAB 4 header: type, rows, columns, whether complex, length of the name
-MAT_WIDTHS = {
-    2: 4,
-    3: 2,
-    4: 2,
-    5: 1,
-}  # bytes of a sample, by the type's third digit; others are not whole numbers
+MAT_WIDTHS = {2: 4, 3: 2, 4: 2, 5: 1}  # bytes of a sample, by the type's third digit; others are no integers
 FORMAT_WIDTHS = {"16": 2, "61": 2, "160": 2, "32": 4, "80": 1}  # that a matrix of MATLAB can have
 
 
-@dataclass(frozen=True)
-class StoredSignal:
-    """One signal of a data file, as far as its first value is concerned; ``first_value`` None: not told."""
-
-    position: int
-    per_frame: int
-    skew: int
-    first_value: int | None
-
-
-def first_value_problems(
-    path: Path, root: Path, storage: str, offset: int, signals: Sequence[StoredSignal]
-) -> list[Problem]:
-    """Signals that do not begin with the value that the header tells. Only plain formats are looked at here.
-
-    A signal that lags behind the others is left out: whether its first value is that of the file or of the
-    shifted signal is not laid down.
-    """
+def first_value_problems(path: Path, root: Path, signals: Sequence[WfdbSignal]) -> list[Problem]:
+    """Signals of one file that do not begin with the header's first value. Only plain formats are compared here."""
     width = sum(signal.per_frame for signal in signals)
     with open_confined(path, root) as file:
-        file.seek(offset)
-        values = first_samples(file.read(4 * width + 8), storage, width)
+        file.seek(signals[0].offset)
+        values = first_samples(file.read(4 * width + 8), signals[0].format, width)
     if values is None or len(values) < width:
         return []
     starts = accumulate((signal.per_frame for signal in signals), initial=0)
-    found = dict(
-        zip((signal.position for signal in signals), values[list(starts)[:-1]].tolist(), strict=True)
-    )
-    return first_value_problem(signals, found)
+    return compare_first_values(signals, values[list(starts)[:-1]].tolist())
 
 
-def first_value_problem(signals: Sequence[StoredSignal], found: dict[int, int]) -> list[Problem]:
-    """The problem that some signals, by position, begin with another value than the header's."""
-    compared = [signal for signal in signals if signal.first_value is not None and not signal.skew]
-    wrong = [item.position for item in compared if found[item.position] != item.first_value]
+def compare_first_values(signals: Sequence[WfdbSignal], found: Sequence[int]) -> list[Problem]:
+    """The problem that some signals begin with another value than the header's.
+
+    A signal that lags behind the others is left out: whether its first value is that of the file or of the
+    shifted signal is not specified.
+    """
+    wrong = [
+        f"signal {signal.position}"
+        for signal, value in zip(signals, found, strict=True)
+        if signal.first_value not in (None, value) and not signal.skew
+    ]
     if not wrong:
         return []
     return [
         Problem(
             "first-value",
-            f"{len(wrong)} of {len(signals)} signals do not begin with the first value that the header "
-            f"tells: {join_names(f'signal {position}' for position in wrong)}. Either the data file was "
-            "exchanged, changed or cut at its beginning, or the header was; the samples are read "
-            "as they are. Compare both with the original.",
+            f"{len(wrong)} of {len(signals)} signals do not begin with the first value in the header: "
+            f"{join_names(wrong)}. Either the data file was exchanged, changed or cut at its beginning, or the "
+            "header was; the samples are read as they are. Compare both with the original.",
         )
     ]
 
@@ -107,9 +89,8 @@ def first_samples(raw: bytes, storage: str, count: int) -> NDArray[np.int64] | N
         return _signed(np.stack([first >> 1 & 0x3FF, second >> 1 & 0x3FF, third], axis=1).ravel(), 10)[:count]
     if storage == "311":
         words = padded.reshape(-1, 4) @ (1 << 8 * np.arange(4))
-        return _signed(np.stack([words >> 10 * place & 0x3FF for place in range(3)], axis=1).ravel(), 10)[
-            :count
-        ]
+        thirds = np.stack([words >> 10 * place & 0x3FF for place in range(3)], axis=1)
+        return _signed(thirds.ravel(), 10)[:count]
     return None
 
 
@@ -117,10 +98,9 @@ def _signed(values: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
     return values - ((values >> (bits - 1)) << bits)
 
 
-def matlab_problems(
-    path: Path, root: Path, storage: str, offset: int, width: int, frames: int
-) -> list[Problem]:
+def matlab_problems(path: Path, root: Path, signals: Sequence[WfdbSignal], frames: int) -> list[Problem]:
     """Whether the header that a .mat file begins with says the same as the record's: type, channels, samples."""
+    storage, offset, width = signals[0].format, signals[0].offset, sum(item.per_frame for item in signals)
     with open_confined(path, root) as file:
         raw = file.read(MAT_BYTES + 64)
     matrix = _matlab_header(raw)
@@ -151,8 +131,8 @@ def matlab_problems(
     length = rows * columns if is_vector else columns
     if length == frames:
         return []
-    told = f"the header declares {frames:,} samples, and the .mat file {length:,}; the header counts"
-    return [Problem("header-inconsistent", f"{told}. Copy both again.")]
+    message = f"the header declares {frames:,} samples, and the .mat file {length:,}; the header counts"
+    return [Problem("header-inconsistent", f"{message}. Copy both again.")]
 
 
 def _matlab_header(raw: bytes) -> tuple[int, int, int, int] | None:
