@@ -189,7 +189,7 @@ def test_where_the_kernel_cannot_be_used_a_warning_is_logged_once_and_the_lists_
 ):
     samples = signals()["walk"]
     before = retrieve(samples, window_length=128, stride=5, device="cuda")
-    on_torch._say_once.cache_clear()
+    on_torch._warn_once.cache_clear()
     on_cuda.why_not.cache_clear()
     if reason.startswith("ran out"):
         monkeypatch.setattr(on_torch, "nearest_on_cuda", _no_memory)

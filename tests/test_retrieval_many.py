@@ -264,8 +264,8 @@ def test_keys_are_read_as_similarity_and_window():
 
 
 def test_a_message_is_logged_once(caplog):
-    on_torch._say_once.cache_clear()
+    on_torch._warn_once.cache_clear()
     with caplog.at_level("WARNING", logger="raxss"):
         for _ in range(3):
-            on_torch._say_once("the slower path, for this reason")
+            on_torch._warn_once("the slower path, for this reason")
     assert [record.getMessage() for record in caplog.records] == ["the slower path, for this reason"]
