@@ -83,9 +83,12 @@ class Watcher:
         self.ended = True
 
 
+OWN = ("checkpoint", "resume", "callbacks", "augmentation")  # arguments of `train`, not settings
+
+
 def run(learner, pool, validation=None, *, seed=1, fingerprint="toy", config=None, **settings):
     """`train`; settings are those of `training_plan`, unless `train` takes them itself."""
-    options = {name: settings.pop(name) for name in ("checkpoint", "resume", "callbacks") if name in settings}
+    options = {name: settings.pop(name) for name in OWN if name in settings}
     config = config or training_plan(**{"batch_size": 32} | settings)
     return train(learner, pool, validation, config=config, seed=seed, fingerprint=fingerprint, **options)
 
@@ -513,7 +516,7 @@ def test_a_pool_that_no_memory_bears_is_refused_with_its_size(rng, monkeypatch):
 
 
 class Greedy(nn.Module):
-    """Asks for a petabyte when it is trained on a whole batch."""
+    """Allocates a petabyte when it is trained on a whole batch."""
 
     def __init__(self):
         super().__init__()
