@@ -24,7 +24,7 @@ from benchmarks.common import SEED, Disagreement, make_signal, median_seconds, t
 from raxss.method.retrieval import retrieve
 from raxss.method.retrieval.cuda_layout import Layout, lay_out_on
 from raxss.method.retrieval.cuda_plan import plan
-from raxss.method.retrieval.front import ask, retrieve_many
+from raxss.method.retrieval.front import plan_search, retrieve_many
 from raxss.method.retrieval.on_cuda import anchors_products, launch
 from raxss.method.retrieval.on_torch import nearest_by_products
 from raxss.method.retrieval.search import Search
@@ -125,7 +125,7 @@ def asked(samples: NDArray[np.float64]) -> Search:
         "bank": "series",
         "features": None,
     }
-    return ask(samples, **SETTINGS, **extra).search
+    return plan_search(samples, **SETTINGS, **extra).search
 
 
 def _unit_windows(samples: NDArray[np.float64], device: torch.device) -> torch.Tensor:

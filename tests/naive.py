@@ -291,14 +291,14 @@ def smoothed(
     posteriors: Sequence[Sequence[float]],
     neighbors: Sequence[Sequence[int]],
     smoothing: float,
-    mute: Sequence[bool],
+    left_out: Sequence[bool],
 ) -> list[list[float]]:
-    """(1 - lambda) p_k + lambda · mean of p_j over the listed neighbors that speak; p_k where there are none."""
+    """(1 - lambda) p_k + lambda · mean of p_j over the listed neighbors that are used; p_k where there are none."""
     out = []
-    for own, row, alone in zip(posteriors, neighbors, mute, strict=True):
-        heard = [] if alone else [posteriors[j] for j in row if j >= 0 and not mute[j]]
-        if heard:
-            means = [math.fsum(item[c] for item in heard) / len(heard) for c in range(len(own))]
+    for own, row, alone in zip(posteriors, neighbors, left_out, strict=True):
+        used = [] if alone else [posteriors[j] for j in row if j >= 0 and not left_out[j]]
+        if used:
+            means = [math.fsum(item[c] for item in used) / len(used) for c in range(len(own))]
             out.append([(1 - smoothing) * p + smoothing * q for p, q in zip(own, means, strict=True)])
         else:
             out.append(list(own))
@@ -306,15 +306,15 @@ def smoothed(
 
 
 def votes(
-    weights: Sequence[float], neighbors: Sequence[Sequence[int]], smoothing: float, mute: Sequence[bool]
+    weights: Sequence[float], neighbors: Sequence[Sequence[int]], smoothing: float, left_out: Sequence[bool]
 ) -> list[float]:
-    """What each window's own posterior counts in the end: its weight, less what it lends, plus what it is lent."""
+    """Share of each window's own posterior in a smoothed score."""
     out = [0.0 for _ in weights]
     for k, row in enumerate(neighbors):
-        heard = [] if mute[k] else [j for j in row if j >= 0 and not mute[j]]
-        out[k] += weights[k] * ((1 - smoothing) if heard else 1.0)
-        for j in heard:
-            out[j] += smoothing * weights[k] / len(heard)
+        used = [] if left_out[k] else [j for j in row if j >= 0 and not left_out[j]]
+        out[k] += weights[k] * ((1 - smoothing) if used else 1.0)
+        for j in used:
+            out[j] += smoothing * weights[k] / len(used)
     return out
 
 

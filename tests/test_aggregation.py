@@ -43,22 +43,17 @@ def series_of_windows(draw):
 # Eq. (2): weights ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rtol", "atol", "total"), [(np.float64, 1e-10, 1e-300, 1e-12), (np.float32, 3e-5, 1e-30, 1e-6)]
+)
 @given(case=series_of_windows())
-def test_weights_match_the_naive_loop_in_float64(case):
+def test_weights_match_the_naive_loop(case, dtype, rtol, atol, total):
     support, _, temperature = case
-    weights = window_weights(torch.from_numpy(support), temperature=temperature).numpy()
-    assert_allclose(weights, naive.window_weights(support.tolist(), temperature), rtol=1e-10, atol=1e-300)
-    assert (weights >= 0).all()
-    assert abs(weights.sum() - 1) <= 1e-12
-
-
-@given(case=series_of_windows())
-def test_weights_match_the_naive_loop_in_float32(case):
-    support, _, temperature = case
-    support = support.astype(np.float32)
+    support = support.astype(dtype)
     weights = window_weights(torch.from_numpy(support), temperature=temperature).double().numpy()
-    assert_allclose(weights, naive.window_weights(support.tolist(), temperature), rtol=3e-5, atol=1e-30)
-    assert abs(weights.sum() - 1) <= 1e-6
+    assert_allclose(weights, naive.window_weights(support.tolist(), temperature), rtol=rtol, atol=atol)
+    assert (weights >= 0).all()
+    assert abs(weights.sum() - 1) <= total
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -98,36 +93,18 @@ def test_one_pass_over_a_batch_equals_one_series_at_a_time(seed, n_series, tempe
 # Eq. (3): the series probability ------------------------------------------------------------------------------
 
 
-@given(case=series_of_windows())
-def test_the_series_probability_matches_the_naive_sum(case):
-    support, posteriors, temperature = case
-    found = aggregate(posteriors, support, temperature=temperature)
-    weights = naive.window_weights(support.tolist(), temperature)
-    expected = naive.series_probability(weights, posteriors.tolist())
-    assert_allclose(found.series_probability, expected, atol=1e-12)
-    assert abs(found.series_probability.sum() - 1) <= 1e-12
-
-
 @given(case=series_of_windows(), weighting=st.sampled_from(FREE))
-def test_the_series_probability_lies_between_those_of_its_windows(case, weighting):
-    support, posteriors, temperature = case
-    found = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
-    usable = posteriors[~np.isnan(support)]
-    assert (found.series_probability >= usable.min(axis=0) - 1e-12).all()
-    assert (found.series_probability <= usable.max(axis=0) + 1e-12).all()
-
-
-@given(case=series_of_windows(), weighting=st.sampled_from(FREE))
-def test_contributions_sum_to_the_series_probability(case, weighting):
+def test_the_series_probability_is_the_convex_sum_of_the_contributions(case, weighting):
     support, posteriors, temperature = case
     found = aggregate(posteriors, support, temperature=temperature, weighting=weighting)
     assert_array_equal(found.contributions, found.weights[:, None] * posteriors)
     assert_allclose(found.contributions.sum(axis=0), found.series_probability, rtol=0, atol=1e-15)
-    assert_allclose(
-        naive.series_probability(found.weights.tolist(), posteriors.tolist()),
-        found.series_probability,
-        atol=1e-12,
-    )
+    expected = naive.series_probability(found.weights.tolist(), posteriors.tolist())
+    assert_allclose(found.series_probability, expected, atol=1e-12)
+    assert abs(found.series_probability.sum() - 1) <= 1e-12
+    usable = posteriors[~np.isnan(support)]
+    assert (found.series_probability >= usable.min(axis=0) - 1e-12).all()
+    assert (found.series_probability <= usable.max(axis=0) + 1e-12).all()
 
 
 @pytest.mark.parametrize("level", [-1.0, 0.0, 0.3, 0.8734, 1.0])
@@ -144,16 +121,6 @@ def test_equal_support_is_bit_for_bit_the_sss_mean(rng, level, temperature, n_wi
     assert_array_equal(ours.series_probability, sss.series_probability)
     assert_array_equal(ours.weights[usable], 1 / usable.sum())
     assert_allclose(sss.series_probability, posteriors[usable].mean(axis=0), rtol=1e-13)
-
-
-def test_uniform_weights_ignore_support_and_temperature(rng):
-    posteriors, support = rng.dirichlet([1, 1], size=50), rng.uniform(-1, 1, 50)
-    scores = {
-        tuple(aggregate(posteriors, values, temperature=tau, weighting="uniform").series_probability)
-        for values in (support, -support, support**2)
-        for tau in (1e-3, 0.1, 10)
-    }
-    assert len(scores) == 1
 
 
 # Windows that cannot be used ----------------------------------------------------------------------------------
@@ -183,22 +150,6 @@ def test_aggregating_changes_nothing_that_was_passed_in():
 # Controls -----------------------------------------------------------------------------------------------------
 
 
-def test_inverse_weights_turn_the_support_round(rng):
-    support = rng.uniform(-1, 1, 40)
-    found = aggregate(rng.dirichlet([1, 1], 40), support, weighting="inverse")
-    assert_allclose(found.weights, naive.window_weights((-support).tolist(), 0.1), rtol=1e-12)
-    assert (np.argsort(found.weights) == np.argsort(-support)).all()
-
-
-def test_shuffled_supports_are_a_permutation_of_the_usable_ones(rng):
-    support = rng.uniform(-1, 1, 60)
-    support[::7] = np.nan
-    shuffled = influence(support, "shuffled", seed=4)
-    assert_array_equal(np.isnan(shuffled), np.isnan(support))
-    assert_array_equal(np.sort(shuffled), np.sort(support))
-    assert (shuffled[~np.isnan(support)] != support[~np.isnan(support)]).any()
-
-
 def test_random_supports_have_the_same_mean_and_variance(rng):
     support = rng.beta(8, 2, size=100_000)
     support[::10] = np.nan
@@ -209,21 +160,6 @@ def test_random_supports_have_the_same_mean_and_variance(rng):
     assert drawn.mean() == pytest.approx(own.mean(), abs=5 * own.std() / n**0.5)
     assert drawn.std() == pytest.approx(own.std(), rel=5 / (2 * n) ** 0.5)
     assert abs(np.corrcoef(drawn, own)[0, 1]) < 5 / n**0.5
-
-
-@pytest.mark.parametrize("weighting", ["shuffled", "random"])
-def test_drawn_controls_are_fixed_by_their_seed(rng, weighting):
-    support = rng.uniform(-1, 1, 30)
-    assert_array_equal(influence(support, weighting, seed=1), influence(support, weighting, seed=1))
-    assert (influence(support, weighting, seed=1) != influence(support, weighting, seed=2)).any()
-
-
-@pytest.mark.parametrize("weighting", FREE)
-def test_no_weighting_changes_the_support_it_was_given(rng, weighting):
-    support = rng.uniform(-1, 1, 30)
-    before = support.copy()
-    influence(support, weighting)
-    assert_array_equal(support, before)
 
 
 # Eq. (4): the derivative --------------------------------------------------------------------------------------
@@ -311,7 +247,7 @@ def test_gradients_are_finite_where_a_window_cannot_be_used():
 # Posteriors and loss ------------------------------------------------------------------------------------------
 
 
-def test_one_logit_says_the_same_as_two(rng):
+def test_one_logit_gives_the_posteriors_of_two(rng):
     z = torch.from_numpy(rng.normal(scale=20, size=(100, 1)))
     two = torch.cat([torch.zeros_like(z), z], dim=1)
     assert_allclose(posteriors_of(z), posteriors_of(two), rtol=1e-12)
@@ -327,23 +263,20 @@ def test_posteriors_of_mixed_precision_logits_are_float32(rng, n_outputs, dtype)
     assert_allclose(posteriors.sum(dim=1), np.ones(64), atol=1e-6)
 
 
-def test_log_posteriors_stay_finite_where_posteriors_do_not_tell_0():
+def test_log_posteriors_stay_finite_where_posteriors_are_0():
     assert torch.isfinite(log_posteriors(torch.tensor([[500.0], [-500.0]]))).all()
     assert torch.isfinite(log_posteriors(torch.tensor([[500.0, -500.0, 0.0]]))).all()
 
 
-def test_the_loss_is_the_binary_cross_entropy_of_the_aggregate(rng):
-    p = torch.from_numpy(rng.uniform(0.001, 0.999, size=500)).float()
-    targets = torch.from_numpy(rng.integers(2, size=500))
-    loss = negative_log_likelihood(torch.stack([1 - p, p], dim=1), targets)
-    assert_allclose(loss, F.binary_cross_entropy(p, targets.float(), reduction="none"), rtol=1e-4, atol=1e-6)
-
-
-def test_the_loss_of_several_classes_is_the_log_of_the_average_probability(rng):
-    probability = torch.from_numpy(rng.dirichlet(np.ones(4), size=50)).float()
-    targets = torch.from_numpy(rng.integers(4, size=50))
-    expected = F.nll_loss(probability.log(), targets, reduction="none")
-    assert_allclose(negative_log_likelihood(probability, targets), expected, rtol=1e-5)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_the_loss_is_the_cross_entropy_of_the_average_probability(rng, n_classes):
+    probability = torch.from_numpy(rng.dirichlet(np.ones(n_classes), size=50)).float().clamp(1e-4, 1 - 1e-4)
+    targets = torch.from_numpy(rng.integers(n_classes, size=50))
+    loss = negative_log_likelihood(probability, targets)
+    assert_allclose(loss, F.nll_loss(probability.log(), targets, reduction="none"), rtol=1e-5)
+    if n_classes == 2:
+        binary = F.binary_cross_entropy(probability[:, 1], targets.float(), reduction="none")
+        assert_allclose(loss, binary, rtol=1e-3, atol=1e-6)
 
 
 def test_the_loss_and_its_gradient_are_finite_at_0_and_1():
@@ -388,11 +321,6 @@ def test_shapes_that_do_not_go_together_are_both_named():
         aggregate([0.5, 0.5], [0.1, 0.2])
 
 
-def test_an_unknown_weighting_is_refused_by_name():
-    with pytest.raises(ConfigError, match=rf"one of {', '.join(WEIGHTINGS)}, got 'equal'"):
-        aggregate([[0.5, 0.5]], [0.1], weighting="equal")
-
-
 @pytest.mark.parametrize("weighting", FREE)
 def test_a_series_of_gaps_alone_is_refused_with_its_number_of_windows(weighting):
     with pytest.raises(SignalError, match="none of the 3 windows can be used"):
@@ -409,10 +337,10 @@ def test_tensors_are_taken_as_they_come_from_a_network():
 def test_posteriors_that_are_not_finite_are_refused_with_the_window():
     with pytest.raises(SignalError, match="posteriors of 1 windows are not finite, the first of window 1"):
         aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, 0.2])
-    aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, np.nan])  # a window without weight may say anything
+    aggregate([[0.5, 0.5], [np.nan, 0.5]], [0.1, np.nan])  # a window without weight may have any
 
 
-# Neighbours that speak ----------------------------------------------------------------------------------------
+# Smoothing over neighbours ------------------------------------------------------------------------------------
 
 
 def random_neighbors(rng, n, m=4):
@@ -429,15 +357,15 @@ def random_neighbors(rng, n, m=4):
 def test_smoothed_posteriors_match_the_naive_loop(seed, smoothing):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 20))
-    posteriors, lists, mute = rng.dirichlet(np.ones(3), n), random_neighbors(rng, n), rng.random(n) < 0.2
-    found = smooth_posteriors(posteriors, lists, smoothing, mute=mute)
-    assert_allclose(found, naive.smoothed(posteriors, lists, smoothing, mute), atol=1e-15)
+    posteriors, lists, left_out = rng.dirichlet(np.ones(3), n), random_neighbors(rng, n), rng.random(n) < 0.2
+    found = smooth_posteriors(posteriors, lists, smoothing, left_out=left_out)
+    assert_allclose(found, naive.smoothed(posteriors, lists, smoothing, left_out), atol=1e-15)
     assert_allclose(found.sum(axis=1), 1.0, atol=1e-15)
 
 
 @pytest.mark.parametrize("weighting", FREE)
 @pytest.mark.parametrize("seed", range(5))
-def test_smoothing_equals_giving_each_window_the_votes_it_gets_as_a_neighbour(seed, weighting):
+def test_a_smoothed_score_is_a_convex_sum_of_single_posteriors(seed, weighting):
     rng = np.random.default_rng(seed)
     n, smoothing = 17, 0.4
     posteriors, lists, support = rng.dirichlet(np.ones(3), n), random_neighbors(rng, n), rng.uniform(-1, 1, n)
@@ -451,7 +379,7 @@ def test_smoothing_equals_giving_each_window_the_votes_it_gets_as_a_neighbour(se
     assert_array_equal(found.posteriors, posteriors)
 
 
-def test_what_a_window_that_cannot_be_used_says_reaches_nobody():
+def test_an_unusable_window_enters_no_smoothed_posterior():
     posteriors = np.array([[0.2, 0.8], [np.nan, np.nan], [0.6, 0.4]])
     lists = np.array([[1, 2], [0, 2], [1, -1]])
     found = aggregate(posteriors, [0.5, np.nan, 0.5], smoothing=1.0, neighbors=lists)

@@ -1,4 +1,4 @@
-"""Random changes of training windows: each against a plain loop, what it keeps, and whom it does not touch."""
+"""Augmentation: each change against a plain loop, its invariants, and that validation and support see none."""
 
 import dataclasses
 import math
@@ -27,8 +27,8 @@ from raxss.method.augmentation import (
 )
 from raxss.method.training.loop import train
 from raxss.method.training.step import Learner, step_for
-from test_training import LENGTH, Watcher, toy_learner, toy_pool
-from toys import SMALL, Tiny, assert_same_bits, training_plan, waves, weights_of
+from test_training import LENGTH, run, toy_learner, toy_pool
+from toys import SMALL, StopAfter, Tiny, assert_same_bits, training_plan, waves, weights_of
 
 KINDS = {
     "flip": 0.5,
@@ -148,7 +148,7 @@ def test_a_mask_hides_the_share_that_was_drawn_in_one_piece_at_the_level_of_the_
     assert torch.equal(found[hidden], level[hidden])
 
 
-def test_the_shares_of_windows_that_change_are_those_asked_for():
+def test_the_shares_of_windows_that_change_are_the_settings():
     torch.manual_seed(0)
     windows = torch.randn(20_000, 2, 4)
     settings = AugmentationConfig(
@@ -167,7 +167,7 @@ def test_the_shares_of_windows_that_change_are_those_asked_for():
     assert float(draws["stretch"].max()) == pytest.approx(1.2, abs=0.001)
 
 
-def test_the_angle_of_a_turn_has_the_deviation_that_was_asked_for():
+def test_the_angle_of_a_turn_has_the_deviation_of_the_setting():
     matrices = drawn(torch.zeros(20_000, 3, 1), AugmentationConfig(rotate=0.25))["rotate"]
     angles = Rotation.from_matrix(matrices.double().numpy()).magnitude()
     assert np.sqrt((angles**2).mean()) == pytest.approx(0.25, abs=0.005)
@@ -182,7 +182,7 @@ def test_draws_differ_between_windows_and_between_steps(rng, kind):
     assert not torch.equal(first, second)
 
 
-# Nothing asked for, nothing done ------------------------------------------------------------------------------
+# Without settings ------------------------------------------------------------------------------
 
 
 def test_without_settings_nothing_is_drawn_and_the_windows_are_the_same_object(rng):
@@ -196,15 +196,7 @@ def test_training_without_augmentation_is_bit_for_bit_what_it_was_without_the_st
     pool, ends = toy_pool(rng), []
     for augmentation in (None, AugmentationConfig()):
         learner = toy_learner()
-        train(
-            learner,
-            pool,
-            None,
-            config=training_plan(batch_size=32, max_epochs=2),
-            seed=1,
-            fingerprint="toy",
-            augmentation=augmentation,
-        )
+        run(learner, pool, max_epochs=2, augmentation=augmentation)
         ends.append(weights_of(learner))
     assert_same_bits(*ends)
 
@@ -213,7 +205,7 @@ def test_training_without_augmentation_is_bit_for_bit_what_it_was_without_the_st
 
 
 class Listener(nn.Module):
-    """Notes what it is shown, in which mode, and under which precision."""
+    """Records the windows that it is given, and in which mode."""
 
     def __init__(self, n_variates=1):
         super().__init__()
@@ -257,17 +249,13 @@ def test_support_within_a_batch_is_that_of_the_signal_as_it_is(rng):
 def test_validation_sees_windows_as_they_are(rng):
     pools = toy_pool(rng), toy_pool(rng)
     learner = Learner(Listener(), temperature=0.1, learned=False)
-    config = training_plan(batch_size=32, max_epochs=2)
-    settings = AugmentationConfig(flip=0.5, noise=0.1)
-    train(learner, *pools, config=config, seed=1, fingerprint="toy", augmentation=settings)
+    run(learner, *pools, max_epochs=2, augmentation=AugmentationConfig(flip=0.5, noise=0.1))
     as_they_are = {
         tuple(item) for pool in pools for item in pool.gather(torch.arange(len(pool)))[:, 0].tolist()
     }
     unchanged = {True: 0, False: 0}
     counts = {True: 0, False: 0}
-    for training, windows in learner.backbone.shown[
-        2:
-    ]:  # the first two are the trial of how much memory it takes
+    for training, windows in learner.backbone.shown[2:]:  # the first two measure the memory of a step
         counts[training] += len(windows)
         unchanged[training] += sum(tuple(window) in as_they_are for window in windows[:, 0].tolist())
     assert counts == {True: 2 * len(pools[0]), False: 2 * len(pools[1])}
@@ -285,7 +273,7 @@ def test_the_same_seed_gives_the_same_fit_and_augmentation_another(rng):
     assert np.abs(fits[0] - fits[2]).max() > 1e-3
 
 
-def test_classes_that_are_told_apart_by_their_sign_cannot_be_learned_from_flipped_windows(rng):
+def test_classes_that_differ_in_sign_cannot_be_learned_from_flipped_windows(rng):
     bump = np.exp(-(((np.arange(64) - 32) / 6.0) ** 2))
     series = [np.tile(bump * (1 if k % 2 else -1), 3) + 0.1 * rng.normal(size=192) for k in range(24)]
     labels = [k % 2 for k in range(24)]
@@ -312,16 +300,9 @@ def test_killed_and_resumed_with_augmentation_ends_bit_for_bit_where_it_would_ha
     expected = train(whole, *pools, **arguments)
     path = tmp_path / "run.checkpoint"
     for stop in (1, 3):
-        watcher = Watcher(stop_after_epoch=stop, error=SystemExit)
+        options = {"checkpoint": path, "resume": True, "callbacks": [StopAfter(stop)]}
         with pytest.raises(SystemExit):
-            train(
-                toy_learner(device=device),
-                *pools,
-                checkpoint=path,
-                resume=True,
-                callbacks=[watcher],
-                **arguments,
-            )
+            train(toy_learner(device=device), *pools, **options, **arguments)
     resumed = toy_learner(seed=99, device=device)
     found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
     assert_same_bits(weights_of(whole), weights_of(resumed))
@@ -329,7 +310,7 @@ def test_killed_and_resumed_with_augmentation_ends_bit_for_bit_where_it_would_ha
     assert losses[0] == losses[1]
 
 
-def test_a_model_folder_and_its_card_tell_how_windows_were_changed(rng, tmp_path):
+def test_a_model_folder_and_its_card_name_the_augmentation(rng, tmp_path):
     series = waves(rng, n_variates=3)
     model = RAxSSClassifier(augmentation={"flip": 0.5, "mirror": [0, 2]}, **SMALL).fit(series)
     again = RAxSSClassifier.from_pretrained(model.save_pretrained(tmp_path / "model"), device="cpu")

@@ -19,13 +19,17 @@ def pool_of(rng, n_series=12):
     return WindowPool.of_equals(series, np.arange(n_series) % 2, **CUT)
 
 
+def first_layer():
+    return nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+
+
 def norms_of(network):
     return [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm1d)]
 
 
 def test_the_first_layer_gets_the_moments_of_all_windows(rng):
     pool = pool_of(rng)
-    network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+    network = first_layer()
     update_batch_norm(network, pool, seed=0)
     values = torch.cat(list(pool.all_windows()))
     assert network[0].running_mean.item() == pytest.approx(values.mean().item(), rel=1e-6)
@@ -35,7 +39,7 @@ def test_the_first_layer_gets_the_moments_of_all_windows(rng):
 def test_several_batches_count_alike(rng, monkeypatch):
     pool = pool_of(rng)
     monkeypatch.setitem(batch_norm.SAMPLES_A_PASS, "cpu", 12 * 64)  # three batches of twelve windows
-    network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+    network = first_layer()
     update_batch_norm(network, pool, seed=0)
     assert int(network[0].num_batches_tracked) == 3
     values = torch.cat(list(pool.all_windows()))
@@ -59,9 +63,8 @@ def test_a_layer_that_is_used_twice_gets_the_average_of_both_uses(rng):
     )
     update_batch_norm(network, pool, seed=0)
     values = torch.cat(list(pool.all_windows()))
-    assert norm.running_mean.item() == pytest.approx(
-        values.mean().item() / 2, rel=1e-5
-    )  # the second sees mean 0
+    expected = values.mean().item() / 2  # the second use has mean 0
+    assert norm.running_mean.item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", WITH_NORMS)
@@ -94,7 +97,7 @@ def test_after_few_steps_running_averages_lag_and_recomputed_ones_do_not(rng):
     """The kind of fault behind a default at chance: fitted by the batch, at chance by its running averages."""
     pool = pool_of(rng, n_series=40)
     torch.manual_seed(0)
-    network = nn.Sequential(nn.BatchNorm1d(1), nn.Flatten(), nn.Linear(64, 1))
+    network = first_layer()
     windows = torch.cat(list(pool.all_windows()))
     with torch.no_grad():
         network.train()(windows)  # one step

@@ -1,4 +1,4 @@
-"""A checkpoint brings back every bit, and nothing else is taken for one."""
+"""Checkpoints: every bit is restored, and other or damaged files are refused."""
 
 import hashlib
 import json
@@ -17,6 +17,7 @@ from torch import nn
 from memory import PEAK
 from raxss.errors import ModelError
 from raxss.method.training.checkpoints import FORMAT, Progress, load_checkpoint, save_checkpoint, state_of
+from toys import assert_same_bits
 
 
 def fresh(seed):
@@ -36,24 +37,10 @@ def train(module, optimizer, n_steps, seed):
         optimizer.step()
 
 
-def assert_same_bits(first, second):
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        assert value.dtype == second[name].dtype
-        assert torch.equal(value, second[name]), name
-
-
 def progress_of(module):
     history = [{"epoch": 1, "train_loss": 0.1 + 0.2, "best": True}, {"epoch": 2, "train_loss": 1e-300}]
-    return Progress(
-        epoch=2,
-        step=6,
-        best=state_of(module),
-        best_epoch=1,
-        best_accuracy=2 / 3,
-        best_loss=float("inf"),
-        history=history,
-    )
+    scores = {"best_accuracy": 2 / 3, "best_loss": float("inf")}
+    return Progress(epoch=2, step=6, best=state_of(module), best_epoch=1, history=history, **scores)
 
 
 @pytest.fixture
@@ -185,19 +172,6 @@ def test_a_save_that_fails_leaves_the_last_checkpoint(saved):
     assert [file.name for file in path.parent.iterdir()] == ["checkpoint.safetensors"]
 
 
-def test_a_flipped_bit_in_a_tensor_is_noticed(tmp_path):
-    module = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.Adam(module.parameters())
-    path = tmp_path / "run.checkpoint"
-    save_checkpoint(path, Progress(), module, optimizer, fingerprint="f")
-    load_checkpoint(path, module, optimizer, fingerprint="f")
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 4
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"'run\.checkpoint' is damaged"):
-        load_checkpoint(path, module, optimizer, fingerprint="f")
-
-
 # Hostile checkpoints ----------------------------------------------------------------------------------------------
 
 
@@ -268,6 +242,10 @@ def test_every_tensor_of_another_dtype_or_shape_is_refused(saved, forged):
             refused(path, "does not fit this run" if forged else "is damaged")
 
 
+def renamed(old, new):
+    return lambda header: header.update({new: header.pop(old)})
+
+
 def changed_progress(**changes):
     def change(header):
         facts = json.loads(header["__metadata__"]["progress"])
@@ -293,17 +271,11 @@ def changed_progress(**changes):
         (lambda header: header["__metadata__"].update(progress="[" * 10_000), "not valid JSON"),
         (lambda header: header["__metadata__"].update(progress="[]"), "its progress needs the entries"),
         (lambda header: header["__metadata__"].update(format="raxss-checkpoint-1"), "'raxss-checkpoint-1'"),
-        (lambda header: header.update({"module/x": header.pop("module/0.weight")}), r"missing .* 0\.weight"),
-        (lambda header: header.update({"best/x": header.pop("best/0.weight")}), r"missing .* 0\.weight"),
-        (lambda header: header.update({"x": header.pop("optimizer/0/step")}), "neither of the network nor"),
-        (
-            lambda header: header.update({"optimizer/99/step": header.pop("optimizer/0/step")}),
-            "neither of the network nor",
-        ),
-        (
-            lambda header: header.update({"optimizer/-1/step": header.pop("optimizer/0/step")}),
-            "neither of the network nor",
-        ),
+        (renamed("module/0.weight", "module/x"), r"missing .* 0\.weight"),
+        (renamed("best/0.weight", "best/x"), r"missing .* 0\.weight"),
+        (renamed("optimizer/0/step", "x"), "neither of the network nor"),
+        (renamed("optimizer/0/step", "optimizer/99/step"), "neither of the network nor"),
+        (renamed("optimizer/0/step", "optimizer/-1/step"), "neither of the network nor"),
     ],
 )
 def test_a_forged_checkpoint_that_does_not_fit_the_run_is_refused(saved, change, message):
@@ -322,9 +294,8 @@ def test_numbers_that_are_not_finite_are_refused(saved, part, value):
     content[place : place + 4] = np.float32(value).tobytes()
     path.write_bytes(with_its_digest(bytes(content)))
     if part.startswith("optimizer") and np.isinf(value):
-        load_checkpoint(
-            path, *fresh(5), fingerprint="abc"
-        )  # a square may overflow, which stops that weight alone
+        # A square may overflow, which stops that weight alone.
+        load_checkpoint(path, *fresh(5), fingerprint="abc")
     else:
         refused(path, f"{part!r} has numbers that are not finite")
 
@@ -351,10 +322,10 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
     before, began = peak(), time.process_time()
     try:
         load_checkpoint(path, module, optimizer, fingerprint="abc")
-        told = "LOADED"
+        message = "LOADED"
     except ModelError as error:
-        told = str(error)
-    print(path.name, (peak() - before) // 1024, f"{time.process_time() - began:.2f}", told, sep="|", flush=True)
+        message = str(error)
+    print(path.name, (peak() - before) // 1024, f"{time.process_time() - began:.2f}", message, sep="|", flush=True)
 """
 
 
@@ -374,7 +345,7 @@ def test_bombs_are_refused_before_memory_is_taken(tmp_path):
     done = subprocess.run(script, check=True, capture_output=True, text=True)
     rows = [line.split("|", maxsplit=3) for line in done.stdout.splitlines()]
     assert len(rows) == 6
-    for name, megabytes, seconds, told in rows:
-        assert f"'{name}'" in told, (name, told)
+    for name, megabytes, seconds, message in rows:
+        assert f"'{name}'" in message, (name, message)
         assert int(megabytes) < 500, (name, megabytes)
         assert float(seconds) < 5, (name, seconds)

@@ -1,4 +1,4 @@
-"""Gate and projection: their formulas, their gradients, and that prediction does what was trained."""
+"""Gate and projection: their formulas and gradients, and that prediction uses what was trained."""
 
 import json
 import math
@@ -16,7 +16,6 @@ from raxss.benchmark.analyses.reweighting import Cross, reweigh
 from raxss.errors import ConfigError, ModelError, ModelWarning
 from raxss.estimator.config import Config
 from raxss.estimator.fit import epoch_refresh, fresh_learner, support_in_batch, window_pool
-from raxss.explain.neighbour_lists import weight_without
 from raxss.method.aggregation import aggregate
 from raxss.method.backbones import BACKBONES, build_backbone, logits_and_features
 from raxss.method.feature_heads import FeatureHeads, Gate, heads_in_use
@@ -25,7 +24,7 @@ from raxss.method.training.step import batch_influence
 from raxss.method.training.window_pool import Batch
 from raxss.method.weighting import WEIGHTINGS, influence
 from resealed import facts_of, reseal
-from toys import SMALL, Tiny, assert_same_bits, waves, weights_of
+from toys import SMALL, StopAfter, Tiny, assert_same_bits, waves, weights_of
 
 GATED = [name for name, item in WEIGHTINGS.items() if item.needs_gate]
 SERIES_LOSS = SMALL | {"series_loss_weight": 1.0, "exclusion": 8, "scaling": "none", "lr": 1e-2}
@@ -59,7 +58,7 @@ def series():
 
 @pytest.fixture(scope="module")
 def fitted(series):
-    """One model a kind, fitted when first asked for."""
+    """One model a kind, fitted when first used."""
     models = {}
 
     def model(kind):
@@ -97,7 +96,7 @@ def test_heads_begin_where_nothing_was_learned(rng):
     assert FeatureHeads(16).compared(features) is features
 
 
-def test_features_are_standardised_by_what_was_told_last(rng):
+def test_features_are_standardised_by_the_last_moments_given(rng):
     heads = FeatureHeads(3).eval()
     place = heads.mean.data_ptr()
     heads.standardise_by(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 2.0, 4.0]).double())
@@ -162,7 +161,7 @@ def test_one_pass_gives_the_logits_and_features_of_two(name):
         assert torch.equal(features, network.features(windows))
 
 
-def test_a_network_without_a_head_of_its_own_is_asked_twice():
+def test_a_network_without_a_head_of_its_own_is_passed_twice():
     class Plain(Tiny):
         def features(self, windows):
             return windows.flatten(1)
@@ -202,7 +201,7 @@ class BothHalved(Halved):
 
 
 @pytest.mark.parametrize(("kind", "n_passes"), [(Headed, 1), (Halved, 2), (HalvedAgain, 2), (BothHalved, 1)])
-def test_a_subclass_that_changes_forward_has_the_logits_that_it_says(kind, n_passes):
+def test_a_subclass_that_changes_forward_has_the_logits_of_its_forward(kind, n_passes):
     network, windows, passes = kind(1, 8, 1), torch.randn(4, 1, 8), []
     expected = network(windows)
     plain = network.features
@@ -212,7 +211,7 @@ def test_a_subclass_that_changes_forward_has_the_logits_that_it_says(kind, n_pas
     assert torch.equal(logits, expected)
 
 
-def test_a_forward_put_onto_the_network_itself_is_heard():
+def test_a_forward_set_on_the_network_itself_is_used():
     network, windows = Headed(1, 8, 1), torch.randn(4, 1, 8)
     network.forward = lambda windows: windows.sum(dim=2)
     assert torch.equal(logits_and_features(network, windows)[0], windows.sum(dim=2))
@@ -254,11 +253,11 @@ def test_gradients_reach_projection_gate_and_features_as_finite_differences_say(
     batch = Batch(torch.zeros(7, 1, 4), series, starts, torch.zeros(7), flat)
     features = torch.from_numpy(rng.normal(size=(7, 6))).requires_grad_()
 
-    def told(features, *_):
+    def influence_of(features, *_):
         return batch_influence(heads, batch, features, support)
 
-    assert torch.autograd.gradcheck(told, (features, *heads.parameters()))
-    told(features).sum().backward()
+    assert torch.autograd.gradcheck(influence_of, (features, *heads.parameters()))
+    influence_of(features).sum().backward()
     assert heads.projection.weight.grad.any()
     assert heads.gate.total.weight.grad.any()
 
@@ -276,7 +275,7 @@ def test_the_loss_that_chose_the_epoch_is_that_of_what_is_predicted(fitted, seri
 
 
 @pytest.mark.parametrize("kind", LEARNED)
-def test_what_is_asked_for_is_learned_and_the_same_seed_learns_the_same(fitted, series, kind):
+def test_requested_heads_are_learned_and_the_same_seed_learns_the_same(fitted, series, kind):
     model, settings = fitted(kind), LEARNED[kind]
     again = fit(settings, series)
     fresh = fresh_learner(again.config, 1, 32, 2, seed=0)
@@ -298,7 +297,7 @@ def test_what_is_asked_for_is_learned_and_the_same_seed_learns_the_same(fitted, 
         ({"temperature": "learned"}, "the temperature"),
         ({"space": "features", "refresh": "batch"}, "support in feature space"),
         (LEARNED["all"], "support in feature space and the gate and the temperature"),
-        ({}, None),  # posteriors learn from lonely windows too
+        ({}, None),  # posteriors learn from single windows too
         ({"bank": "batch"}, None),
         ({"temperature": "learned", "series_loss_weight": 0.0}, None),
         ({"weighting": "gated", "batch_size": 60}, None),
@@ -326,18 +325,11 @@ def test_batches_with_few_windows_of_a_series_are_warned_of_where_weights_learn(
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     fitted, series, kind, tmp_path
 ):
-    class Stop:
-        on_train_begin = on_step = on_train_end = lambda *_: None
-
-        def on_epoch_end(self, record):
-            if record["epoch"] == 2:
-                raise SystemExit
-
     whole, path = fitted(kind), tmp_path / "run.checkpoint"
     settings = LEARNED[kind] | {"max_epochs": 3}
     parts = {"validation": series[12:], "checkpoint": path}
     with pytest.raises(SystemExit):
-        RAxSSClassifier(**settings, callbacks=[Stop()]).fit(series[:12], **parts)
+        RAxSSClassifier(**settings, callbacks=[StopAfter(2)]).fit(series[:12], **parts)
     resumed = RAxSSClassifier(**settings).fit(series[:12], **parts, resume=True)
     assert_same_bits(weights_of(resumed.backbone_), weights_of(whole.backbone_))
     assert_same_bits(weights_of(resumed.heads_), weights_of(whole.heads_))
@@ -360,7 +352,7 @@ def test_evidence_of_a_gated_model_adds_up(fitted, series, kind):
         assert_allclose(sums, probability, atol=1e-12)
         assert table["gate"].std() > 0
         assert evidence.settings.get("projection", 0) == model.projection
-        assert any("gate that was learned from labels" in said for said in evidence.warnings)
+        assert any("gate that was learned from labels" in line for line in evidence.warnings)
         without = model.set_params(weighting="support").explain(item).windows
         assert "gate" not in without
         assert_array_equal(without["support"], table["support"])
@@ -374,11 +366,11 @@ def test_a_gate_has_its_inverted_and_shuffled_twins(fitted, series):
     weights = naive.window_weights((-table["influence"]).tolist(), 0.1)
     inverse = model.set_params(weighting="gated-inverse").explain(series[0])
     assert_allclose(inverse.series_probability, naive.series_probability(weights, posteriors), atol=1e-12)
-    assert any("do worse if the gate means anything; this" in said for said in inverse.warnings)
+    assert any("do worse if the gate means anything; this" in line for line in inverse.warnings)
     shuffled = model.set_params(weighting="gated-shuffled").explain(series[0])
     assert_allclose(np.sort(shuffled.windows["influence"]), np.sort(table["influence"]), atol=0)
     assert not np.array_equal(shuffled.windows["influence"], table["influence"])
-    assert any("the lists do not explain the weights" in said for said in shuffled.warnings)
+    assert any("the lists do not explain the weights" in line for line in shuffled.warnings)
     assert shuffled.leaderboard(0)["weight_without"].isna().all()
 
 
@@ -532,29 +524,3 @@ def test_a_gate_counts_for_nothing_under_other_weightings_and_for_unusable_windo
     plain = aggregate(posteriors, [0.5, 0.4, np.nan], weighting="support", gate=gate)
     assert plain.gate is None
     assert_allclose(plain.weights, naive.window_weights([0.5, 0.4, math.nan], 0.1), atol=1e-15)
-
-
-@pytest.mark.parametrize("weighting", ["gated", "gated-inverse"])
-@pytest.mark.parametrize("seed", range(30))
-def test_the_weight_without_a_neighbor_is_exact_under_a_gate(seed, weighting):
-    rng = np.random.default_rng(seed)
-    n, m, sign = int(rng.integers(1, 8)), 3, 1 if weighting == "gated" else -1
-    similarity = rng.uniform(-1, 1, (n, m))
-    similarity[np.arange(m) >= rng.integers(0, m + 1, n)[:, None]] = np.nan
-    nonfinite, flat = rng.random(n) < 0.15, np.zeros(n, dtype=bool)
-    nonfinite[0] = False
-    similarity[nonfinite] = np.nan
-    gate = rng.normal(size=n)
-
-    def supports(rows):
-        return naive.support_of(np.array(rows), flat, nonfinite)[0]
-
-    found = weight_without(
-        similarity, supports(similarity), flat, temperature=0.3, weighting=weighting, gate=gate
-    )
-    for k, j in zip(*np.nonzero(~np.isnan(similarity)), strict=True):
-        left = similarity.copy()
-        left[k, j] = np.nan
-        expected = naive.window_weights((sign * (supports(left) + gate)).tolist(), 0.3)[k]
-        assert found[k, j] == pytest.approx(expected, abs=1e-12)
-    assert np.isnan(found[np.isnan(similarity)]).all()

@@ -25,7 +25,7 @@ from raxss.method.training.step import Learner
 from raxss.method.weighting import WEIGHTINGS, influence
 from raxss.method.window_scorer import score_windows
 from raxss.method.windows import windows_of
-from toys import SMALL, assert_same_bits, training_plan, waves, weights_of
+from toys import SMALL, StopAfter, assert_same_bits, training_plan, waves, weights_of
 
 LENGTH, STRIDE = 32, 8
 CPU = torch.device("cpu")
@@ -47,16 +47,8 @@ def toy_series(rng, n_series=6):
 
 def toy_pool(series, device="cpu", **settings):
     config = Config.from_parameters({"window_length": LENGTH, "stride": STRIDE, **REFRESHED, **settings})
-    pool = window_pool(
-        series,
-        np.arange(len(series)) % 2,
-        config,
-        window_length=LENGTH,
-        seed=3,
-        device=torch.device(device),
-        bar=None,
-    )
-    return pool, config
+    targets, options = np.arange(len(series)) % 2, {"window_length": LENGTH, "seed": 3, "bar": None}
+    return window_pool(series, targets, config, device=torch.device(device), **options), config
 
 
 def toy_learner(device="cpu", seed=0, **options):
@@ -128,10 +120,8 @@ def test_support_of_whole_series_matches_the_naive_lists(seed, n_neighbors, excl
 )
 def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(rng, weighting, device):
     series = toy_series(rng)
-    (pool, config), (held, _) = (
-        toy_pool(series[:4], device, weighting=weighting),
-        toy_pool(series[4:], device),
-    )
+    pool, config = toy_pool(series[:4], device, weighting=weighting)
+    held, _ = toy_pool(series[4:], device)
     learner = toy_learner(device)
     places = pool.influence.data_ptr(), held.influence.data_ptr()
     epoch_refresh(config, LENGTH, seed=3)(learner, pool, held, None)
@@ -141,7 +131,7 @@ def test_refreshed_influence_is_what_prediction_retrieves_with_the_same_weights(
         expected = [influence(support, weighting, seed=3 + i) for i, support in enumerate(supports)]
         usable = np.concatenate(expected)
         assert_allclose(part.influence.cpu(), usable[~np.isnan(usable)], atol=3e-5)
-    assert places == (pool.influence.data_ptr(), held.influence.data_ptr())  # a recorded step looks there
+    assert places == (pool.influence.data_ptr(), held.influence.data_ptr())  # a recorded step reads there
     assert pool.influence.std() > 0.01
 
 
@@ -176,16 +166,9 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
     expected = train(whole, pool, held, **arguments)
     supports = pool.influence.clone(), held.influence.clone()
 
-    class Stop:
-        on_train_begin = on_step = on_train_end = lambda *_: None
-
-        def on_epoch_end(self, record):
-            if record["epoch"] == 2:
-                raise SystemExit
-
     path = tmp_path / "run.checkpoint"
     with pytest.raises(SystemExit):
-        train(toy_learner(device), pool, held, checkpoint=path, callbacks=[Stop()], **arguments)
+        train(toy_learner(device), pool, held, checkpoint=path, callbacks=[StopAfter(2)], **arguments)
     pool.influence.fill_(9.0)  # another process has other memory
     held.influence.fill_(9.0)
     resumed = toy_learner(device, seed=99)
@@ -225,7 +208,7 @@ def test_a_temperature_is_learned_with_refreshed_support(rng):
     assert model.temperature_ != 0.1
 
 
-def test_features_that_do_not_fit_into_memory_are_told_with_both_numbers(rng, monkeypatch):
+def test_features_that_do_not_fit_into_memory_are_refused_with_both_numbers(rng, monkeypatch):
     pool, config = toy_pool(toy_series(rng))
     monkeypatch.setattr(memory, "available_memory", lambda: 5_000)
     with pytest.raises(
@@ -242,10 +225,10 @@ def test_memory_that_ends_while_features_are_compared_is_not_blamed_on_the_batch
 
     with pytest.raises(
         TrainingError, match=r"of this machine ended while the features .*Set a longer stride"
-    ) as told:
+    ) as raised:
         train(toy_learner(), pool, None, config=training_plan(), seed=1, fingerprint="toy", refresh=refresh)
-    assert "batch_size" not in str(told.value)
-    assert "step" not in str(told.value)
+    assert "batch_size" not in str(raised.value)
+    assert "step" not in str(raised.value)
 
 
 def test_features_of_training_windows_are_gone_before_those_of_validation_are_made(rng, monkeypatch):
@@ -264,7 +247,7 @@ def test_features_of_training_windows_are_gone_before_those_of_validation_are_ma
     assert alive == [[], [False]]
 
 
-def test_nothing_is_refreshed_where_nobody_looks():
+def test_nothing_is_refreshed_where_support_is_not_used():
     config = Config.from_parameters(REFRESHED)
     assert isinstance(epoch_refresh(config, LENGTH, seed=3), EpochRefresh)
     for change in ({"weighting": "uniform"}, {"refresh": "never"}):

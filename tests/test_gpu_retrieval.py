@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from raxss.method.retrieval import cuda_layout, front, on_cuda, on_torch
+from raxss.method.retrieval import cuda_layout, on_cuda, on_torch
 from raxss.method.retrieval.cuda_layout import SHAPES
-from raxss.method.retrieval.front import retrieve, retrieve_many
+from raxss.method.retrieval.front import plan_search, retrieve, retrieve_many
 
 pytestmark = [
     pytest.mark.gpu,
@@ -85,7 +85,7 @@ def brute_force(samples, found):
 
 
 def assert_same_lists(found, similarity, neighbors, atol=CLOSE):
-    """The same similarities, and the same neighbors wherever these are told apart by them."""
+    """The same similarities, and the same neighbors wherever their similarities differ."""
     np.testing.assert_allclose(found.similarity, similarity, rtol=0, atol=atol)
     swapped = found.neighbors != neighbors
     if swapped.any():
@@ -122,7 +122,7 @@ def test_a_sampled_bank_and_named_windows_answer_alone():
     for bank in ("sampled", np.arange(100, 900)):
         settings = {"window_length": 256, "stride": 5, "bank": bank, "bank_size": 400}
         found = retrieve(samples, **settings, device="cuda")
-        search = asked(samples, **settings)
+        search = plan_search(samples, **settings).search
         assert set(found.neighbors.ravel()) <= set(search.bank)
         similarity, neighbors = on_torch.nearest_by_products(search, torch.device("cuda"))
         assert_same_lists(found, similarity, neighbors)
@@ -184,12 +184,12 @@ def test_launches_of_little_memory_give_the_same_lists(monkeypatch):
         ({}, "1.0 MB free"),
     ],
 )
-def test_where_the_kernel_cannot_be_used_it_is_said_once_and_the_lists_are_the_same(
+def test_where_the_kernel_cannot_be_used_a_warning_is_logged_once_and_the_lists_are_the_same(
     settings, reason, monkeypatch, caplog
 ):
     samples = signals()["walk"]
     before = retrieve(samples, window_length=128, stride=5, device="cuda")
-    on_torch._say_once.cache_clear()
+    on_torch._warn_once.cache_clear()
     on_cuda.why_not.cache_clear()
     if reason.startswith("ran out"):
         monkeypatch.setattr(on_torch, "nearest_on_cuda", _no_memory)
@@ -205,11 +205,6 @@ def test_where_the_kernel_cannot_be_used_it_is_said_once_and_the_lists_are_the_s
     assert len(messages) == len(set(messages))
     assert any(reason in message for message in messages)
     np.testing.assert_array_equal(after.neighbors[:, :10], before.neighbors)
-
-
-def asked(samples, **settings):
-    defaults = {"measure": "pearson", "n_neighbors": 10, "exclusion": 0, "spread": 0, "features": None}
-    return front.ask(samples, **{**defaults, **settings}).search
 
 
 def _no_memory(*_):

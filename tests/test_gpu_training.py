@@ -28,7 +28,7 @@ from raxss.method.training.step import Learner, adam, autocast_type, reproducibl
 from raxss.method.training.step_memory import step_bytes
 from raxss.method.training.window_pool import WindowPool
 from raxss.method.window_scorer import exact_arithmetic
-from toys import assert_same_bits, training_plan, waiting, weights_of
+from toys import StopAfter, assert_same_bits, training_plan, waiting, weights_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -38,16 +38,7 @@ pytestmark = [
 LENGTH, STRIDE, DEVICE = 1024, 16, torch.device("cuda")
 PAPER = {"window_loss_weight": 0.0, "series_loss_weight": 1.0, "lr": 3e-4, "warmup_steps": 2}
 PRECISIONS = ["float32", "bfloat16"]
-CAPTURABLE = [
-    "patchtst",
-    "convnet",
-    "convnet-fine",
-    "dlinear",
-    "moderntcn",
-    "mamba",
-    "multiview",
-    "ensemble",
-]
+CAPTURABLE = ["patchtst", "convnet", "convnet-fine", "dlinear", "moderntcn", "mamba", "multiview", "ensemble"]
 
 
 def pool_of(rng, n_series=24, device=DEVICE, n_variates=1, **options):
@@ -74,6 +65,27 @@ def learner_of(backbone="patchtst", *, learned=False, device=DEVICE, heads=None,
     torch.manual_seed(0)
     network = build_backbone(backbone, n_variates=n_variates, window_length=LENGTH, n_outputs=1)
     return Learner(network, temperature=0.1, learned=learned, heads=heads and heads()).to(device)
+
+
+def losses_of(trained):
+    return [row["train_loss"] for row in trained.history]
+
+
+def replays_that_change_nothing(monkeypatch, pool_and_learner, config, **arguments):
+    """Assert that training with replayed steps ends bit for bit where plain steps end; the number of replays."""
+    ends, replays = [], []
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
+    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
+        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+        pool, learner = pool_and_learner()
+        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **arguments)
+        ends.append((weights_of(learner), losses_of(trained), len(replays)))
+    assert_same_bits(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+    assert np.isfinite(ends[0][1]).all()
+    assert ends[0][2] == ends[1][2]
+    return ends[0][2]
 
 
 @pytest.mark.parametrize("on_host", [False, True])
@@ -109,25 +121,18 @@ def test_a_replayed_step_ends_bit_for_bit_where_plain_steps_end(rng, backbone, p
     config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
     assert len(pool) % 192 > 0
     assert len(pool) // 192 > 2 * stepping.STEPS_BEFORE_REPLAY
-    ends, replays = [], []
-    replay = torch.cuda.CUDAGraph.replay
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
-    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
-        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
-        learner = learner_of(backbone, learned=True)
-        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy")
-        ends.append((weights_of(learner), trained.history, len(replays)))
-    assert_same_bits(ends[0][0], ends[1][0])
-    assert [row["train_loss"] for row in ends[0][1]] == [row["train_loss"] for row in ends[1][1]]
-    assert ends[0][2] == ends[1][2] > 3 * (len(pool) // 192) - 10  # all but the first were replayed
+    n_replays = replays_that_change_nothing(
+        monkeypatch, lambda: (pool, learner_of(backbone, learned=True)), config
+    )
+    assert n_replays > 3 * (len(pool) // 192) - 10  # all but the first were replayed
 
 
-def test_a_step_that_cannot_be_recorded_says_so_and_ends_bit_for_bit_where_plain_steps_end(rng, caplog):
+def test_a_step_that_cannot_be_recorded_is_warned_of_and_ends_bit_for_bit_where_plain_steps_end(rng, caplog):
     pool, config = pool_of(rng), training_plan(batch_size=192, max_epochs=2, patience=0, **PAPER)
     ends, stream = [], torch.cuda.current_stream()
     for capturable in (True, False):
         learner = learner_of()
-        # It asks the device for a number, which a recording does not allow.
+        # It synchronises with the device, which a recording does not allow.
         learner.backbone.register_forward_pre_hook(lambda network, given: float(given[0].sum()) and None)
         learner.backbone.capturable = capturable
         with caplog.at_level(logging.WARNING, logger="raxss"):
@@ -149,15 +154,11 @@ LEARNED_WEIGHTS = {
 
 
 def learned_weights(kind, width=256):
-    """What `train` and the learner are given for these settings, with so many features."""
+    """Heads of the learner, and arguments of `train`, for these settings and a number of features."""
     config = Config.from_parameters(LEARNED_WEIGHTS[kind])
     gated, projection = config.aggregation.weighting == "gated", config.retrieval.projection
-    heads = (
-        partial(FeatureHeads, width, projection=projection, gated=gated)
-        if config.learns_from_features
-        else None
-    )
-    return heads, {
+    heads = partial(FeatureHeads, width, projection=projection, gated=gated)
+    return heads if config.learns_from_features else None, {
         "batch_support": support_in_batch(config, LENGTH, n_series=24),
         "refresh": epoch_refresh(config, LENGTH, seed=0),
     }
@@ -171,37 +172,28 @@ def test_replayed_steps_with_learned_weights_end_bit_for_bit_where_plain_ones_en
     """Supports and moments that are written anew every epoch reach a step that was recorded in the first."""
     config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
     heads, weights = learned_weights(kind)
-    ends, replays = [], []
-    replay = torch.cuda.CUDAGraph.replay
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
-    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
-        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
-        pool, learner = pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True, heads=heads)
-        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **weights)
-        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history], len(replays)))
-    assert_same_bits(ends[0][0], ends[1][0])
-    assert ends[0][1] == ends[1][1]
-    assert ends[0][2] == ends[1][2] > 10
+
+    def pool_and_learner():
+        return pool_of(np.random.default_rng(5)), learner_of("convnet", learned=True, heads=heads)
+
+    assert replays_that_change_nothing(monkeypatch, pool_and_learner, config, **weights) > 10
 
 
-def test_replayed_steps_of_a_committee_with_a_gate_end_bit_for_bit_where_plain_ones_end(monkeypatch):
-    """Its features are read too, and batches of another size leave some members untaught."""
+def test_replayed_steps_of_an_ensemble_with_a_gate_end_bit_for_bit_where_plain_ones_end(monkeypatch):
+    """Its features are used too, and batches of another size leave some members untrained."""
     config = training_plan(batch_size=190, max_epochs=2, patience=0, **PAPER)
     heads, weights = learned_weights("all", width=4 * 512)
-    ends = []
-    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
-        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+
+    def pool_and_learner():
         pool, learner = pool_of(np.random.default_rng(5)), learner_of("ensemble", learned=True, heads=heads)
         show_windows(learner.backbone, pool, seed=5)
-        trained = train(learner, pool, None, config=config, seed=5, fingerprint="toy", **weights)
-        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history]))
-    assert_same_bits(ends[0][0], ends[1][0])
-    assert ends[0][1] == ends[1][1]
-    assert np.isfinite(ends[0][1]).all()
+        return pool, learner
+
+    replays_that_change_nothing(monkeypatch, pool_and_learner, config, **weights)
 
 
 @pytest.mark.parametrize("n_windows", [1, 3, 4, 7])
-def test_a_committee_takes_steps_of_fewer_windows_than_it_has_members(rng, n_windows):
+def test_an_ensemble_takes_steps_of_fewer_windows_than_it_has_members(rng, n_windows):
     pool, learner = pool_of(rng, n_series=4), learner_of("ensemble").train()
     config = training_plan(batch_size=n_windows, **PAPER)
     optimizer, before = adam(learner, config, DEVICE), weights_of(learner)
@@ -215,14 +207,12 @@ def test_a_committee_takes_steps_of_fewer_windows_than_it_has_members(rng, n_win
 
 
 @pytest.mark.parametrize("backbone", ["multiview", "ensemble"])
-def test_what_was_looked_at_on_the_gpu_is_what_the_cpu_sees(backbone):
+def test_thresholds_found_on_the_gpu_are_those_of_the_cpu(backbone):
     """Up to places that lie at a threshold, which may count on one of them only."""
     networks, windows = [], None
     for device in (DEVICE, torch.device("cpu")):
-        pool, learner = (
-            pool_of(np.random.default_rng(5), n_series=6, device=device),
-            learner_of(backbone, device=device),
-        )
+        pool = pool_of(np.random.default_rng(5), n_series=6, device=device)
+        learner = learner_of(backbone, device=device)
         show_windows(learner.backbone, pool, seed=3)
         networks.append(learner.backbone.eval())
         windows = pool.gather(torch.arange(0, len(pool), 8, device=device)).cpu()
@@ -255,37 +245,20 @@ def test_no_step_with_learned_weights_waits_for_the_device(rng, kind):
     assert loss.isfinite()
 
 
-EVERY_CHANGE = AugmentationConfig(
-    flip=0.5,
-    reverse=0.5,
-    gain=0.2,
-    noise=0.1,
-    stretch=0.2,
-    mask=0.3,
-    mirror=[0, 4, 5],
-    rotate=0.25,
-    drop=0.1,
-)
+CHANGES = {"flip": 0.5, "reverse": 0.5, "gain": 0.2, "noise": 0.1, "stretch": 0.2, "mask": 0.3, "drop": 0.1}
+EVERY_CHANGE = AugmentationConfig(**CHANGES, mirror=[0, 4, 5], rotate=0.25)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_replayed_steps_with_every_augmentation_end_bit_for_bit_where_plain_ones_end(precision, monkeypatch):
     config = training_plan(batch_size=192, max_epochs=3, patience=0, precision=precision, **PAPER)
-    ends, replays = [], []
-    replay = torch.cuda.CUDAGraph.replay
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
-    for n_plain in (stepping.STEPS_BEFORE_REPLAY, 10**9):
-        monkeypatch.setattr(stepping, "STEPS_BEFORE_REPLAY", n_plain)
+
+    def pool_and_learner():
         pool = pool_of(np.random.default_rng(5), n_variates=6)
-        learner = learner_of("convnet", learned=True, n_variates=6)
-        trained = train(
-            learner, pool, None, config=config, seed=5, fingerprint="toy", augmentation=EVERY_CHANGE
-        )
-        ends.append((weights_of(learner), [row["train_loss"] for row in trained.history], len(replays)))
-    assert_same_bits(ends[0][0], ends[1][0])
-    assert ends[0][1] == ends[1][1]
-    assert np.isfinite(ends[0][1]).all()
-    assert ends[0][2] == ends[1][2] > 10
+        return pool, learner_of("convnet", learned=True, n_variates=6)
+
+    n_replays = replays_that_change_nothing(monkeypatch, pool_and_learner, config, augmentation=EVERY_CHANGE)
+    assert n_replays > 10
 
 
 @pytest.mark.parametrize("on_host", [False, True])
@@ -366,29 +339,11 @@ def test_killed_and_resumed_ends_bit_for_bit_where_it_would_have(rng, tmp_path, 
         runs.append((train(whole, *pools, **arguments), weights_of(whole)))
     assert_same_bits(runs[0][1], runs[1][1])
 
-    class Stop:
-        def on_train_begin(self, n_epochs, n_steps):
-            pass
-
-        on_step = on_train_begin
-
-        def on_epoch_end(self, record):
-            raise SystemExit
-
-        def on_train_end(self):
-            pass
-
     path = tmp_path / "run.checkpoint"
-    for _ in range(2):
+    for stop in (1, 2):
+        options = {"checkpoint": path, "resume": True, "callbacks": [StopAfter(stop)]}
         with pytest.raises(SystemExit):
-            train(
-                learner_of(learned=True),
-                *pools,
-                checkpoint=path,
-                resume=True,
-                callbacks=[Stop()],
-                **arguments,
-            )
+            train(learner_of(learned=True), *pools, **options, **arguments)
     resumed = learner_of("patchtst", learned=True)
     found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
     assert_same_bits(weights_of(resumed), runs[0][1])
@@ -410,7 +365,7 @@ def test_a_pool_in_the_hosts_memory_trains_the_same_bits(rng):
     assert results[0][1] == pytest.approx(results[1][1], abs=1e-6)  # summed on the host there
 
 
-def test_a_pool_that_does_not_fit_stays_on_the_host_and_says_so(rng, monkeypatch, caplog):
+def test_a_pool_that_does_not_fit_stays_on_the_host_with_a_warning(rng, monkeypatch, caplog):
     monkeypatch.setattr(pool_module, "available_bytes", lambda device: 500_000)
     with caplog.at_level(logging.WARNING, logger="raxss"):
         pool = pool_of(rng)
@@ -443,12 +398,12 @@ def test_feature_moments_agree_with_the_cpu(rng):
 
 @pytest.mark.parametrize("augmentation", [None, EVERY_CHANGE])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision, augmentation):
+def test_a_step_takes_at_least_the_estimated_memory_and_not_much_more(rng, precision, augmentation):
     n_variates = 1 if augmentation is None else 6
     pool, learner, batch = pool_of(rng, n_variates=n_variates), learner_of(n_variates=n_variates), 1024
     config = training_plan(batch_size=batch, precision=precision, **PAPER)
     autocast = autocast_type(config, DEVICE)
-    told = step_bytes(learner.backbone, pool, batch, augmentation=augmentation, autocast=autocast)
+    estimate = step_bytes(learner.backbone, pool, batch, augmentation=augmentation, autocast=autocast)
     optimizer = adam(learner, config, DEVICE)
     step = partial(
         take_step, learner, pool, optimizer, config=config, augmentation=augmentation, autocast=autocast
@@ -459,12 +414,14 @@ def test_a_step_takes_at_least_what_was_told_and_not_much_more(rng, precision, a
     torch.cuda.reset_peak_memory_stats()
     train_epoch(step, learner, pool, optimizer, config=config, order=order, first_step=0)
     peak = torch.cuda.max_memory_allocated() - before
-    print(f"{precision}: told {told / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB, {peak / told:.2f} times")
-    assert told <= peak <= 3 * told
+    print(
+        f"{precision}: estimate {estimate / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB, {peak / estimate:.2f} times"
+    )
+    assert estimate <= peak <= 3 * estimate
 
 
 class Greedy(nn.Module):
-    """Asks for a petabyte when it is trained on a whole batch."""
+    """Allocates a petabyte when it is trained on a whole batch."""
 
     def __init__(self):
         super().__init__()
@@ -476,7 +433,7 @@ class Greedy(nn.Module):
         return self.head(windows[:, 0])
 
 
-def test_a_gpu_whose_memory_ends_in_a_step_is_told_with_the_batch_size(rng):
+def test_a_gpu_whose_memory_ends_in_a_step_is_an_error_with_the_batch_size(rng):
     learner = Learner(Greedy(), temperature=0.1, learned=False).to(DEVICE)
     config = training_plan(batch_size=48)
     with pytest.raises(TrainingError, match=r"(?s)memory of cuda .* batch_size=48 .*batch_size to 16"):
@@ -515,9 +472,8 @@ def test_the_benchmark_of_one_seed_runs_and_its_parts_add_up():
 @pytest.mark.parametrize("on_host", [False, True])
 @pytest.mark.parametrize("backbone", ["convnet-fine", "multiview"])
 def test_batch_norm_statistics_are_those_of_the_cpu(backbone, on_host, monkeypatch):
-    monkeypatch.setitem(
-        batch_norm.SAMPLES_A_PASS, "cpu", batch_norm.SAMPLES_A_PASS["cuda"]
-    )  # the same batches
+    at_once = batch_norm.SAMPLES_A_PASS  # the same batches on both
+    monkeypatch.setitem(at_once, "cpu", at_once["cuda"])
     found = []
     for device, options in ((DEVICE, {"on_host": on_host}), (torch.device("cpu"), {})):
         pool = pool_of(np.random.default_rng(5), n_series=6, device=device, **options)

@@ -1,4 +1,4 @@
-"""What the front door of retrieval promises: neighbors, support, flags, settings."""
+"""`retrieve`: neighbors, support, flags, settings."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_a_bank_as_large_as_the_series_is_the_series(walk):
         assert retrieve(walk, bank=bank, bank_size=whole.n_windows - 1, **chosen).bank == bank
 
 
-def test_the_result_says_which_bank_was_named(walk):
+def test_the_result_names_a_bank_of_indices(walk):
     found = retrieve(walk, window_length=32, bank=[3, 4, 9])
     assert (found.bank, found.bank_size) == ("indices", 0)
 
@@ -337,19 +337,19 @@ def test_the_result_says_which_bank_was_named(walk):
 
 
 @pytest.mark.parametrize("stride", [1, 40])  # along diagonals, and by blocks
-def test_progress_rises_to_one_and_is_told_no_more_than_ten_times_a_second(stride):
+def test_progress_rises_to_one_and_is_reported_at_most_ten_times_a_second(stride):
     samples = np.random.default_rng(3).normal(size=20_000)
-    told: list[tuple[float, float]] = []
+    reports: list[tuple[float, float]] = []
     begin = time.monotonic()
     retrieve(
-        samples, window_length=64, stride=stride, on_progress=lambda s: told.append((s, time.monotonic()))
+        samples, window_length=64, stride=stride, on_progress=lambda s: reports.append((s, time.monotonic()))
     )
-    shares = [share for share, _ in told]
+    shares = [share for share, _ in reports]
     assert shares[-1] == 1.0
     assert shares == sorted(shares)
     assert shares[0] > 0.0
-    assert len(told) <= 10 * (time.monotonic() - begin) + 1
-    apart = np.diff([moment for _, moment in told[:-1]])
+    assert len(reports) <= 10 * (time.monotonic() - begin) + 1
+    apart = np.diff([moment for _, moment in reports[:-1]])
     assert (apart >= 0.1).all()
 
 
@@ -361,7 +361,7 @@ def test_what_progress_raises_ends_the_search():
         retrieve(np.random.default_rng(3).normal(size=2_000), window_length=64, on_progress=stop)
 
 
-def test_a_search_that_does_not_fit_says_how_much_it_needs_before_it_starts(walk, monkeypatch):
+def test_a_search_that_does_not_fit_into_memory_is_refused_with_its_size(walk, monkeypatch):
     monkeypatch.setattr("raxss._core.memory.available_memory", lambda: 3 * 10**9)
     words = r"74 windows with 100000000 neighbors each needs 118.4 GB of memory, but 3.0 GB are free"
     with pytest.raises(DataError, match=words):

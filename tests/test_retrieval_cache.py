@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,10 @@ def test_memory_keeps_the_most_recent_up_to_its_limit(walk):
     memory.get("a")
     memory.put("c", found)
     assert [memory.get(key) is found for key in "abc"] == [True, False, True]
-    small = cache_module._Memory(n_bytes - 1)
-    small.put("a", found)
-    assert small.get("a") is None
+    small, memory = retrieve(walk[:100], **CHOSEN), cache_module._Memory(n_bytes - 1)
+    memory.put("small", small)
+    memory.put("too large", found)
+    assert [memory.get(key) for key in ("small", "too large")] == [small, None]
 
 
 def test_memory_counts_its_bytes_as_entries_come_change_and_go(walk):
@@ -84,48 +85,41 @@ def test_memory_counts_its_bytes_as_entries_come_change_and_go(walk):
 
 
 def test_threads_share_the_cache(walk):
-    found: list[Retrieval] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(cached_retrieve(walk, **CHOSEN))) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: cached_retrieve(walk, **CHOSEN), range(8)))
     assert all(same(found[0], other) for other in found)
 
 
 def test_many_are_looked_up_and_only_the_others_searched_together(walk, monkeypatch):
     series = [walk, walk[:200], -walk[:300]]
     known = cached_retrieve(walk[:200], **CHOSEN)
-    asked: list[int] = []
+    searched: list[int] = []
 
     def counting(some, **settings):
-        asked.append(len(some))
+        searched.append(len(some))
         return real(some, **settings)
 
     real = cache_module.retrieve_many
     monkeypatch.setattr(cache_module, "retrieve_many", counting)
     found = cached_retrieve_many(series, **CHOSEN)
-    assert asked == [2]
+    assert searched == [2]
     assert found[1] is known
     for item, samples in zip(found, series, strict=True):
         assert same(item, retrieve(samples, **CHOSEN))
     again = cached_retrieve_many(series[::-1], **CHOSEN)
-    assert asked == [2]
+    assert searched == [2]
     assert all(item is other for item, other in zip(again, found[::-1], strict=True))
 
 
-def test_who_watches_does_not_change_the_key(walk):
-    told: list[float] = []
-    first = cached_retrieve(walk, **CHOSEN, on_progress=told.append)
+def test_a_progress_callback_does_not_change_the_key(walk):
+    shares: list[float] = []
+    first = cached_retrieve(walk, **CHOSEN, on_progress=shares.append)
     assert cached_retrieve(walk, **CHOSEN) is first
-    assert told[-1] == 1.0
-    told.clear()
-    assert cached_retrieve_many([walk], **CHOSEN, on_progress=told.append) == [first]
-    assert cached_retrieve(walk, **CHOSEN, on_progress=told.append) is first
-    assert told == [1.0, 1.0]  # found at once is done at once
+    assert shares[-1] == 1.0
+    shares.clear()
+    assert cached_retrieve_many([walk], **CHOSEN, on_progress=shares.append) == [first]
+    assert cached_retrieve(walk, **CHOSEN, on_progress=shares.append) is first
+    assert shares == [1.0, 1.0]  # from the cache
 
 
 def test_keys_are_made_without_a_copy_of_the_samples():
@@ -135,12 +129,3 @@ def test_keys_are_made_without_a_copy_of_the_samples():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < samples.nbytes / 10
-
-
-def test_an_entry_too_large_for_memory_does_not_drive_out_the_others(walk):
-    small, large = retrieve(walk[:100], **CHOSEN), retrieve(walk, **CHOSEN)
-    memory = cache_module._Memory(cache_module._n_bytes(large) - 1)
-    memory.put("small", small)
-    memory.put("large", large)
-    assert memory.get("small") is small
-    assert memory.get("large") is None

@@ -9,7 +9,7 @@ from raxss.errors import ConfigError, DataError
 from raxss.method.retrieval import on_torch
 from raxss.method.retrieval.cuda_layout import Shape, lay_out_on, too_much_for_it
 from raxss.method.retrieval.cuda_plan import plan
-from raxss.method.retrieval.front import ask, retrieve, retrieve_many
+from raxss.method.retrieval.front import plan_search, retrieve, retrieve_many
 from raxss.method.retrieval.on_cuda import read_keys, why_not
 
 CPU = torch.device("cpu")
@@ -93,10 +93,8 @@ def test_progress_rises_to_one(series):
 
 
 def searches(series, **settings):
-    defaults = {"measure": "pearson", "n_neighbors": 4, "exclusion": 0, "spread": 0, "bank": "series"}
-    return [
-        ask(item, window_length=32, stride=2, features=None, **defaults | settings).search for item in series
-    ]
+    settings = {"window_length": 32, "stride": 2, "n_neighbors": 4} | settings
+    return [plan_search(item, **settings).search for item in series]
 
 
 @pytest.mark.parametrize("most_products", [10**9, 20_000])
@@ -202,11 +200,7 @@ def test_factors_on_the_device_are_the_steps_of_the_recurrence(rng):
 def test_what_the_kernel_cannot_do_is_named(series):
     some = searches([series[-1]])[0]
     assert lay_out_on(CPU, [some]).shape == Shape(1, 8)
-    wide = ask(
-        np.zeros((400, 200)) + np.random.default_rng(1).normal(size=(400, 200)),
-        **{"window_length": 32, "stride": 2, "measure": "pearson", "n_neighbors": 4, "exclusion": 0},
-        **{"spread": 0, "bank": "series", "features": None},
-    ).search
+    (wide,) = searches([np.random.default_rng(1).normal(size=(400, 200))])
     assert too_much_for_it(some, CPU) is None
     assert "one stride is 1600 products" in too_much_for_it(wide, CPU)
     (many,) = searches([series[-1]], n_neighbors=33)
@@ -216,38 +210,42 @@ def test_what_the_kernel_cannot_do_is_named(series):
 
 
 @pytest.fixture
-def _asked_anew():
+def _fresh_why_not():
     why_not.cache_clear()
     yield
     why_not.cache_clear()
 
 
-@pytest.mark.usefixtures("_asked_anew")
-def test_an_old_torch_is_named_as_the_reason(monkeypatch):
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.delattr(torch.cuda, "_compile_kernel")
-    assert f"torch {torch.__version__} cannot compile it" in why_not(torch.device("cuda", 0))
+def failing_compiler(*_, **__):
+    raise RuntimeError("libnvrtc.so.12: cannot open shared object file\nmore")
 
 
-@pytest.mark.usefixtures("_asked_anew")
-def test_an_old_gpu_is_named_as_the_reason(monkeypatch):
+@pytest.mark.usefixtures("_fresh_why_not")
+@pytest.mark.parametrize(
+    ("capability", "compiler", "reason"),
+    [
+        ((9, 0), None, f"torch {torch.__version__} cannot compile it; 2.11 can"),
+        (
+            (7, 5),
+            failing_compiler,
+            "Tesla T4 has compute capability 7.5, and float64 matrix instructions need 8.0",
+        ),
+        (
+            (9, 0),
+            failing_compiler,
+            "compiling it failed (libnvrtc.so.12: cannot open shared object file)",
+        ),
+    ],
+)
+def test_the_reason_why_the_kernel_cannot_run_is_named(monkeypatch, capability, compiler, reason):
     monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
-    reason = "Tesla T4 has compute capability 7.5, and float64 matrix instructions need 8.0"
-    assert why_not(torch.device("cuda", 0)) == reason
-
-
-@pytest.mark.usefixtures("_asked_anew")
-def test_a_compiler_that_fails_is_named_as_the_reason(monkeypatch):
-    def fails(*_, **__):
-        raise RuntimeError("libnvrtc.so.12: cannot open shared object file\nmore")
-
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
-    monkeypatch.setattr(torch.cuda, "_compile_kernel", fails)
-    reason = "compiling it failed (libnvrtc.so.12: cannot open shared object file)"
+    if compiler is None:
+        monkeypatch.delattr(torch.cuda, "_compile_kernel")
+    else:
+        monkeypatch.setattr(torch.cuda, "_compile_kernel", compiler)
     assert why_not(torch.device("cuda", 0)) == reason
 
 
@@ -265,9 +263,9 @@ def test_keys_are_read_as_similarity_and_window():
     np.testing.assert_array_equal(neighbors, [[7, 0, -1]])
 
 
-def test_a_message_is_said_once(caplog):
-    on_torch._say_once.cache_clear()
+def test_a_message_is_logged_once(caplog):
+    on_torch._warn_once.cache_clear()
     with caplog.at_level("WARNING", logger="raxss"):
         for _ in range(3):
-            on_torch._say_once("the slower path, for this reason")
+            on_torch._warn_once("the slower path, for this reason")
     assert [record.getMessage() for record in caplog.records] == ["the slower path, for this reason"]

@@ -30,6 +30,13 @@ from raxss.method.retrieval.on_torch import nearest_on_torch
 from raxss.method.retrieval.search import Search, search_features, search_signal, sliding_means
 
 TOLERANCE = 1e-6
+PATHS = ("diagonal", "blocked", "torch")
+
+
+def search_of(samples: np.ndarray, **settings: Any) -> Search:
+    """A search of the whole series, unless the settings change it."""
+    chosen = {"measure": "pearson", "bank": None, "n_neighbors": 5, "exclusion": 0, "spread": 0}
+    return search_signal(samples, **chosen | settings)
 
 
 # -- Cases ---------------------------------------------------------------------------------------------------
@@ -92,12 +99,9 @@ def cases(draw: st.DrawFn, **fixed: Any) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def many(n: int) -> Any:
+    checks = list(HealthCheck)
     return settings(
-        max_examples=n,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
+        max_examples=n, derandomize=True, deadline=None, database=None, suppress_health_check=checks
     )
 
 
@@ -197,36 +201,25 @@ def test_the_diagonal_kernel_finds_what_the_double_loop_finds(case):
     check_path("diagonal", *case)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @many(300)
-@given(cases())
-def test_the_diagonal_kernel_keeps_neighbors_apart_by_the_spread(case):
-    check_path("diagonal", *case)
-
-
-@many(300)
-@given(cases())
-def test_the_blocked_path_finds_what_the_double_loop_finds(case):
-    check_path("blocked", *case)
-
-
-@many(300)
-@given(cases())
-def test_the_torch_path_finds_what_the_double_loop_finds(case):
-    check_path("torch", *case)
+@given(case=cases())
+def test_every_path_finds_what_the_double_loop_finds_also_with_a_spread(path, case):
+    check_path(path, *case)
 
 
 @many(300)
 @given(
     cases(n_windows=14),
     st.lists(st.integers(0, 13), max_size=9),
-    st.sampled_from(["diagonal", "blocked", "torch"]),
+    st.sampled_from(PATHS),
 )
 def test_only_windows_of_the_bank_are_neighbors(case, bank, path):
     check_path(path, *case, bank=bank)
 
 
 @many(300)
-@given(cases(n_windows=18), st.integers(0, 18), st.sampled_from(["diagonal", "blocked", "torch"]))
+@given(cases(n_windows=18), st.integers(0, 18), st.sampled_from(PATHS))
 def test_no_neighbor_lies_out_of_reach(case, reach, path):
     check_path(path, *case, reach=reach)
 
@@ -255,7 +248,7 @@ def test_blocks_of_the_diagonal_kernel_fit_together(case, reach, tile, seed):
 @many(400)
 @given(
     cases(kind="walk", offset=1e5, scale=1e-6, n_bad=0, measure="pearson"),
-    st.sampled_from(["diagonal", "blocked", "torch"]),
+    st.sampled_from(PATHS),
 )
 def test_an_offset_of_100_mv_on_microvolts_costs_no_accuracy(case, path):
     samples, chosen = case
@@ -308,7 +301,7 @@ def test_features_are_listed_by_the_same_rules_as_windows(case, width, seed):
     assert found.space == "features"
 
 
-@pytest.mark.parametrize("path", ["diagonal", "blocked", "torch"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("measure", ["pearson", "cosine"])
 def test_a_dead_signal_is_flat_in_feature_space_too(measure, path):
     rng = np.random.default_rng(8)
@@ -319,7 +312,7 @@ def test_a_dead_signal_is_flat_in_feature_space_too(measure, path):
     features = rng.normal(size=(39, 6))
     features[dead] = features[dead[0]]  # a network gives equal windows equal vectors
     chosen = {"window_length": 20, "stride": 10, "n_neighbors": 3, "exclusion": 10}
-    signal = search_signal(samples, bank=None, measure=measure, spread=0, **chosen)
+    signal = search_of(samples, measure=measure, **chosen)
     search = search_features(features, signal, measure=measure)
     assert_array_equal(np.flatnonzero(search.flat), dead)
     assert_array_equal(search.unit_windows(dead), 0.0)
@@ -338,33 +331,25 @@ def test_a_dead_signal_is_flat_in_feature_space_too(measure, path):
     st.lists(st.sampled_from([-1.0, 1.0]), min_size=4, max_size=4),
     st.integers(6, 25),
     st.integers(1, 4),
-    st.sampled_from(["diagonal", "blocked", "torch"]),
+    st.sampled_from(PATHS),
 )
 def test_of_equally_near_windows_the_earlier_start_comes_first(pattern, n_windows, n_neighbors, path):
     # Any four ±1 repeated: under cosine similarities are exactly -1, -.5, 0, .5 or 1, and most of them tie.
     samples = np.tile(pattern, 8)[: n_windows + 3].reshape(1, -1)
-    chosen = {
-        "window_length": 4,
-        "stride": 1,
-        "measure": "cosine",
-        "n_neighbors": n_neighbors,
-        "exclusion": 1,
-    }
-    _, neighbors = run_path(path, search_signal(samples, bank=None, spread=0, **chosen))
-    del chosen["window_length"], chosen["stride"]
+    chosen: dict[str, Any] = {"measure": "cosine", "n_neighbors": n_neighbors, "exclusion": 1}
+    _, neighbors = run_path(path, search_of(samples, window_length=4, stride=1, **chosen))
     assert_array_equal(neighbors, naive.retrieve(samples, 4, 1, **chosen).neighbors)
 
 
 def test_repeated_copies_tie_exactly_on_every_path():
     motif = np.random.default_rng(3).normal(size=60) * 1e-5
     samples = np.tile(motif, 12).reshape(1, -1)
-    chosen = {"window_length": 60, "stride": 5, "measure": "pearson", "n_neighbors": 5, "exclusion": 30}
-    search = search_signal(samples, bank=None, spread=0, **chosen)
+    search = search_of(samples, window_length=60, stride=5, exclusion=30)
     expected = [
         [12 * copy + k % 12 for copy in range(12) if copy != k // 12][:5] for k in range(search.n_windows)
     ]
     expected = [[j for j in row if j < search.n_windows] for row in expected]
-    for path in ("diagonal", "blocked", "torch"):
+    for path in PATHS:
         similarity, neighbors = run_path(path, search)
         assert_array_equal(neighbors, expected)
         assert_array_equal(similarity, 1.0)
@@ -437,8 +422,7 @@ def hostile_signals() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", hostile_signals())
 def test_no_signal_makes_the_recurrence_lose_more_than_1e_9(name, measure):
     samples = hostile_signals()[name]
-    chosen: dict[str, Any] = {"window_length": 512, "stride": 5, "measure": measure, "n_neighbors": 20}
-    search = search_signal(samples, bank=None, exclusion=256, spread=0, **chosen)
+    search = search_of(samples, window_length=512, stride=5, measure=measure, n_neighbors=20, exclusion=256)
     assert suits_diagonals(search)
     similarity, _ = nearest_by_diagonals(search)
     assert_allclose(similarity, brute_force(samples, 512, 5, 20, 256, measure), atol=1e-9)
@@ -448,8 +432,7 @@ def test_no_signal_makes_the_recurrence_lose_more_than_1e_9(name, measure):
 def test_copies_tie_exactly_across_tiles_of_a_real_size(n_threads):
     motif = np.random.default_rng(4).normal(size=300).cumsum()
     samples = np.tile(motif, 50).reshape(1, -1)
-    chosen: dict[str, Any] = {"window_length": 300, "stride": 5, "measure": "pearson", "n_neighbors": 4}
-    search = search_signal(samples, bank=None, exclusion=150, spread=0, **chosen)
+    search = search_of(samples, window_length=300, stride=5, n_neighbors=4, exclusion=150)
     assert search.n_windows > 3 * tile_side(search.n_windows)
     similarity, neighbors = nearest_by_diagonals(search, n_threads=n_threads)
     assert_array_equal(similarity, 1.0)
@@ -458,19 +441,19 @@ def test_copies_tie_exactly_across_tiles_of_a_real_size(n_threads):
 
 
 @pytest.mark.parametrize("changed", [{}, {"reach": 700}, {"bank": np.arange(500, 2900)}, {"spread": 50}])
-def test_one_thread_and_two_list_the_same_bits_at_a_real_size(changed):
+def test_any_number_of_threads_lists_the_same_bits_at_a_real_size(changed):
     samples = np.round(np.random.default_rng(5).normal(size=(1, 12_000)).cumsum(axis=1), 1)
     samples[:, 7000:] *= 1e-3  # sums start anew
-    chosen: dict[str, Any] = {"bank": None, "spread": 0} | changed
-    search = search_signal(
-        samples, window_length=128, stride=3, measure="pearson", n_neighbors=5, exclusion=64, **chosen
-    )
-    item, two = (nearest_by_diagonals(search, n_threads=n) for n in (1, 2))
-    assert item[0].tobytes() == two[0].tobytes()
-    assert item[1].tobytes() == two[1].tobytes()
+    search = search_of(samples, window_length=128, stride=3, exclusion=64, **changed)
+    assert suits_diagonals(search)
+    similarity, neighbors = nearest_by_diagonals(search, n_threads=1)
+    for n_threads in (2, 7):
+        other = nearest_by_diagonals(search, n_threads=n_threads)
+        assert similarity.tobytes() == other[0].tobytes()
+        assert neighbors.tobytes() == other[1].tobytes()
     by_blocks = nearest_by_blocks(search)
-    assert_allclose(item[0], by_blocks[0], atol=1e-9)
-    assert (item[1] == by_blocks[1]).mean() > 0.999
+    assert_allclose(similarity, by_blocks[0], atol=1e-9)
+    assert (neighbors == by_blocks[1]).mean() > 0.999
 
 
 def test_every_tile_within_reach_is_handed_out_once_and_no_two_share_windows():
@@ -495,10 +478,8 @@ def test_a_pair_costs_no_more_in_a_long_series_than_in_a_short_one():
     samples = np.random.default_rng(2).normal(size=(1, 110_000)).cumsum(axis=1)
     seconds = {}
     for n_samples in (22_000, 110_000):
-        search = search_signal(
-            samples[:, :n_samples], window_length=1024, stride=5, measure="pearson", bank=None,
-            n_neighbors=10, exclusion=512, spread=0,
-        )  # fmt: skip
+        some = samples[:, :n_samples]
+        search = search_of(some, window_length=1024, stride=5, n_neighbors=10, exclusion=512)
         nearest_by_diagonals(search, n_threads=1)
         begin = time.thread_time()
         nearest_by_diagonals(search, n_threads=1)
@@ -506,56 +487,12 @@ def test_a_pair_costs_no_more_in_a_long_series_than_in_a_short_one():
     assert seconds[110_000] < 3 * seconds[22_000]
 
 
-def test_wide_spread_at_a_real_size_agrees_on_both_paths():
-    samples = np.random.default_rng(8).normal(size=(1, 4000)).cumsum(axis=1)
-    search = search_signal(
-        samples,
-        window_length=128,
-        stride=3,
-        measure="pearson",
-        bank=None,
-        n_neighbors=6,
-        exclusion=64,
-        spread=64,
-    )
-    assert suits_diagonals(search)
-    similarity, neighbors = nearest_by_diagonals(search)
-    expected = nearest_by_blocks(search)
-    assert_array_equal(neighbors, expected[1])
-    assert_allclose(similarity, expected[0], atol=1e-9)
-    apart = np.abs(neighbors[:, :, None] - neighbors[:, None, :]) * 3 + 1000 * np.eye(6)
-    assert apart.min() > 64
-
-
-def test_lists_are_the_same_bits_for_any_number_of_threads():
-    samples = np.round(np.random.default_rng(5).normal(size=(1, 3000)).cumsum(axis=1))
-    search = search_signal(
-        samples,
-        window_length=50,
-        stride=2,
-        measure="pearson",
-        bank=None,
-        n_neighbors=5,
-        exclusion=9,
-        spread=0,
-    )
-    item = nearest_by_diagonals(search, tile=64, n_threads=1)
-    for n_threads in (2, 3, 7):
-        other = nearest_by_diagonals(search, tile=64, n_threads=n_threads)
-        assert item[0].tobytes() == other[0].tobytes()
-        assert item[1].tobytes() == other[1].tobytes()
-
-
 def test_the_fast_path_is_taken_where_windows_overlap_and_not_elsewhere():
     def suits(**changed: Any) -> bool:
-        chosen: dict[str, Any] = {
-            "window_length": 64, "stride": 5, "measure": "pearson", "bank": None, "n_neighbors": 3,
-            "exclusion": 0, "spread": 0,
-        } | changed  # fmt: skip
         samples = np.random.default_rng(0).normal(size=(1, 2000))
         if changed.get("measure") == "cosine":
             samples[0, 500:] *= 1e-120
-        return suits_diagonals(search_signal(samples, **chosen))
+        return suits_diagonals(search_of(samples, **{"window_length": 64, "stride": 5} | changed))
 
     assert suits()
     assert suits(spread=20)
@@ -647,10 +584,8 @@ def test_the_gpu_lists_what_the_cpu_lists(spread):
 
 
 def test_a_search_of_features_is_prepared_like_a_search_of_windows():
-    signal = search_signal(
-        np.arange(30.0)[None] ** 2, window_length=4, stride=3, measure="cosine", bank=np.array([2, 5]),
-        n_neighbors=3, exclusion=7, spread=4,
-    )  # fmt: skip
+    chosen = {"measure": "cosine", "bank": np.array([2, 5]), "n_neighbors": 3, "exclusion": 7, "spread": 4}
+    signal = search_of(np.arange(30.0)[None] ** 2, window_length=4, stride=3, **chosen)
     vectors = np.random.default_rng(0).normal(size=(signal.n_windows, 5))
     search = search_features(vectors, signal, measure="cosine")
     assert (

@@ -1,4 +1,4 @@
-"""Neighbours that speak, through the estimator: calibrated first, then smoothed, then added up."""
+"""Smoothing over neighbours in the estimator: posteriors are calibrated, then smoothed, then aggregated."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,7 @@ def fitted():
 
 @pytest.fixture
 def model(fitted):
-    model = fitted[0].set_params(smoothing=0.0, weighting="support", calibration="isotonic", space="signal")
-    return model
+    return fitted[0].set_params(smoothing=0.0, weighting="support", calibration="isotonic", space="signal")
 
 
 @pytest.fixture
@@ -50,14 +49,14 @@ def test_predictions_are_smoothed_after_calibration_and_evidence_shows_all_three
         assert_allclose(other.series_probability, probability, atol=1e-12)
 
 
-def test_windows_speak_for_themselves_where_they_are_asked_one_by_one(model, series):
+def test_window_probabilities_are_not_smoothed(model, series):
     own = list(model.window_probabilities(series))
     for item, other in zip(own, model.set_params(smoothing=1.0).window_probabilities(series), strict=True):
         assert_array_equal(item, other)
 
 
 @pytest.mark.parametrize("space", ["signal", "features"])
-def test_a_dead_stretch_neither_speaks_nor_listens(model, series, space):
+def test_a_dead_stretch_is_left_out_of_smoothing(model, series, space):
     """Its windows are alike to nothing, so their lists are the first windows of the series."""
     samples = np.concatenate([series[0].samples, np.full((1, 120), 0.5)], axis=1)
     dead = Series(samples, rate=series[0].rate)
@@ -69,7 +68,7 @@ def test_a_dead_stretch_neither_speaks_nor_listens(model, series, space):
     assert table.loc[~flat, "smoothed_slow"].between(alive.min() - 1e-12, alive.max() + 1e-12).all()
 
 
-def test_a_temperature_that_is_fitted_sees_what_neighbours_make_of_the_posteriors(rng):
+def test_a_temperature_is_fitted_on_smoothed_posteriors(rng):
     series = waves(rng, 24)
     settings = SMALL | {"temperature": "learned", "space": "features", "n_neighbors": 2}
     model = RAxSSClassifier(**settings, smoothing=0.9).fit(series[:8], validation=series[8:])
@@ -78,8 +77,9 @@ def test_a_temperature_that_is_fitted_sees_what_neighbours_make_of_the_posterior
     supports = [table["support"].to_numpy() for table in tables]
     found = {}
     for kind in ("smoothed", "posterior"):
-        told = [table[[f"{kind}_{name}" for name in model.classes_]].to_numpy(copy=True) for table in tables]
-        found[kind] = fit_temperature(list(map(torch.from_numpy, told)), supports, targets)
+        columns = [f"{kind}_{name}" for name in model.classes_]
+        posteriors = [torch.from_numpy(table[columns].to_numpy(copy=True)) for table in tables]
+        found[kind] = fit_temperature(posteriors, supports, targets)
     assert model.temperature_ == pytest.approx(found["smoothed"], rel=1e-3)
     assert model.temperature_ != pytest.approx(found["posterior"], rel=1e-2)
 

@@ -1,4 +1,4 @@
-"""Training: Alg. 1, its loss, its schedule, and going on after a stop."""
+"""Training: Alg. 1, its loss, schedule, early stopping, resuming, and the memory of a step."""
 
 import logging
 import math
@@ -60,7 +60,7 @@ def toy_learner(seed=0, *, learned=False, device="cpu"):
 
 
 class Watcher:
-    """A callback that notes what it is told, and may stop the run."""
+    """A callback that records its calls, and may stop the run."""
 
     def __init__(self, *, stop_after_epoch=None, error=KeyboardInterrupt, stop_at_step=None):
         self.records, self.ended, self.steps = [], False, 0
@@ -83,6 +83,16 @@ class Watcher:
         self.ended = True
 
 
+OWN = ("checkpoint", "resume", "callbacks", "augmentation")  # arguments of `train`, not settings
+
+
+def run(learner, pool, validation=None, *, seed=1, fingerprint="toy", config=None, **settings):
+    """`train`; settings are those of `training_plan`, unless `train` takes them itself."""
+    options = {name: settings.pop(name) for name in OWN if name in settings}
+    config = config or training_plan(**{"batch_size": 32} | settings)
+    return train(learner, pool, validation, config=config, seed=seed, fingerprint=fingerprint, **options)
+
+
 def test_gathered_windows_are_those_of_the_series(rng):
     pool = toy_pool(rng)
     series, _ = toy_series(np.random.default_rng(69421))
@@ -98,59 +108,32 @@ def test_gathered_windows_are_those_of_the_series(rng):
 def test_windows_that_touch_gaps_are_left_out_of_the_pool():
     series = Series(np.r_[np.zeros(8), np.nan, np.ones(11)], gaps_marked=True)
     influence = np.array([0.5, np.nan, np.nan, 0.5])
-    pool = WindowPool(
-        [series],
-        np.array([0]),
-        [influence],
-        [np.zeros(4, bool)],
-        window_length=8,
-        stride=4,
-        device=torch.device("cpu"),
-    )
+    flat, cpu = np.zeros(4, bool), torch.device("cpu")
+    pool = WindowPool([series], np.array([0]), [influence], [flat], window_length=8, stride=4, device=cpu)
     assert pool.starts.tolist() == [0, 12]
     assert torch.isfinite(pool.gather(torch.arange(2))).all()
 
 
-def test_the_batch_loss_is_the_plain_loop_over_series(rng):
-    logits = torch.tensor(rng.normal(size=(30, 1)))
-    support, series = torch.tensor(rng.uniform(size=30)), torch.tensor(rng.integers(0, 4, size=30))
-    targets = torch.tensor([0, 1, 1, 0, 1])  # series 4 is not in the batch
+@pytest.mark.parametrize(("n_outputs", "n_classes"), [(1, 2), (3, 3)])
+@pytest.mark.parametrize(("window", "series"), [(0.3, 0.7), (0.0, 1.0)])
+def test_the_batch_loss_is_the_plain_loop_over_series(rng, n_outputs, n_classes, window, series):
+    logits = torch.tensor(rng.normal(size=(30, n_outputs)))
+    support, owner = torch.tensor(rng.uniform(size=30)), torch.tensor(rng.integers(0, 4, size=30))
+    targets = torch.tensor([0, 1, n_classes - 1, 0, 1])  # series 4 is not in the batch
     loss = batch_loss(
-        logits,
-        support,
-        series,
-        targets,
-        temperature=torch.tensor(0.2),
-        window_loss_weight=0.3,
-        series_loss_weight=0.7,
-    )
-    sigma = 1 / (1 + np.exp(-logits.numpy()[:, 0]))
+        logits, support, owner, targets,
+        temperature=torch.tensor(0.2), window_loss_weight=window, series_loss_weight=series,
+    )  # fmt: skip
+    both = torch.cat([torch.zeros_like(logits), logits], dim=1) if n_outputs == 1 else logits
+    posteriors = torch.softmax(both, dim=1).numpy()
     series_losses, window_losses = [], []
     for index in range(4):
-        mask = series.numpy() == index
-        posteriors = np.stack([1 - sigma[mask], sigma[mask]], axis=1)
+        mask = owner.numpy() == index
         weights = naive.window_weights(support.numpy()[mask], 0.2)
-        series_losses.append(-math.log(naive.series_probability(weights, posteriors)[targets[index]]))
-        window_losses.extend(-np.log(posteriors[:, targets[index]]))
-    assert float(loss) == pytest.approx(0.7 * np.mean(series_losses) + 0.3 * np.mean(window_losses), abs=1e-6)
-
-
-def test_three_classes_use_the_negative_log_of_the_average(rng):
-    logits = torch.tensor(rng.normal(size=(8, 3)))
-    support, series = torch.zeros(8, dtype=torch.float64), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
-    targets = torch.tensor([2, 0])
-    loss = batch_loss(
-        logits,
-        support,
-        series,
-        targets,
-        temperature=torch.tensor(1.0),
-        window_loss_weight=0.0,
-        series_loss_weight=1.0,
-    )
-    posteriors = torch.softmax(logits, dim=1).numpy()
-    expected = [-math.log(posteriors[:4].mean(axis=0)[2]), -math.log(posteriors[4:].mean(axis=0)[0])]
-    assert float(loss) == pytest.approx(np.mean(expected), abs=1e-6)
+        series_losses.append(-math.log(naive.series_probability(weights, posteriors[mask])[targets[index]]))
+        window_losses.extend(-np.log(posteriors[mask, targets[index]]))
+    expected = series * np.mean(series_losses) + window * np.mean(window_losses)
+    assert float(loss) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_schedule_warms_up_falls_as_a_cosine_and_stays_at_the_final_rate():
@@ -174,8 +157,7 @@ def test_training_lowers_the_loss_and_learns_the_toy_task(rng):
     pool, validation = toy_pool(rng), toy_pool(rng)
     learner = toy_learner()
     before = validate(learner, validation)
-    config = training_plan(batch_size=32, max_epochs=15, lr=1e-2, warmup_steps=5, patience=0)
-    trained = train(learner, pool, validation, config=config, seed=1, fingerprint="toy")
+    trained = run(learner, pool, validation, max_epochs=15, lr=1e-2, warmup_steps=5, patience=0)
     after = validate(learner, validation)
     assert after["validation_loss"] < before["validation_loss"]
     assert after["validation_accuracy"] >= 0.9
@@ -184,31 +166,32 @@ def test_training_lowers_the_loss_and_learns_the_toy_task(rng):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("series_loss_weight", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"series_loss_weight": 0.0},
+        {"series_loss_weight": 1.0},
+        {"validate_every": 2, "chooses_epoch": False, "update_batch_norm": True},
+    ],
+)
 def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
-    rng, tmp_path, device, series_loss_weight
+    rng, tmp_path, device, settings
 ):
-    config = training_plan(
-        batch_size=32, max_epochs=6, series_loss_weight=series_loss_weight, lr=1e-2, patience=0
-    )
     pools = toy_pool(rng, device), toy_pool(rng, device)
-    arguments = {"config": config, "seed": 3, "fingerprint": "toy"}
+    arguments = {"max_epochs": 6, "lr": 1e-2, "patience": 0, "seed": 3, **settings}
     whole = toy_learner(learned=True, device=device)
-    expected = train(whole, *pools, **arguments)
+    expected = run(whole, *pools, **arguments)
 
     path = tmp_path / "run.checkpoint"
-    for stop in (2, 3, 5):
+    for stop in (1, 2, 3, 5):
+        callbacks, learner = (
+            [Watcher(stop_after_epoch=stop, error=SystemExit)],
+            toy_learner(learned=True, device=device),
+        )
         with pytest.raises(SystemExit):
-            train(
-                toy_learner(learned=True, device=device),
-                *pools,
-                checkpoint=path,
-                resume=True,
-                callbacks=[Watcher(stop_after_epoch=stop, error=SystemExit)],
-                **arguments,
-            )
+            run(learner, *pools, checkpoint=path, resume=True, callbacks=callbacks, **arguments)
     resumed = toy_learner(seed=99, learned=True, device=device)  # its own weights must not matter
-    found = train(resumed, *pools, checkpoint=path, resume=True, **arguments)
+    found = run(resumed, *pools, checkpoint=path, resume=True, **arguments)
     assert_same_bits(weights_of(whole), weights_of(resumed))
     assert found.best_epoch == expected.best_epoch
     for item, other in zip(found.history, expected.history, strict=True):
@@ -217,12 +200,10 @@ def test_a_run_that_was_killed_and_resumed_ends_bit_for_bit_where_it_would_have(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_same_seed_gives_the_same_weights_and_another_gives_others(rng, device):
-    config = training_plan(batch_size=32, max_epochs=2, series_loss_weight=1.0)
-    pool = toy_pool(rng, device)
-    results = []
+    pool, results = toy_pool(rng, device), []
     for seed in (1, 1, 2):
         learner = toy_learner(device=device)
-        train(learner, pool, None, config=config, seed=seed, fingerprint="toy")
+        run(learner, pool, seed=seed, max_epochs=2, series_loss_weight=1.0)
         results.append(weights_of(learner))
     assert_same_bits(results[0], results[1])
     assert not torch.equal(results[0]["backbone.0.weight"], results[2]["backbone.0.weight"])
@@ -233,130 +214,75 @@ def test_training_leaves_the_global_generator_alone(rng):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    train(learner, pool, None, config=training_plan(max_epochs=1), seed=1, fingerprint="toy")
+    run(learner, pool, max_epochs=1)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_ctrl_c_keeps_the_best_model_so_far(rng, caplog):
-    watcher = Watcher(stop_at_step=(2, 1))
-    learner = toy_learner()
+    watcher, settings = Watcher(stop_at_step=(2, 1)), {"max_epochs": 9, "patience": 0}
+    learner, reference = toy_learner(), toy_learner()
     with caplog.at_level(logging.WARNING, logger="raxss"):
-        trained = train(
-            learner,
-            toy_pool(rng),
-            toy_pool(rng),
-            config=training_plan(batch_size=32, max_epochs=9, patience=0),
-            seed=1,
-            fingerprint="toy",
-            callbacks=[watcher],
-        )
+        trained = run(learner, toy_pool(rng), toy_pool(rng), callbacks=[watcher], **settings)
     assert trained.interrupted
     assert len(trained.history) == 2
     assert watcher.ended
     assert "interrupted after epoch 2" in caplog.text
-    reference = toy_learner()
-    train(
-        reference,
-        toy_pool(np.random.default_rng(69421)),
-        None,
-        config=training_plan(batch_size=32, max_epochs=9, patience=0),
-        seed=1,
-        fingerprint="toy",
-        callbacks=[Watcher(stop_after_epoch=trained.best_epoch)],
-    )
+    stopped = Watcher(stop_after_epoch=trained.best_epoch)
+    run(reference, toy_pool(np.random.default_rng(69421)), callbacks=[stopped], **settings)
     assert_same_bits(weights_of(learner), weights_of(reference))
 
 
 def test_ctrl_c_in_the_first_epoch_has_nothing_to_keep(rng):
     watcher = Watcher(stop_at_step=(0, 1))
     with pytest.raises(KeyboardInterrupt):
-        train(
-            toy_learner(),
-            toy_pool(rng),
-            None,
-            config=training_plan(batch_size=32),
-            seed=1,
-            fingerprint="toy",
-            callbacks=[watcher],
-        )
+        run(toy_learner(), toy_pool(rng), callbacks=[watcher])
     assert watcher.ended
 
 
 def test_training_stops_when_validation_does_not_improve(rng):
-    config = training_plan(batch_size=32, max_epochs=50, patience=3, lr=0.0, start_lr=0.0, final_lr=0.0)
-    learner = toy_learner()
+    learner, rates = toy_learner(), {"lr": 0.0, "start_lr": 0.0, "final_lr": 0.0}
     learner.backbone[1].momentum = 0.0  # running statistics would move the validation loss
-    trained = train(learner, toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+    trained = run(learner, toy_pool(rng), toy_pool(rng), max_epochs=50, patience=3, **rates)
     assert (trained.best_epoch, len(trained.history)) == (1, 4)
 
 
 def test_ties_in_accuracy_go_to_the_lower_loss(rng):
-    config = training_plan(batch_size=32, max_epochs=12, lr=1e-2, patience=0)
-    trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+    trained = run(toy_learner(), toy_pool(rng), toy_pool(rng), max_epochs=12, lr=1e-2, patience=0)
     rank = [(row["validation_accuracy"], -row["validation_loss"]) for row in trained.history]
     assert trained.best_epoch == 1 + rank.index(max(rank))
 
 
-def test_the_validation_part_is_looked_at_every_few_epochs_and_after_the_last(rng):
-    config = training_plan(batch_size=32, max_epochs=8, lr=1e-2, patience=0, validate_every=3)
-    trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
-    looked = [row["epoch"] for row in trained.history if "validation_accuracy" in row]
-    assert looked == [3, 6, 8]
-    assert trained.best_epoch in looked
+def test_the_validation_set_is_scored_every_n_epochs_and_after_the_last(rng):
+    settings = {"max_epochs": 8, "lr": 1e-2, "patience": 0, "validate_every": 3}
+    trained = run(toy_learner(), toy_pool(rng), toy_pool(rng), **settings)
+    scored = [row["epoch"] for row in trained.history if "validation_accuracy" in row]
+    assert scored == [3, 6, 8]
+    assert trained.best_epoch in scored
 
 
-def test_a_validation_part_that_does_not_choose_leaves_the_last_epoch(rng):
-    config = training_plan(batch_size=32, max_epochs=7, lr=1e-2, patience=0, chooses_epoch=False)
-    trained = train(toy_learner(), toy_pool(rng), toy_pool(rng), config=config, seed=1, fingerprint="toy")
+def test_a_validation_set_that_does_not_choose_leaves_the_last_epoch(rng):
+    settings = {"max_epochs": 7, "lr": 1e-2, "patience": 0, "chooses_epoch": False}
+    trained = run(toy_learner(), toy_pool(rng), toy_pool(rng), **settings)
     assert trained.best_epoch == 7
     assert all("validation_accuracy" in row for row in trained.history)
 
 
-def test_training_ends_where_nothing_is_left_to_learn(rng):
-    config = training_plan(
-        batch_size=32, max_epochs=40, lr=1e-2, warmup_steps=5, patience=0, stop_loss=0.3, validate_every=100
-    )
+def test_training_ends_below_the_stop_loss(rng):
+    settings = {"max_epochs": 40, "lr": 1e-2, "warmup_steps": 5, "patience": 0, "validate_every": 100}
     learner, pool = toy_learner(), toy_pool(rng)
-    trained = train(learner, pool, pool, config=config, seed=1, fingerprint="toy")
+    trained = run(learner, pool, pool, stop_loss=0.3, **settings)
     losses = [row["train_loss"] for row in trained.history]
     assert len(losses) < 40
     assert losses[-1] < 0.3 <= min(losses[:-1])
-    assert trained.best_epoch == len(losses)  # it was looked at, although its turn had not come
-
-
-@pytest.mark.parametrize("stop_after", [1, 2, 4])
-def test_a_run_that_looks_now_and_then_resumes_to_the_same_bits(rng, tmp_path, stop_after):
-    config = training_plan(
-        batch_size=32, max_epochs=5, patience=0, validate_every=2, chooses_epoch=False, update_batch_norm=True
-    )
-    pools = toy_pool(rng), toy_pool(rng)
-    arguments = {"config": config, "seed": 1, "fingerprint": "toy"}
-    whole, resumed = toy_learner(), toy_learner()
-    train(whole, *pools, **arguments)
-    path = tmp_path / "a.checkpoint"
-    stopped = Watcher(stop_after_epoch=stop_after, error=ZeroDivisionError)
-    with pytest.raises(ZeroDivisionError):
-        train(resumed, *pools, checkpoint=path, callbacks=[stopped], **arguments)
-    resumed = toy_learner(seed=99)
-    train(resumed, *pools, checkpoint=path, resume=True, **arguments)
-    assert_same_bits(weights_of(whole), weights_of(resumed))
+    assert trained.best_epoch == len(losses)  # scored although its turn had not come
 
 
 def test_a_checkpoint_of_other_settings_is_refused_by_its_fingerprint(rng, tmp_path):
-    path, config = tmp_path / "a.checkpoint", training_plan(batch_size=32, max_epochs=1)
-    train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="first", checkpoint=path)
+    path, pool = tmp_path / "a.checkpoint", toy_pool(rng)
+    run(toy_learner(), pool, fingerprint="first", checkpoint=path, max_epochs=1)
     before = path.read_bytes()
     with pytest.raises(ModelError, match=r"a\.checkpoint.*'first'.*'second'"):
-        train(
-            toy_learner(),
-            toy_pool(rng),
-            None,
-            config=config,
-            seed=1,
-            fingerprint="second",
-            checkpoint=path,
-            resume=True,
-        )
+        run(toy_learner(), pool, fingerprint="second", checkpoint=path, resume=True, max_epochs=1)
     assert path.read_bytes() == before
 
 
@@ -364,9 +290,7 @@ def test_the_learned_temperature_moves_with_the_series_loss_only(rng):
     pool = toy_pool(rng)
     for series_loss_weight, moves in ((1.0, True), (0.0, False)):
         learner = toy_learner(learned=True)
-        config = training_plan(batch_size=32, max_epochs=3, lr=1e-2, series_loss_weight=series_loss_weight)
-        config = training_plan(**{**vars(config), "weight_decay": 0.0})
-        train(learner, pool, None, config=config, seed=1, fingerprint="toy")
+        run(learner, pool, max_epochs=3, lr=1e-2, series_loss_weight=series_loss_weight, weight_decay=0.0)
         assert (abs(learner.temperature.item() - 0.1) > 1e-4) is moves
 
 
@@ -392,16 +316,14 @@ def test_the_fitted_temperature_beats_a_grid_of_others(rng):
 def test_weight_decay_leaves_the_temperature_alone(rng):
     pool, learner = toy_pool(rng), toy_learner(learned=True)
     pool.influence = torch.zeros_like(pool.influence)  # equal weights: no gradient reaches tau
-    config = training_plan(batch_size=32, max_epochs=3, series_loss_weight=1.0, weight_decay=0.1)
-    train(learner, pool, None, config=config, seed=1, fingerprint="toy")
+    run(learner, pool, max_epochs=3, series_loss_weight=1.0, weight_decay=0.1)
     assert learner.temperature.item() == pytest.approx(0.1, abs=1e-7)
 
 
 def test_training_that_diverges_is_stopped_with_epoch_and_rate(rng, tmp_path):
-    path = tmp_path / "run.checkpoint"
-    config = training_plan(batch_size=32, max_epochs=3, lr=1e30, warmup_steps=0)
+    settings = {"max_epochs": 3, "lr": 1e30, "warmup_steps": 0, "checkpoint": tmp_path / "run.checkpoint"}
     with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d .*rate 1e\+30"):
-        train(toy_learner(), toy_pool(rng), None, config=config, seed=1, fingerprint="toy", checkpoint=path)
+        run(toy_learner(), toy_pool(rng), **settings)
 
 
 def test_pool_posteriors_do_not_depend_on_dropout(rng):
@@ -425,25 +347,14 @@ def test_mixed_precision_is_for_gpus_unless_asked_for(rng):
 
 
 def test_checkpoints_appear_after_every_epoch(rng, tmp_path):
-    path = tmp_path / "run.checkpoint"
-    sizes = []
+    path, seen = tmp_path / "run.checkpoint", []
 
     class Looker(Watcher):
         def on_epoch_end(self, record):
-            sizes.append((record["epoch"], path.stat().st_size, [p.name for p in Path(tmp_path).iterdir()]))
+            seen.append((record["epoch"], [file.name for file in tmp_path.iterdir()]))
 
-    train(
-        toy_learner(),
-        toy_pool(rng),
-        None,
-        config=training_plan(max_epochs=3),
-        seed=0,
-        fingerprint="toy",
-        checkpoint=path,
-        callbacks=[Looker()],
-    )
-    assert [size[0] for size in sizes] == [1, 2, 3]
-    assert all(size[2] == ["run.checkpoint"] for size in sizes)
+    run(toy_learner(), toy_pool(rng), max_epochs=3, checkpoint=path, callbacks=[Looker()])
+    assert seen == [(epoch, ["run.checkpoint"]) for epoch in (1, 2, 3)]
 
 
 def test_an_epoch_takes_the_batches_of_alg_1_one_after_the_other(rng):
@@ -528,7 +439,7 @@ def test_a_feature_that_never_changes_gets_the_deviation_one(rng):
 # Memory -------------------------------------------------------------------------------------------------
 
 
-def test_a_step_needs_what_its_layers_keep_for_the_way_back(rng):
+def test_a_step_needs_what_its_layers_keep_for_the_backward_pass(rng):
     """Of this network that can be counted by hand: the input of each matrix product, and the result of tanh."""
     pool = toy_pool(rng)
     network = nn.Sequential(nn.Flatten(), nn.Linear(LENGTH, 32), nn.Tanh(), nn.Linear(32, 1))
@@ -562,19 +473,11 @@ def test_a_batch_that_cannot_fit_is_refused_with_both_numbers_before_it_starts(r
     n_windows = len(pool)
     needed = step_bytes(learner.backbone, pool, n_windows)
     monkeypatch.setattr(step_memory, "available_bytes", lambda device: needed // 3)
-    told = (
+    free = (
         rf"batch of {n_windows} windows needs at least {needed / 1e6:.1f} MB .*{needed / 3e6:.1f} MB are free"
     )
-    with pytest.raises(TrainingError, match=told + r".*batch_size to (16|32|64) or less"):
-        train(
-            learner,
-            pool,
-            None,
-            config=training_plan(batch_size=10**6),
-            seed=1,
-            fingerprint="toy",
-            callbacks=[watcher],
-        )
+    with pytest.raises(TrainingError, match=free + r".*batch_size to (16|32|64) or less"):
+        run(learner, pool, batch_size=10**6, callbacks=[watcher])
     assert watcher.steps == 0
 
 
@@ -589,7 +492,7 @@ def test_a_batch_that_hardly_fits_is_warned_of_and_tried(rng, monkeypatch, caplo
         assert ("this may not fit" in caplog.text) is warned
 
 
-def test_where_the_system_does_not_tell_nothing_is_refused(rng, monkeypatch):
+def test_without_a_figure_of_free_memory_nothing_is_refused(rng, monkeypatch):
     monkeypatch.setattr(step_memory, "available_bytes", lambda device: None)
     check_step_memory(toy_learner().backbone, toy_pool(rng), training_plan(batch_size=10**9))
 
@@ -606,15 +509,14 @@ def test_a_pool_that_no_memory_bears_is_refused_with_its_size(rng, monkeypatch):
     pool = toy_pool(rng)
     needed = 2 * 4 * pool.strip.numel() + pool_module.BYTES_A_WINDOW * len(pool)
     monkeypatch.setattr(memory, "available_memory", lambda: needed - 1)
-    told = rf"training on {len(pool)} windows of 12 series needs {needed / 1e9:.1f} GB"
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=rf"{len(pool)} windows of 12 series needs {needed / 1e9:.1f} GB"):
         toy_pool(np.random.default_rng(69421))
     monkeypatch.setattr(memory, "available_memory", lambda: needed)
     assert len(toy_pool(np.random.default_rng(69421))) == len(pool)
 
 
 class Greedy(nn.Module):
-    """Asks for a petabyte when it is trained on a whole batch."""
+    """Allocates a petabyte when it is trained on a whole batch."""
 
     def __init__(self):
         super().__init__()
@@ -627,18 +529,9 @@ class Greedy(nn.Module):
 
 
 def test_memory_that_ends_in_a_step_is_an_error_that_names_the_batch_size(rng):
-    learner = Learner(Greedy(), temperature=0.1, learned=False)
-    watcher = Watcher()
+    learner, watcher = Learner(Greedy(), temperature=0.1, learned=False), Watcher()
     with pytest.raises(TrainingError, match=r"memory of this machine .* batch_size=48 .*1000000000000000"):
-        train(
-            learner,
-            toy_pool(rng),
-            None,
-            config=training_plan(batch_size=48),
-            seed=1,
-            fingerprint="toy",
-            callbacks=[watcher],
-        )
+        run(learner, toy_pool(rng), batch_size=48, callbacks=[watcher])
     assert watcher.ended
 
 
@@ -647,12 +540,6 @@ def test_another_error_of_the_network_passes_as_it_is(rng):
         def forward(self, windows):
             return super().forward(windows if len(windows) > 20 else windows[..., 1:])
 
+    learner = Learner(Wrong(), temperature=0.1, learned=False)
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes"):
-        train(
-            Learner(Wrong(), temperature=0.1, learned=False),
-            toy_pool(rng),
-            None,
-            config=training_plan(batch_size=20),
-            seed=1,
-            fingerprint="toy",
-        )
+        run(learner, toy_pool(rng), batch_size=20)

@@ -447,7 +447,7 @@ def _by_windows(
         posteriors = fitted(item.aggregation.posteriors)
         if smoothing > 0 and item.retrieval is not None:
             mute = np.isnan(item.aggregation.influence) | item.retrieval.flat
-            posteriors = smooth_posteriors(posteriors, item.retrieval.neighbors, smoothing, mute=mute)
+            posteriors = smooth_posteriors(posteriors, item.retrieval.neighbors, smoothing, left_out=mute)
         told.append(item.aggregation.weights @ posteriors)  # twin of `series_probability`, as a product
     return np.stack(told)
 

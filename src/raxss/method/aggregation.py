@@ -2,11 +2,10 @@
 
     weights, posteriors (n_windows, C) -> contributions (n_windows, C) -> series_probability (C,)
 
-Posteriors may be smoothed before they are weighted, by the mean of the window's neighbours. With equal weights this
-is plain Stochastic Sparse Sampling (SSS). In training the windows of many series come in one batch; ``series`` then
-tells which window belongs to which, and one vectorised pass serves all.
-Before this: weighting/ makes the weights (Eq. 2). Next: inference.py predicts with a fitted model, training/step.py
-computes the loss, explain/tracing.py takes a prediction apart.
+Posteriors may be smoothed over a window's neighbours before they are weighted. Equal weights are plain Stochastic
+Sparse Sampling (SSS). In training one vectorised pass serves the windows of many series; ``series`` then holds the
+series of each window. Before this: weighting/ makes the weights (Eq. 2). Next: inference.py predicts with a fitted
+model, training/step.py computes the loss, explain/tracing.py makes the evidence.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from raxss._core.settings import is_number
 from raxss.errors import ConfigError, SignalError, one_of
 from raxss.method.weighting.protocol import WEIGHTINGS, influence, weighting_named, window_weights
 
-#: Probabilities are kept this far from 0 and 1 inside a logarithm; float32 still tells 1 - 1e-6 from 1.
-CLAMP = 1e-6
+CLAMP = 1e-6  # least distance of a probability from 0 and 1 inside a logarithm; float32 resolves 1 - 1e-6
 
 
 def log_posteriors(logits: Tensor) -> Tensor:
@@ -118,9 +116,7 @@ def negative_log_likelihood(
     probability: Tensor,  # (n, C)
     targets: Tensor,  # (n,) class index
 ) -> Tensor:  # (n,)
-    """Loss of a probability that is an average, so no logit stands behind it.
-
-    -log p_y, with p clamped in float32. For two classes this is the binary cross-entropy of the paper.
+    """-log p_y of probabilities that are averages, clamped in float32; for two classes the paper's cross-entropy.
 
     Examples
     --------
@@ -132,7 +128,7 @@ def negative_log_likelihood(
 
 
 def effective_windows(weights: ArrayLike) -> float:
-    """How many windows decide, as if they had equal shares: 1 / sum(alpha^2).
+    """Effective number of windows, 1 / sum(alpha^2).
 
     Examples
     --------
@@ -148,23 +144,20 @@ def smooth_posteriors(
     neighbors: NDArray[np.int64],  # (n_windows, m), -1 where there is none
     smoothing: float,
     *,
-    mute: NDArray[np.bool_] | None = None,  # (n_windows,)
+    left_out: NDArray[np.bool_] | None = None,  # (n_windows,)
 ) -> NDArray[np.float64]:  # (n_windows, C)
-    r"""Let the neighbours of each window speak with it.
+    r"""Mix the posterior of each window with the mean over its neighbours.
 
     p~_k = (1 - lambda) p_k + lambda · mean over j in N_k of p_j
 
-    A window without neighbours keeps its own posterior. One that is ``mute`` (flat, or unusable) neither speaks nor
-    listens: a flat window is alike to nothing, so those on its list are there by their place alone.
+    A window without neighbours keeps its own posterior. A window that is ``left_out`` (flat, or unusable) keeps its
+    own and enters no mean: a flat window is similar to nothing, so its list is one of places alone.
 
     Notes
     -----
-    Under weights alpha this equals giving each window the votes that it gets as a neighbour, so a score is still a
-    convex sum of what the network said about single windows:
+    A score is still a convex sum of the posteriors of single windows (where all have neighbours):
 
     sum_k alpha_k p~_k = sum_j p_j [ (1 - lambda) alpha_j + lambda sum_{k: j in N_k} alpha_k / |N_k| ]
-
-    (for windows with neighbours; one without keeps its whole vote).
 
     Examples
     --------
@@ -174,48 +167,35 @@ def smooth_posteriors(
            [0.2 , 0.8 ],
            [1.  , 0.  ]])
     """
-    heard, n_heard = np.zeros_like(posteriors), np.zeros((len(posteriors), 1))
+    totals, counts = np.zeros_like(posteriors), np.zeros((len(posteriors), 1))
     for rank in neighbors.T:  # one at a time: all together would be m times as large as the posteriors
-        speaks = rank >= 0
-        if mute is not None:
-            speaks &= ~mute & ~mute[rank]
-        heard[speaks] += posteriors[rank[speaks]]
-        n_heard[speaks] += 1.0
-    means = heard / np.maximum(n_heard, 1.0)
-    return np.where(n_heard > 0, (1.0 - smoothing) * posteriors + smoothing * means, posteriors)
+        used = rank >= 0
+        if left_out is not None:
+            used &= ~left_out & ~left_out[rank]
+        totals[used] += posteriors[rank[used]]
+        counts[used] += 1.0
+    means = totals / np.maximum(counts, 1.0)
+    return np.where(counts > 0, (1.0 - smoothing) * posteriors + smoothing * means, posteriors)
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregation:
     """A series probability and the parts it is made of, all float64.
 
-    Attributes
-    ----------
-    posteriors
-        ``(n_windows, C)`` what each window says by itself.
-    smoothed
-        ``(n_windows, C)`` what it says with its neighbours; None where nothing was smoothed.
-    contributions
-        ``(n_windows, C)`` weights × posteriors, the smoothed ones where there are any.
-    support, influence, weights
-        ``(n_windows,)``; weights = softmax(influence / temperature).
-    gate
-        ``(n_windows,)`` what was added to the support; None where nothing was.
-    series_probability
-        ``(C,)`` the sum of the contributions.
+    weights = softmax(influence / temperature), contributions = weights × (smoothed) posteriors
     """
 
-    posteriors: NDArray[np.float64]
-    support: NDArray[np.float64]
-    influence: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    contributions: NDArray[np.float64]
-    series_probability: NDArray[np.float64]
+    posteriors: NDArray[np.float64]  # (n_windows, C)
+    support: NDArray[np.float64]  # (n_windows,)
+    influence: NDArray[np.float64]  # (n_windows,)
+    weights: NDArray[np.float64]  # (n_windows,)
+    contributions: NDArray[np.float64]  # (n_windows, C)
+    series_probability: NDArray[np.float64]  # (C,) the sum of the contributions
     weighting: str
     temperature: float
     smoothing: float = 0.0
-    smoothed: NDArray[np.float64] | None = None
-    gate: NDArray[np.float64] | None = None
+    smoothed: NDArray[np.float64] | None = None  # (n_windows, C); None without smoothing
+    gate: NDArray[np.float64] | None = None  # (n_windows,) part of the influence; None without a gate
 
     @property
     def effective_windows(self) -> float:
@@ -244,9 +224,9 @@ def aggregate(
     seed
         For the ``shuffled`` and ``random`` controls.
     gate
-        For the gated weightings: what is added to the support of each window.
+        For the gated weightings: added to the support of each window.
     smoothing, neighbors, flat
-        lambda from 0 to 1, who speaks with whom, and which windows do not: see `smooth_posteriors`.
+        lambda from 0 to 1, the neighbor lists, and windows that keep their posterior: see `smooth_posteriors`.
 
     Examples
     --------
@@ -254,7 +234,12 @@ def aggregate(
     >>> prediction.weights.round(4), prediction.series_probability.round(4)
     (array([0.8808, 0.1192]), array([0.2477, 0.7523]))
     """
-    check_temperature(temperature)
+    number = isinstance(temperature, int | float | np.number) and np.isfinite(temperature)
+    if not (number and temperature > 0):
+        raise ConfigError(
+            f"temperature must be a number > 0, got {temperature!r}. For the plain SSS mean, set "
+            "weighting='uniform'."
+        )
     posteriors_, support_ = _float64(posteriors), _float64(support)
     if posteriors_.ndim != 2 or support_.shape != posteriors_.shape[:1]:
         raise ConfigError(
@@ -270,47 +255,36 @@ def aggregate(
             "Leave this series out, or fill its gaps."
         )
     finite = np.isfinite(posteriors_)
-    if not finite.all():  # seldom, and looking at each window takes long
+    if not finite.all():
         bad = ~finite.all(axis=1) & ~unusable
         if bad.any():
             raise SignalError(
                 f"the posteriors of {int(bad.sum())} windows are not finite, the first of window "
                 f"{int(np.flatnonzero(bad)[0])}; the network has diverged. Check the scaling, or lower lr."
             )
-    # Nothing that a window without weight says may reach the sum, not even as 0 × NaN.
+    # A posterior without weight must not reach the sum, not even as 0 × NaN.
     posteriors_[unusable] = np.nan_to_num(posteriors_[unusable])
     weights = window_weights(torch.from_numpy(influence_), temperature=temperature).numpy()
     smoothed = None
     if smoothing > 0:
         if neighbors is None:
             raise ConfigError(f"smoothing is {smoothing}, which needs neighbors; pass retrieval.neighbors.")
-        mute = unusable if flat is None else unusable | flat
-        smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, mute=mute)
-    added_up = posteriors_ if smoothed is None else smoothed
+        left_out = unusable if flat is None else unusable | flat
+        smoothed = smooth_posteriors(posteriors_, neighbors, smoothing, left_out=left_out)
+    mixed = posteriors_ if smoothed is None else smoothed
     return Aggregation(
         posteriors_,
         support_,
         influence_,
         weights,
-        weights[:, None] * added_up,
-        series_probability(added_up, weights),
+        weights[:, None] * mixed,
+        series_probability(mixed, weights),
         weighting,
         float(temperature),
         float(smoothing),
         smoothed,
         gate_,
     )
-
-
-def check_temperature(temperature: Any) -> None:
-    """Refuse a temperature that is not above 0."""
-    if not (
-        isinstance(temperature, int | float | np.number) and np.isfinite(temperature) and temperature > 0
-    ):
-        raise ConfigError(
-            f"temperature must be a number > 0, got {temperature!r}. For the plain SSS mean, set "
-            "weighting='uniform'."
-        )
 
 
 def _float64(values: Tensor | ArrayLike) -> NDArray[np.float64]:
@@ -326,7 +300,7 @@ class AggregationConfig:
 
     weighting: str = "support"  # a registered weighting; "uniform" is plain SSS
     temperature: float | Literal["learned"] = 0.1  # tau; the paper asks tau > 0 and reports no value
-    smoothing: float = 0.0  # how much of a window's posterior is that of its neighbours; 0 to 1
+    smoothing: float = 0.0  # share of the neighbours' mean in a window's posterior; 0 to 1
 
     def __post_init__(self) -> None:
         one_of("aggregation.weighting", self.weighting, tuple(WEIGHTINGS))

@@ -1,11 +1,10 @@
-"""Which changes of a training window leave its class as it is?
+"""Data augmentation: random changes of training windows that keep their class.
 
-    windows (batch, n_variates, length) -> what is drawn for each -> windows of the same shape, changed
+    windows (batch, n_variates, length) -> random draws for each -> windows of the same shape, changed
 
-Every step draws anew for every window, on the device, and in training only: validation and prediction see
-windows as they are. So does retrieval in the signal, whose support belongs to the series. Features that a step
-itself looks at (``refresh="batch"``, a gate) are those of the changed windows.
-Next: estimator/config.py has the settings as a stage; training/step.py changes a batch before the network sees it.
+Every step draws anew for every window, on the device, in training alone. Retrieval in the signal sees the windows
+unchanged; features within a step (``refresh="batch"``, a gate) are those of the changed windows.
+Next: training/step.py changes a batch before the network sees it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from raxss._core.settings import is_number
 from raxss.errors import ConfigError
 
-#: What ``augmentation="auto"`` is, for signals of any kind: small changes, chosen by cross-validation within the
-#: training parts of eight public sets (mean accuracy .92 with them, .89 without).
+#: ``augmentation="auto"``: small changes for signals of any kind, chosen by cross-validation within the training
+#: parts of eight public sets (mean accuracy .92 with them, .89 without).
 LIGHT: Mapping[str, float] = MappingProxyType({"gain": 0.1, "noise": 0.1, "stretch": 0.1, "mask": 0.2})
-#: The most that a number may be, and what it is.
+#: Setting -> its largest value and meaning.
 MEANINGS: Mapping[str, tuple[float, str]] = MappingProxyType(
     {
         "flip": (1.0, "the probability that a window changes sign"),
@@ -32,7 +32,7 @@ MEANINGS: Mapping[str, tuple[float, str]] = MappingProxyType(
         "gain": (3.0, "the deviation of the logarithm of a window's factor"),
         "noise": (1e6, "the largest deviation of added noise, in units of the scaled signal"),
         "stretch": (0.9, "the share by which time is stretched or squeezed at most"),
-        "mask": (0.9, "the largest share of a window that is hidden"),
+        "mask": (0.9, "the largest share of a window that is masked"),
         "rotate": (math.pi, "the deviation of an angle in radians; a degree is 0.01745"),
         "drop": (0.9, "the probability that a variate is silent for a window"),
     }
@@ -41,7 +41,7 @@ MEANINGS: Mapping[str, tuple[float, str]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationConfig:
-    """How training windows are changed at random; 0 of everything: not at all.
+    """Random changes of training windows; by default none.
 
     Examples
     --------
@@ -66,12 +66,13 @@ class AugmentationConfig:
     def __post_init__(self) -> None:
         for name, (most, meaning) in MEANINGS.items():
             value = getattr(self, name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (is_number and 0 <= value <= most):
+            if not (is_number(value) and 0 <= value <= most):
                 raise ConfigError(
                     f"augmentation.{name} must be a number from 0 to {most:g}, got {value!r}. It is {meaning}."
                 )
-        if not _is_list_of_variates(self.mirror):
+        variates = self.mirror if isinstance(self.mirror, list | tuple) else (None,)
+        whole = all(is_number(item) and isinstance(item, int) and item >= 0 for item in variates)
+        if not whole or len(set(variates)) < len(variates):
             raise ConfigError(
                 f"augmentation.mirror must be a list of variates, numbered from 0, each once, got {self.mirror!r}. "
                 "They are those whose signs change where left and right are exchanged."
@@ -79,7 +80,7 @@ class AugmentationConfig:
         object.__setattr__(self, "mirror", tuple(self.mirror))  # a file gives a list
 
     def check_variates(self, n_variates: int) -> None:
-        """Refuse changes that series with so many variates cannot bear.
+        """Refuse settings that do not suit series of so many variates.
 
         >>> AugmentationConfig(mirror=[0, 4, 5]).check_variates(6)
         """
@@ -96,23 +97,14 @@ class AugmentationConfig:
             )
 
 
-def _is_list_of_variates(value: object) -> bool:
-    if not isinstance(value, list | tuple):
-        return False
-    whole = all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value)
-    return whole and len(set(value)) == len(value)
-
-
 def augment(
     windows: Tensor,  # (batch, n_variates, length)
     settings: AugmentationConfig,
 ) -> Tensor:  # (batch, n_variates, length)
-    """Change each window at random, by torch's default generator; without any setting, windows and generator stay.
+    """Change each window at random, by torch's default generator; without any setting nothing is drawn.
 
-    Notes
-    -----
-    All in float32 (bfloat16 has 8 bits), without asking the device for a number, so that a step that begins with
-    this can be recorded as a CUDA graph, and by operations that give the same bits every time.
+    In float32 (bfloat16 has 8 bits), by deterministic operations that never synchronise with the device, so that a
+    step that begins with this can be recorded as a CUDA graph.
 
     Examples
     --------
@@ -126,10 +118,8 @@ def augment(
 
 
 def drawn(windows: Tensor, settings: AugmentationConfig) -> dict[str, Tensor]:
-    """What chance says for each of these windows, by kind of change, in the order in which they are made.
+    """Random draws for each window, by kind of change, in the order of the changes.
 
-    Examples
-    --------
     >>> drawn(torch.zeros(4, 6, 100), AugmentationConfig(gain=0.1, drop=0.2))["drop"].shape
     torch.Size([4, 6])
     """
@@ -169,7 +159,7 @@ def drawn(windows: Tensor, settings: AugmentationConfig) -> dict[str, Tensor]:
 
 
 def changed(windows: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
-    """Make the changes that were `drawn`, one after the other.
+    """Apply changes that were `drawn`, one after the other.
 
     >>> changed(torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), {"flip": torch.tensor([1, -1])})[:, 0]
     tensor([[ 1.,  2.],
@@ -193,7 +183,7 @@ def rotations(
     axes: Tensor,  # (batch, 3), of any length
     angles: Tensor,  # (batch,)
 ) -> Tensor:  # (batch, 3, 3)
-    """The matrices that turn by these angles, in radians, about these axes (Rodrigues).
+    """Rotation matrices by angles in radians about axes (Rodrigues).
 
     R = cos a · I + sin a · [u]× + (1 - cos a) · u uᵀ
 
@@ -211,14 +201,11 @@ def rotations(
     return cos * torch.eye(3, device=axes.device) + sin * across + (1 - cos) * outer
 
 
-# The changes: windows (batch, n_variates, length), and what was drawn for them -> windows ------------------------
+# The changes: windows (batch, n_variates, length) and their draws -> windows -------------------------------------
 
 
 def stretched(windows: Tensor, speeds: Tensor) -> Tensor:
-    """Time runs so many times as fast about a window's middle; read between samples on a straight line.
-
-    Where it would run out of the window, it turns round at the end: as a mirror shows it.
-    """
+    """Run time ``speeds (batch,)`` times as fast about the middle: interpolated linearly, reflected at the ends."""
     n_variates, length = windows.shape[1:]
     last = length - 1
     from_middle = torch.arange(length, device=windows.device) - last / 2
@@ -231,16 +218,9 @@ def stretched(windows: Tensor, speeds: Tensor) -> Tensor:
     return windows.gather(2, index) * (1 - share) + windows.gather(2, following) * share
 
 
-def mirrored(windows: Tensor, signs: Tensor) -> Tensor:
-    """Each variate of each window times its sign, ``(batch, n_variates)``."""
-    return windows * signs[:, :, None]
-
-
 def rotated(windows: Tensor, matrices: Tensor) -> Tensor:
-    """Variates three by three, all by the window's matrix ``(batch, 3, 3)``: sensors that share their axes.
-
-    Summed by hand: a matrix product may be taken in fewer bits on a GPU.
-    """
+    """Variates three by three, all by the window's matrix ``(batch, 3, 3)``: sensors that share their axes."""
+    # Not a matrix product, which a GPU may take in fewer bits.
     axes = windows.unflatten(1, (-1, 3)).unbind(dim=2)  # x, y, z: (batch, n_variates / 3, length)
     columns = matrices[:, None, :, :, None].unbind(dim=3)  # (batch, 1, 3, 1)
     turned = sum(column * axis[:, :, None] for column, axis in zip(columns, axes, strict=True))
@@ -259,10 +239,9 @@ def amplified(windows: Tensor, factors: Tensor) -> Tensor:
 
 
 def masked(windows: Tensor, spans: Tensor) -> Tensor:
-    """Hide what lies between two shares of the window's length, ``(batch, 2)``, in all variates.
+    """Replace samples between two shares of the window's length, ``(batch, 2)``, by each variate's mean.
 
-    What is hidden takes the variate's mean over the window, not 0: where a window rides on a slow wave, 0 would
-    be a step that no recording has.
+    Not by 0, which would be a step where a window rides on a slow wave.
     """
     length = windows.shape[2]
     middles = (torch.arange(length, device=windows.device) + 0.5) / length  # of samples
@@ -271,26 +250,16 @@ def masked(windows: Tensor, spans: Tensor) -> Tensor:
     return torch.where(hidden, windows.mean(dim=2, keepdim=True), windows)
 
 
-def silenced(windows: Tensor, chosen: Tensor) -> Tensor:
-    """0 where a variate is ``chosen (batch, n_variates)``, its level included: as if its sensor were not there."""
-    return windows.masked_fill(chosen[:, :, None], 0.0)
-
-
-def with_noise(windows: Tensor, noise: Tensor) -> Tensor:
-    """The sum of both."""
-    return windows + noise
-
-
 CHANGES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyType(
     {
         "stretch": stretched,
-        "mirror": mirrored,
+        "mirror": lambda windows, signs: windows * signs[:, :, None],
         "rotate": rotated,
         "reverse": reversed_in_time,
         "flip": amplified,
         "gain": amplified,
         "mask": masked,
-        "drop": silenced,
-        "noise": with_noise,
+        "drop": lambda windows, chosen: windows.masked_fill(chosen[:, :, None], 0.0),
+        "noise": torch.add,
     }
 )

@@ -1,11 +1,10 @@
-"""Gate and projection: what is learned from the features of a window beside its posterior.
+"""Gate and projection: learned heads on the features of a window.
 
-    standardised features (n_windows, d) -> projection (n_windows, p): where windows are compared
-                                         -> gate (n_windows,): what is added to a window's support
+    standardised features (n_windows, d) -> projection (n_windows, p), compared in retrieval
+                                         -> gate (n_windows,), added to support
 
 Both are learned by the series loss together with the network and the temperature; the paper names them as future
-work. Weights stay a softmax and evidence stays a sum. Next: training/step.py trains them,
-inference.py uses them.
+work. Weights stay a softmax and evidence stays a sum. Next: training/step.py trains them, inference.py uses them.
 """
 
 from __future__ import annotations
@@ -50,15 +49,13 @@ class Gate(nn.Module):
 class FeatureHeads(nn.Module):
     """A projection, a gate, or both, on the features of a network.
 
-    In a training step features are standardised by the batch's own mean and deviation; elsewhere by those over all
-    training windows (`standardise_by`), which are no part of the state: they follow from the weights.
+    In a training step features are standardised by the mean and deviation of the batch, elsewhere by those of all
+    training windows (`standardise_by`), which follow from the weights and are not part of the state.
 
     Parameters
     ----------
-    width
-        d, of the features.
-    projection
-        p: windows are compared by the cosine of ``p`` linear combinations of their features; 0: of the features.
+    width, projection
+        d of the features, and p: windows are compared by the cosine of p linear combinations; 0: of the features.
     gated
         Whether there is a `Gate`.
 
@@ -87,12 +84,12 @@ class FeatureHeads(nn.Module):
         self.gate = Gate(width) if gated else None
 
     def standardise_by(self, mean: Tensor, scale: Tensor) -> None:
-        """Use these from now on; written in place, where a recorded step looks for them."""
+        """Set mean and deviation ``(d,)`` in place, where a recorded step reads them."""
         self.mean.copy_(mean)
         self.scale.copy_(scale)
 
     def standardised(self, features: Tensor) -> Tensor:
-        """Features as the network gives them -> mean 0 and deviation 1 over the batch, or the training windows."""
+        """Features of the network -> mean 0 and deviation 1 over the batch, or over the training windows."""
         features = features.to(self.mean.dtype)
         return standardised_batch(features) if self.training else (features - self.mean) / self.scale
 
@@ -104,22 +101,21 @@ class FeatureHeads(nn.Module):
 def standardised_batch(features: Tensor) -> Tensor:
     """Each feature ``(batch, d)`` with mean 0 and deviation 1 over the batch; one that never changes becomes 0.
 
-    A network with batch normalisation has other features in training than at prediction, by orders of magnitude
-    before its first steps, so the moments of one would not suit the other. Gradients pass through both moments:
-    what shifts or stretches all windows alike gains nothing.
+    With batch normalisation, features in training differ from those at prediction by orders of magnitude before the
+    first steps, so that each needs its own moments. Gradients pass through both moments.
 
     >>> standardised_batch(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
             [ 1.,  0.]])
     """
     variance, mean = torch.var_mean(features, dim=0, correction=0)
-    # A feature that changes by rounding alone would else pass on a gradient 1 / rounding times too large.
+    # Else a feature that changes by rounding alone would have a gradient too large by 1 / rounding.
     variance = variance + LEAST_VARIANCE * variance.mean()
     return (features - mean) / torch.where(variance > 0, variance, 1.0).sqrt()
 
 
 def heads_in_use(fitted: FeatureHeads | None, *, projection: int, weighting: str) -> FeatureHeads | None:
-    """What a model was fitted with, if it can do what is asked: what was not learned cannot be switched on.
+    """The fitted heads; refuses a projection or a gate that was not learned.
 
     >>> heads_in_use(None, projection=0, weighting="support") is None
     True

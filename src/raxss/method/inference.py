@@ -2,9 +2,9 @@
 
     series -> scaled windows -> posteriors (calibrated, smoothed), support -> series probability and its parts
 
-A GPU retrieves for many short series at once and is a few series ahead of what is added up; the CPU does one after
-the other. Neither changes a score. `Predictor.aggregate` is the one path from windows to a
-score. Next: estimator/classifier.py makes the predictor.
+A GPU retrieves for many short series at once and works a few series ahead; the CPU takes one after the other. That
+does not change a score. `Predictor.aggregate` is the one path from windows to a score.
+Next: estimator/classifier.py makes the predictor.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from raxss.method.window_scorer import Scorer, Scores
 from raxss.method.windows import Windows, window_starts, windows_of
 
 LISTED_AT_ONCE = 2**23  # neighbors of short series that a GPU finds together: 128 MB
-SERIES_AHEAD = {"cpu": 0, "cuda": 3}  # a GPU works on the next while those before are added up and written
+SERIES_AHEAD = {"cpu": 0, "cuda": 3}  # launched before the first of them is aggregated
 WINDOWS_OF_A_LONG_SERIES = 200_000  # from here on one ahead is enough: the lists of each take 32 MB and more
-PAIRS_A_SCORE = 300_000  # windows compared in the time of scoring one, roughly, on CPU and GPU alike
+PAIRS_A_SCORE = 300_000  # window pairs compared in the time of scoring one window, roughly, on CPU and GPU
 
 
 class ProbabilityMap(Protocol):
@@ -55,11 +55,11 @@ class Prediction:
     Attributes
     ----------
     retrieval
-        None where only the score is wanted and its weights need no neighbours.
+        None where only the score was requested and its weights need no neighbours.
     uncalibrated
-        ``(n_windows, C)`` the posteriors as the network gave them; None where no calibration came after.
+        ``(n_windows, C)`` posteriors of the network; None without a calibration of windows.
     calibrated
-        ``(C,)`` what a calibration of series made of the sum; None where there is none.
+        ``(C,)`` calibrated series probability; None without a calibration of series.
     """
 
     series: Series
@@ -71,7 +71,7 @@ class Prediction:
 
     @property
     def probability(self) -> NDArray[np.float64]:
-        """``(C,)`` the answer: the sum of the contributions, calibrated where series are."""
+        """``(C,)`` the series probability, calibrated where there is a calibration of series."""
         return self.aggregation.series_probability if self.calibrated is None else self.calibrated
 
     @property
@@ -82,31 +82,19 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class WindowScores:
-    """What the network said about the windows of one series, before any weight.
+    """Network output for the windows of one series, before any weight."""
 
-    Attributes
-    ----------
-    series, scaled, windows
-        As it was given, as it was looked at, and its windows.
-    posteriors
-        ``(n_windows, C)``, calibrated where the model is.
-    features
-        ``(n_windows, d)``, standardised; None where they were not asked for.
-    gate
-        ``(n_windows,)`` what the gate adds to the support of each; None without a gate, or without features.
-    """
-
-    series: Series
+    series: Series  # as given
     scaled: Series
     windows: Windows
-    posteriors: NDArray[np.float64]
-    features: NDArray[np.float64] | None
-    gate: NDArray[np.float64] | None
+    posteriors: NDArray[np.float64]  # (n_windows, C), calibrated where the model is
+    features: NDArray[np.float64] | None  # (n_windows, d), standardised; None where not requested
+    gate: NDArray[np.float64] | None  # (n_windows,) added to the support; None without a gate or features
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """One series on its way from samples to score; a GPU may still be at work on it."""
+    """One series between launch and aggregation; a GPU may still be working on it."""
 
     series: Series
     windows: Windows
@@ -117,19 +105,7 @@ class _Work:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Predictor:
-    """What was fitted, and the settings of the moment.
-
-    Attributes
-    ----------
-    feature_mean, feature_scale
-        ``(d,)`` of the training windows, for retrieval in feature space.
-    calibration, series_calibration
-        Maps of window posteriors, and of the sum; None: as they are.
-    heads
-        What was learned on features, on the CPU in float64; None: nothing.
-    seed
-        For the ``shuffled`` and ``random`` controls.
-    """
+    """A fitted network with the settings of prediction."""
 
     backbone: nn.Module
     device: torch.device
@@ -140,15 +116,15 @@ class Predictor:
     weighting: str
     temperature: float
     smoothing: float
-    calibration: ProbabilityMap | None
-    feature_mean: NDArray[np.float64]
-    feature_scale: NDArray[np.float64]
-    heads: FeatureHeads | None
-    seed: int
-    series_calibration: ProbabilityMap | None = None
+    calibration: ProbabilityMap | None  # of window posteriors
+    feature_mean: NDArray[np.float64]  # (d,) of the training windows, for retrieval in feature space
+    feature_scale: NDArray[np.float64]  # (d,)
+    heads: FeatureHeads | None  # projection and gate, on the CPU in float64
+    seed: int  # of the shuffled and random controls
+    series_calibration: ProbabilityMap | None = None  # of series probabilities
 
     def n_windows(self, series: Series) -> int:
-        """How many windows a series is cut into."""
+        """Number of windows of a series."""
         return len(window_starts(series.n_samples, window_length=self.window_length, stride=self.stride))
 
     def predictions(
@@ -160,12 +136,8 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """Samples -> windows -> posteriors and support -> series probability, one series after the other.
 
-        Parameters
-        ----------
-        with_lists
-            False leaves retrieval out where the weights do not depend on it.
-        on_progress
-            Told the share of all work done, also within a series.
+        Without ``with_lists`` retrieval is skipped where the score does not depend on it. ``on_progress`` is called
+        with the share of all work done, also within a series.
         """
         retrieves = with_lists or self.retrieves
         scorer = Scorer(self.backbone, self.device)
@@ -186,7 +158,7 @@ class Predictor:
 
     @property
     def retrieves(self) -> bool:
-        """Whether weights, or what windows say, come from neighbours."""
+        """Whether weights or posteriors depend on neighbours."""
         return weighting_named(self.weighting).needs_retrieval or self.smoothing > 0
 
     @property
@@ -197,13 +169,13 @@ class Predictor:
     def window_probabilities(
         self, series: list[Series], *, on_progress: Callable[[float], None] | None = None
     ) -> Iterator[NDArray[np.float64]]:
-        """Posteriors ``(n_usable_windows, C)`` of each series; they depend on no neighbours, so none are sought."""
-        alone = replace(self, weighting=UNIFORM, smoothing=0.0)
-        for prediction in alone.predictions(series, with_lists=False, on_progress=on_progress):
+        """Posteriors ``(n_usable_windows, C)`` of each series, unsmoothed; nothing is retrieved."""
+        unsmoothed = replace(self, weighting=UNIFORM, smoothing=0.0)
+        for prediction in unsmoothed.predictions(series, with_lists=False, on_progress=on_progress):
             yield prediction.usable_posteriors
 
     def window_scores(self, series: list[Series], *, with_features: bool = True) -> Iterator[WindowScores]:
-        """One pass of the network over each series: everything that weights can be made of afterwards."""
+        """One pass of the network over each series: all that any weighting needs afterwards."""
         scorer = Scorer(self.backbone, self.device)
         launched: deque[tuple[Series, Series, Windows, Scores]] = deque()
         for item in series:
@@ -221,18 +193,12 @@ class Predictor:
         return WindowScores(series, scaled, windows, posteriors, scores.features, gate)
 
     def window_posteriors(self, logits: Tensor) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Posteriors ``(n_windows, C)`` of any windows: as the network gives them, and calibrated.
-
-        The same where windows are not calibrated.
-        """
+        """Posteriors ``(n_windows, C)`` from logits: uncalibrated, and calibrated where windows are."""
         posteriors: NDArray[np.float64] = posteriors_of(logits.double()).numpy()
         return posteriors, posteriors if self.calibration is None else self.calibration(posteriors)
 
     def standardise(self, features: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
-        """Standardise features ``(n_windows, d)`` in place; returns what the gate says of them ``(n_windows,)``.
-
-        None without features, and without a gate.
-        """
+        """Standardise features ``(n_windows, d)`` in place; return their gate ``(n_windows,)`` or None."""
         if features is None:
             return None
         features -= self.feature_mean
@@ -246,20 +212,14 @@ class Predictor:
     def neighbors_of(
         self, scaled: Sequence[Series], compared: Sequence[NDArray[np.float64]] | None = None
     ) -> list[Retrieval]:
-        """Neighbours within each of several series, kept in no cache.
-
-        Parameters
-        ----------
-        compared
-            In feature space: of each series what its windows are compared by, see `compared`.
-        """
+        """Retrieval within each series, uncached; in feature space by the vectors ``compared`` of each series."""
         settings = self._retrieval_settings
         if self.retrieval.space == "features":
             settings |= {"measure": "cosine", "features": compared}
         return retrieve_many([item.samples for item in scaled], **settings)
 
     def groups(self, series: list[Series]) -> Iterator[list[Series]]:
-        """Series to retrieve together: one by one, but short ones of a GPU in one launch."""
+        """Series to retrieve together: on a GPU short ones in one launch, else one by one."""
         alone = SERIES_AHEAD[self.device.type] == 0 or self.retrieval.space == "features"
         group: list[Series] = []
         n_listed = 0
@@ -275,28 +235,28 @@ class Predictor:
     def _launched(
         self, group: list[Series], scorer: Scorer, progress: _ShareDone, retrieves: bool
     ) -> Iterator[_Work]:
-        """Retrieval for all of them, then the network for one after the other."""
+        """Retrieval for the whole group, then the network for one series after the other."""
         in_features, gated = retrieves and self.retrieval.space == "features", self.gated
         settings = self._retrieval_settings
         scaled = [self.scaling.apply(item) for item in group]
         found: list[Retrieval | None] = [None] * len(group)
         if retrieves and not in_features:
-            samples, told = [item.samples for item in scaled], progress.part(sum(map(self._effort, group)))
-            found = [*cached_retrieve_many(samples, **settings, on_progress=told)]
+            on_progress = progress.part(sum(map(self._effort, group)))
+            found = [*cached_retrieve_many(scaled, **settings, on_progress=on_progress)]
         for place, item in enumerate(group):
             windows = windows_of(scaled[place], window_length=self.window_length, stride=self.stride)
-            told = progress.part(len(windows))
-            scores = scorer.launch(windows, with_features=in_features or gated, on_progress=told)
+            on_progress = progress.part(len(windows))
+            scores = scorer.launch(windows, with_features=in_features or gated, on_progress=on_progress)
             gate = self.standardise(scores.features)
             if in_features and scores.features is not None:
                 settings |= {"measure": "cosine", "features": self.compared(scores.features)}
-                told = progress.part(self._effort(item))
-                found[place] = cached_retrieve(scaled[place].samples, **settings, on_progress=told)
+                on_progress = progress.part(self._effort(item))
+                found[place] = cached_retrieve(scaled[place], **settings, on_progress=on_progress)
             yield _Work(item, windows, scores, found[place], gate)
             found[place] = None
 
     def _finished(self, work: _Work) -> Prediction:
-        """Add the windows of one series up."""
+        """Aggregate the windows of one series, waiting for its logits."""
         uncalibrated, posteriors = self.window_posteriors(work.scores.logits())
         aggregation = self.aggregate(work.series, work.windows, posteriors, work.retrieval, work.gate)
         return Prediction(
@@ -318,17 +278,15 @@ class Predictor:
     ) -> Aggregation:
         """From windows to the score of one series, under the settings of this predictor (Alg. 2).
 
-        Prediction, reweighting, retrieval randomisation and perturbation all come through here; with other settings
-        by `dataclasses.replace`. Training validates through `raxss.method.aggregation.aggregate_batch`.
+        Prediction, reweighting, retrieval randomisation and perturbation all use this, with other settings by
+        `dataclasses.replace`. Training validates with `raxss.method.aggregation.aggregate_batch`.
 
         Parameters
         ----------
-        posteriors
-            ``(n_windows, C)`` from `window_posteriors`.
+        posteriors, gate
+            ``(n_windows, C)`` from `window_posteriors`, ``(n_windows,)`` from `standardise`.
         retrieval
             Without it all usable windows have the same support.
-        gate
-            ``(n_windows,)`` from `standardise`; not looked at under weightings without a gate.
         """
         support = np.where(windows.nonfinite, np.nan, 0.0) if retrieval is None else retrieval.support
         return aggregate(
@@ -344,18 +302,18 @@ class Predictor:
         )
 
     def calibrate(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Series probabilities ``(..., C)`` after a calibration of series; unchanged where there is none."""
+        """Calibrated series probabilities ``(..., C)``; unchanged without a calibration of series."""
         if self.series_calibration is None:
             return probabilities
         rows = probabilities.reshape(-1, probabilities.shape[-1])
         return self.series_calibration(rows).reshape(probabilities.shape)
 
     def seed_of(self, series: Series) -> int:
-        """What the controls of one series are drawn from, whatever else is predicted."""
+        """Seed of the controls of one series, whatever else is predicted."""
         return self.seed + zlib.crc32(np.ascontiguousarray(series.samples).data)
 
     def compared(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standardised features -> what windows are compared by: their projection, where there is one in use."""
+        """Standardised features -> the vectors compared in feature space: projected where that is in use."""
         if self.heads is None or self.retrieval.projection == 0:
             return features
         with torch.inference_mode():
@@ -368,7 +326,7 @@ class Predictor:
         )
 
     def _effort(self, series: Series) -> float:
-        """What retrieval for one series takes, in windows that could be scored meanwhile."""
+        """Time of retrieval for one series, in windows scored."""
         n = self.n_windows(series)
         bounded = self.retrieval.bank in ("local", "sampled")
         return n * (min(n, self.retrieval.bank_size) if bounded else n) / PAIRS_A_SCORE
@@ -397,13 +355,13 @@ def retrieval_settings(
 
 
 class _ShareDone:
-    """Adds what retrieval and network tell about one series after the other up to a share of all work."""
+    """Progress of the parts of a work, as shares of the whole."""
 
     def __init__(self, total: float, on_progress: Callable[[float], None] | None) -> None:
         self._total, self._done, self._on_progress = total, 0.0, on_progress
 
     def part(self, amount: float) -> Callable[[float], None] | None:
-        """For the next part of the work, which is so much of it; None where nobody wants to know."""
-        before, tell = self._done, self._on_progress
+        """Callback for the next part of the work; None without a callback for the whole."""
+        before, report = self._done, self._on_progress
         self._done += amount
-        return None if tell is None else lambda share: tell((before + share * amount) / self._total)
+        return None if report is None else lambda share: report((before + share * amount) / self._total)

@@ -1,9 +1,8 @@
-"""In which order does training visit the windows?
+"""Sampling of training windows (Alg. 1): order and batches of an epoch.
 
     n_windows (n_series,), n_samples (n_series,), seed, epoch -> order (sum n_windows,) -> batches
 
-Implements the sampling of Alg. 1. The windows of all series are numbered through, series after series:
-window k of series i has the index ``sum(n_windows[:i]) + k``.
+The windows of all series are numbered through: window k of series i has the index ``sum(n_windows[:i]) + k``.
 Next: training/window_pool.py gathers each batch, training/step.py takes one step.
 """
 
@@ -17,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def draw_probabilities(n_samples: ArrayLike) -> NDArray[np.float64]:
-    """How likely each series is to be drawn next, while all have windows left.
+    """Probability of drawing each series next, while all have windows left (Alg. 1).
 
-    In Alg. 1, Pr(series i) = T_i / sum_j T_j
+    Pr(series i) = T_i / sum_j T_j
 
     Examples
     --------
@@ -31,16 +30,12 @@ def draw_probabilities(n_samples: ArrayLike) -> NDArray[np.float64]:
 
 
 def epoch_order(n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Every window once, in the order in which Alg. 1 draws them.
+    """Every window once, in the order in which Alg. 1 draws them; fixed by seed and epoch.
 
-    Each draw picks a series with probability T_i / sum T among the series that have windows left, then one
-    of its remaining windows at random. Drawing one by one would be a long Python loop; a race of Poisson
-    clocks gives the same law at once. Series i rings at rate T_i until its windows are used up. Because the
-    clocks have no memory, the next to ring is series i with probability T_i over the sum of those that
-    still run. Sorting all the rings by time is therefore the epoch.
-
-    The order depends on seed and epoch alone, so a run that is resumed, or fed by any number of workers,
-    sees the same windows.
+    Each draw picks a series with probability T_i / sum T among the series that have windows left, then one of its
+    remaining windows at random. Independent Poisson processes have the same law: series i has arrivals at rate T_i
+    until its windows are used up, and as they are memoryless, the next arrival is of series i with probability T_i
+    over the sum of those with windows left. So the epoch is all arrivals, sorted by time.
 
     Parameters
     ----------
@@ -61,27 +56,25 @@ def epoch_order(n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epoch:
     series = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
 
-    waits = generator.exponential(size=len(series))
-    rings = np.cumsum(waits)
-    rings -= np.repeat(np.concatenate([[0.0], rings])[first], counts)  # every clock starts at 0
-    rings /= np.repeat(np.asarray(n_samples, dtype=np.float64), counts)
+    arrivals = np.cumsum(generator.exponential(size=len(series)))
+    arrivals -= np.repeat(np.concatenate([[0.0], arrivals])[first], counts)  # each series starts at time 0
+    arrivals /= np.repeat(np.asarray(n_samples, dtype=np.float64), counts)
 
-    # Which of its windows a series hands out at its k-th ring: a random order within each series. That is
-    # np.lexsort((lots, series)); the series lie one after the other, so each can be sorted by itself, in a fifth
-    # of the time.
-    lots = generator.random(len(series))
+    # The window of each arrival, in a random order within its series: np.lexsort((keys, series)) in a fifth of the
+    # time, because the series lie one after the other.
+    keys = generator.random(len(series))
     shuffled = np.empty(len(series), dtype=np.int64)
     for begin, end in zip(first, first + counts, strict=True):
-        shuffled[begin:end] = begin + np.argsort(lots[begin:end], kind="stable")
-    return shuffled[np.argsort(rings, kind="stable")]
+        shuffled[begin:end] = begin + np.argsort(keys[begin:end], kind="stable")
+    return shuffled[np.argsort(arrivals, kind="stable")]
 
 
 def epoch_orders(
     n_windows: ArrayLike, n_samples: ArrayLike, *, seed: int, epochs: Iterable[int]
 ) -> Generator[NDArray[np.int64], None, None]:
-    """`epoch_order` of one epoch after the other; while one is trained on, a thread prepares the next.
+    """`epoch_order` of one epoch after the other; a thread prepares the next while one is in use.
 
-    Two million windows take half a second to draw and sort, in which a GPU would stand still.
+    Two million windows take half a second to draw and sort, in which a GPU would be idle.
 
     Examples
     --------
@@ -115,11 +108,9 @@ def epoch_batches(
 
 
 def share_alone(n_windows: ArrayLike, batch_size: int) -> float:
-    """Which share of windows to expect alone of its series in a batch.
+    """Expected share of windows that are the only one of their series in a batch.
 
-    sum_i q_i (1 - q_i)^(B - 1)   where q_i is the share of series i among the windows
-
-    Exact where windows are many: in an epoch they are drawn without replacement, so a few less are alone.
+    sum_i q_i (1 - q_i)^(B - 1)   where q_i is the share of series i among the windows; exact for many windows
 
     Examples
     --------

@@ -2,9 +2,9 @@
 
     Windows of a series -> logits (n_windows, n_outputs), features (n_windows, d)
 
-The samples go to the device once, as one strip; windows are cut there, a pass at a time, so that only one pass of
-one series is ever held. One series at a time and always in the same passes: the score of a series does not depend
-on what else is predicted. Next: aggregation.py adds the windows up.
+The samples go to the device once, as one strip; windows are cut there, a pass at a time. One series at a time and
+always in the same passes, so that a score does not depend on what else is predicted.
+Next: aggregation.py makes the series probability.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("raxss")
 
 
 def pick_device(device: str) -> torch.device:
-    """Resolve ``"auto"`` (a CUDA device if there is one, else the CPU) and check that a device is there.
+    """Resolve ``"auto"`` (a CUDA device if there is one, else the CPU) and check that a device is available.
 
     >>> pick_device("cpu")
     device(type='cpu')
@@ -49,7 +49,7 @@ def pick_device(device: str) -> torch.device:
         raise ConfigError(f"device {device!r} is not supported; use 'auto', 'cpu' or 'cuda'.")
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"device {device!r} was asked for, but torch {torch.__version__} sees no CUDA device. "
+            f"device {device!r} was requested, but torch {torch.__version__} sees no CUDA device. "
             "Use device='auto' or device='cpu'."
         )
     return resolved
@@ -57,7 +57,7 @@ def pick_device(device: str) -> torch.device:
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Full float32 on the GPU: its default for convolutions keeps ten bits of the mantissa."""
+    """Full float32 for convolutions on a GPU, not TF32 with its ten bits of mantissa."""
     with torch.backends.cudnn.flags(
         enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=False
     ):
@@ -77,7 +77,7 @@ def score_windows(
 
     Returns
     -------
-    logits ``(n_windows, n_outputs)`` on the CPU, and features ``(n_windows, d)`` where asked for.
+    logits ``(n_windows, n_outputs)`` on the CPU, and features ``(n_windows, d)`` or None.
 
     Examples
     --------
@@ -95,27 +95,21 @@ def score_windows(
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What the network said about the windows of one series; a GPU may still be at work on it.
-
-    Attributes
-    ----------
-    features
-        ``(n_windows, d)``, or None where they were not asked for.
-    """
+    """Network output for the windows of one series; a GPU may still be computing it."""
 
     _logits: Tensor
     _copied: torch.cuda.Event | None
-    features: NDArray[np.float64] | None
+    features: NDArray[np.float64] | None  # (n_windows, d); None where not requested
 
     def logits(self) -> Tensor:
-        """``(n_windows, n_outputs)`` on the CPU, waited for."""
+        """``(n_windows, n_outputs)`` on the CPU; waits for them."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._logits
 
 
 class Scorer:
-    """Runs one network over series after series, and remembers how much the device can bear."""
+    """Runs one network over series after series, in smaller passes once memory was short."""
 
     def __init__(self, backbone: nn.Module, device: torch.device) -> None:
         self._backbone = backbone.to(device)
@@ -129,12 +123,9 @@ class Scorer:
         with_features: bool = False,
         on_progress: Callable[[float], None] | None = None,
     ) -> Scores:
-        """Begin to score the windows of one series. A GPU works on while the caller does something else.
+        """Begin to score the windows of one series; a GPU works on after the return.
 
-        Parameters
-        ----------
-        on_progress
-            Told the share of the passes that are begun.
+        ``on_progress`` is called with the share of the passes begun.
         """
         self._backbone.eval()
         while True:
@@ -148,7 +139,6 @@ class Scorer:
             self._make_room(n_a_pass)
 
     def _windows_a_pass(self, windows: Windows) -> int:
-        """The same for every series of one kind, unless memory was short."""
         if self._most_windows is not None:
             return self._most_windows
         if self._device.type == "cpu":
@@ -156,7 +146,7 @@ class Scorer:
         return max(SAMPLES_A_PASS // (len(windows.strip) * windows.length), LEAST_A_PASS)
 
     def _make_room(self, n_a_pass: int) -> None:
-        """Smaller passes; where even the smallest do not fit, the CPU. Said once each."""
+        """Halve the passes; where the smallest do not fit, change to the CPU. Warns once of each."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         if n_a_pass > LEAST_A_PASS:
@@ -191,11 +181,10 @@ class Scorer:
                     raw, vectors = logits_and_features(self._backbone, batch)
                 else:
                     raw = self._backbone(batch)
-                told = raw.float()
                 if logits is None:
-                    # One place for all: small results kept between large passes would tear the memory apart.
-                    logits = told.new_empty((len(windows), told.shape[1]))
-                logits[which] = told
+                    # One tensor for all: small results kept between large passes would fragment the memory.
+                    logits = raw.new_empty((len(windows), raw.shape[1]), dtype=torch.float32)
+                logits[which] = raw
                 if with_features:
                     part = vectors.double().cpu().numpy()
                     if features is None:
@@ -204,7 +193,7 @@ class Scorer:
                 if on_progress is not None:
                     on_progress(min((first + n_a_pass) / len(windows), 1.0))
             assert logits is not None, "a series has one window at least"
-            # Asked for now, so that the copy does not queue behind the next series.
+            # Copied now, so that the copy does not queue behind the next series.
             return Scores(logits.to("cpu", non_blocking=True), self._event(), features)
 
     def _upload(self, strip: NDArray[np.floating]) -> Tensor:
@@ -223,7 +212,7 @@ class Scorer:
 
 
 def _room_for_features(n_windows: int, width: int) -> NDArray[np.float64]:
-    """An array for all features of a series, if there is memory for it and for what retrieval makes of it."""
+    """An array for all features of a series; refused where it and retrieval's copies do not fit into memory."""
     refuse_too_large(
         3 * 8 * n_windows * width,
         f"comparing {n_windows:,} windows by {width:,} features each",

@@ -1,9 +1,9 @@
-"""Where do the windows of a series lie, and what do they hold?
+"""Windows: overlapping segments of a series, as views of its samples.
 
     samples (n_variates, n_samples) -> starts (n_windows,) -> windows (n_windows, n_variates, length)
 
-Windows are views: at stride 5 and length 1024 copies would be 200 times the data.
-Next: sampling.py draws windows for training; retrieval/ asks how alike they are.
+At stride 5 and length 1024 copies would be 200 times the data.
+Next: sampling.py draws windows for training; retrieval/ compares them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from raxss.errors import ConfigError
 def window_starts(n_samples: int, *, window_length: int, stride: int) -> NDArray[np.int64]:
     """First sample of each window.
 
-    Every window lies inside the series; the samples after the last full window (fewer than a stride) are
-    not visited. A series no longer than one window has a single window, which starts at 0.
+    Every window lies inside the series; fewer than ``stride`` samples remain after the last one. A series no longer
+    than one window has a single window, which starts at 0.
 
     Examples
     --------
@@ -43,27 +43,15 @@ def window_starts(n_samples: int, *, window_length: int, stride: int) -> NDArray
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """The windows of one series, as a view of its samples.
+    """The windows of one series, as a view of its samples."""
 
-    Attributes
-    ----------
-    strip
-        ``(n_variates, n_samples)`` all samples side by side, with the padding of a short series.
-    starts
-        ``(n_windows,)`` first sample of each window.
-    length, stride
-        L, padding included, and the samples from one start to the next.
-    n_padded
-        Zeros appended because the series is shorter than one window.
-    """
-
-    strip: NDArray[Any]
-    starts: NDArray[np.int64]
-    length: int
+    strip: NDArray[Any]  # (n_variates, n_samples) with the padding of a short series
+    starts: NDArray[np.int64]  # (n_windows,) first sample of each window
+    length: int  # L, padding included
     stride: int
     rate: float
     offset_seconds: float
-    n_padded: int
+    n_padded: int  # zeros appended to a series shorter than one window
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -268,7 +268,7 @@ def _one_list(
         )
     said = np.stack(  # (S, n, C)
         [
-            smooth_posteriors(posteriors, retrieval.neighbors, smoothing, mute=~usable | retrieval.flat)
+            smooth_posteriors(posteriors, retrieval.neighbors, smoothing, left_out=~usable | retrieval.flat)
             for smoothing in cross.smoothings
         ]
     )[:, usable]

@@ -1,11 +1,10 @@
-"""How far do the windows of one minibatch agree, each with those of its own series?
+"""Support within a minibatch (Eq. 1 with the batch as the bank), differentiable, in torch.
 
     windows (batch, n_variates, length), series (batch,), starts (batch,) -> support (batch,)
     features (n_windows, d) of whole series, one after the other          -> support (n_windows,)
 
-The bank is the batch (``bank="batch"``) instead of the whole series: Retrieve of Alg. 1 without a look at
-windows that were not sampled. One vectorised pass, float32, on the device that trains. With whole series as
-batches the same serves features that change from epoch to epoch; gradients pass through both.
+For ``bank="batch"``: Retrieve of Alg. 1 among the sampled windows alone, in one vectorised float32 pass on the
+training device. `feature_support` does the same for whole series whose features change from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 ROWS_AT_ONCE = 1024  # windows that are compared with the batch in one block
-BYTES_A_PAIR = 24  # of such a block, measured: how far starts are apart, who is eligible, similarity
+BYTES_A_PAIR = 24  # of such a block, measured: distance of starts, eligibility, similarity
 MOST_BYTES = 2**29  # of such a block, where a batch is one long series
 
 
@@ -33,14 +32,13 @@ def batch_support(
 ) -> Tensor:  # (batch,)
     """Mean similarity of each window to its top neighbors among the batch's windows of the same series.
 
-    Twin of `retrieve` (Eq. 1) with the batch as the bank; gradients pass. A window that has no neighbor there
-    borrows the mean support of its series' other windows in the batch, 0 if there are none. A flat window keeps
-    support 0 even then.
+    Twin of `retrieve` (Eq. 1) with the batch as the bank; differentiable. A window without a neighbor there takes
+    the mean support of its series' other windows in the batch, 0 if there are none or if it is flat.
 
     Parameters
     ----------
     n_series
-        More than the largest of ``series``. A GPU that is told need not be asked.
+        More than the largest of ``series``; without it a GPU must be waited for.
 
     Examples
     --------
@@ -67,7 +65,7 @@ def batch_support(
         counts.append(listed.sum(dim=1))
         supports.append(torch.where(listed, best, 0.0).sum(dim=1) / counts[-1].clamp_min(1))
     support, lonely = torch.cat(supports), torch.cat(counts) == 0
-    # Those that are lonely have 0 so far, so they add nothing, and nobody need be asked who they are.
+    # Windows without a neighbor have support 0 so far, so they add nothing to the totals.
     nothing = support.new_zeros(int(series.max()) + 1 if n_series is None else n_series)
     totals = nothing.index_add(0, series, support)
     known = nothing.index_add(0, series, (~lonely).to(support.dtype))
@@ -88,17 +86,16 @@ def feature_support(
 ) -> Tensor:  # (n_windows,)
     """Mean cosine of each window's features to those of its top neighbors in the same series.
 
-    Twin of `retrieve` (Eq. 1) in feature space, with the whole series as the bank: in float32, and for all windows
-    of a training set at once.
+    Twin of `retrieve` (Eq. 1) in feature space, in float32, for all windows of a training set at once.
 
     Parameters
     ----------
     n_windows
         Of each series, in order.
     device
-        Where to compute; the answer lies where the series' numbers lie.
+        Where to compute; the result is on the device of ``series``.
     compared
-        What becomes of the features, some at a time, before their cosine is taken.
+        Map of features, a part at a time, to the vectors whose cosine is taken.
 
     Examples
     --------
@@ -127,7 +124,7 @@ def feature_support(
 
 
 def _rows_at_once(n_windows: int) -> int:
-    """How many windows are compared with all in one block of bounded memory.
+    """Windows compared with all others in one block of bounded memory.
 
     >>> _rows_at_once(4096), _rows_at_once(1_000_000)
     (1024, 22)
@@ -136,7 +133,7 @@ def _rows_at_once(n_windows: int) -> int:
 
 
 def _whole_series(n_windows: list[int]) -> Iterator[slice]:
-    """Stretches of whole series with at most ROWS_AT_ONCE windows together, or a single longer series.
+    """Slices of whole series with at most ROWS_AT_ONCE windows together, or of one longer series.
 
     >>> [(part.start, part.stop) for part in _whole_series([600, 400, 0, 300, 5000])]
     [(0, 1000), (1000, 1300), (1300, 6300)]

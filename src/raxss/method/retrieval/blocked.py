@@ -1,4 +1,4 @@
-"""Nearest windows by plain matrix products, a block of rows at a time.
+"""Blocked path of retrieval: nearest windows by plain matrix products, a block of rows at a time.
 
     Search -> similarity, neighbors (n_windows, n_neighbors)
 
@@ -32,7 +32,7 @@ def nearest_by_blocks(
     similarity, neighbors = search.empty_lists()
     if len(search.bank) == 0:
         return similarity, neighbors
-    tell = now_and_then(on_progress)
+    report = now_and_then(on_progress)
     columns = max(block_values // n_values, 1)
     n_bank = min(len(search.bank), columns + 2 * search.farthest)
     rows = max(min(block_values // n_bank, columns), 1)
@@ -47,7 +47,7 @@ def nearest_by_blocks(
             bank = search.unit_windows(near[part]) if held is None else held
             np.matmul(vectors, bank.T, out=block[:, part])
         _select(search, block, queries, near, similarity, neighbors)
-        tell((first + len(queries)) / search.n_windows)
+        report((first + len(queries)) / search.n_windows)
     return similarity, neighbors
 
 

@@ -1,9 +1,9 @@
-"""Cache of retrievals in memory, least recently used first out.
+"""In-memory cache of retrievals (least recently used first out).
 
     samples, settings -> key (a hash of both) -> Retrieval, from memory or computed
 
-Support depends on the signal and the settings alone, never on the model, so it is computed once per series: what
-`predict_proba` found, `explain` need not search again.
+Support depends on the signal and the settings alone, never on the model, so `predict_proba` and `explain` share one
+search per series.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARRAYS = ("similarity", "neighbors", "support", "starts", "flags")
 
 
 def cached_retrieve(
-    samples: ArrayLike | Series, *, on_progress: Callable[[float], None] | None = None, **settings: Any
+    samples: ArrayLike | Series, *, features: ArrayLike | None = None, **settings: Any
 ) -> Retrieval:
     """`retrieve`, computed once per series and settings; the last results stay in memory, up to 256 MB.
 
@@ -38,24 +38,17 @@ def cached_retrieve(
     >>> cached_retrieve([0, 1, 0, 5, 5, 0, 1, 0], window_length=3) is first
     True
     """
-    series = _series(samples)
-    key = _key(series.samples, settings)
-    found = _memory.get(key)
-    if found is None:
-        found = retrieve(series, **settings, on_progress=on_progress)
-        _memory.put(key, found)
-    elif on_progress is not None:
-        on_progress(1.0)
-    return found
+    return cached_retrieve_many([samples], features=None if features is None else [features], **settings)[0]
 
 
 def cached_retrieve_many(
     samples: Sequence[ArrayLike | Series],
     *,
+    features: Sequence[ArrayLike] | None = None,
     on_progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> list[Retrieval]:
-    """`cached_retrieve` of many series: those that are not known are searched together, in one call.
+    """`cached_retrieve` of many series: those that are not in the cache are searched together, in one call.
 
     Examples
     --------
@@ -64,31 +57,39 @@ def cached_retrieve_many(
     >>> both[0] is first, both[1].n_windows
     (True, 4)
     """
-    series = [_series(sample) for sample in samples]
-    keys = [_key(item.samples, settings) for item in series]
+    series = [item if isinstance(item, Series) else Series(item, name="samples") for item in samples]
+    vectors = [None] * len(series) if features is None else features
+    keys = [
+        _key(item.samples, settings | {"features": some}) for item, some in zip(series, vectors, strict=True)
+    ]
     found = [_memory.get(key) for key in keys]
-    missing = [place for place, item in enumerate(found) if item is None]
+    missing = [which for which, item in enumerate(found) if item is None]
     if missing:
-        computed = retrieve_many([series[place] for place in missing], **settings, on_progress=on_progress)
-        for place, item in zip(missing, computed, strict=True):
-            _memory.put(keys[place], item)
-            found[place] = item
+        computed = retrieve_many(
+            [series[which] for which in missing],
+            features=None if features is None else [features[which] for which in missing],
+            on_progress=on_progress,
+            **settings,
+        )
+        for which, item in zip(missing, computed, strict=True):
+            _memory.put(keys[which], item)
+            found[which] = item
     elif on_progress is not None:
         on_progress(1.0)
     return [item for item in found if item is not None]
 
 
 def clear_cache() -> None:
-    """Forget every retrieval."""
+    """Empty the cache."""
     _memory.clear()
 
 
 class _Memory:
-    """The most recently used retrievals, up to so many bytes; safe to share between threads."""
+    """The most recently used retrievals, up to ``limit`` bytes; thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._n_bytes = 0  # of all entries, so that none need be looked at again
+        self._n_bytes = 0  # of all entries
         self._entries: OrderedDict[str, Retrieval] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -103,7 +104,7 @@ class _Memory:
         with self._lock:
             if key in self._entries:
                 self._n_bytes -= _n_bytes(self._entries.pop(key))
-            if n_bytes > self._limit:  # the others need not go for what cannot stay
+            if n_bytes > self._limit:  # it cannot be kept, so nothing is evicted for it
                 return
             self._entries[key] = retrieval
             self._n_bytes += n_bytes
@@ -117,10 +118,6 @@ class _Memory:
 
 
 _memory = _Memory(MEMORY_BYTES)
-
-
-def _series(samples: ArrayLike | Series) -> Series:
-    return samples if isinstance(samples, Series) else Series(samples, name="samples")
 
 
 def _n_bytes(retrieval: Retrieval) -> int:

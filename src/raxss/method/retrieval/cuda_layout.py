@@ -1,10 +1,10 @@
-"""How do series lie on a CUDA device, and in what blocks are they walked?
+"""CUDA layout of retrieval: series on the device, and the shape of the blocks that walk them.
 
     Searches of one kind -> Layout: factors and norms of all their windows, the shape of blocks that suits them
 
-All series lie one behind another on one axis of *places*: window i of a series is at place origin + i, its first
-sample at stride times that. walk.cu takes a step along many diagonals as one product of matrices, so every window
-has a row of factors: what entered and what left since the window before it. Next: cuda_plan.py, who walks what.
+All series are concatenated on one axis of *places*: window i of a series is at place origin + i, its first sample
+at stride times that. walk.cu takes a step along many diagonals as one product of matrices, so every window has a
+row of factors: samples that entered and left since the window before. Next: cuda_plan.py, the work of each block.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Shape(NamedTuple):
 SHAPES = [Shape(2, 16), Shape(3, 12), Shape(2, 8), Shape(1, 8), Shape(1, 4), Shape(1, 2), Shape(1, 1)]
 
 
-# -- What it can do, and in what blocks ----------------------------------------------------------------------
+# -- Limits of the kernel, and shapes of blocks --------------------------------------------------------------
 
 
 def too_much_for_it(search: Search, device: torch.device) -> str | None:
-    """What of a search along diagonals the kernel cannot do, or None if it can."""
+    """Reason why the kernel does not support a search along diagonals, or None."""
     if search.spread_gap > 1:
         return "neighbors must lie apart from each other (spread)"
     if search.n_neighbors > MOST_NEIGHBORS:
@@ -66,7 +66,7 @@ def too_much_for_it(search: Search, device: torch.device) -> str | None:
 
 
 def bytes_needed(searches: Sequence[Search]) -> int:
-    """Device memory that a search of all at once takes at the least, anchors' products of one block included."""
+    """Least device memory in bytes of searching all at once, with the anchors' products of one block."""
     total = 0
     for search in searches:
         n_terms = _n_terms(search)
@@ -79,8 +79,7 @@ def bytes_needed(searches: Sequence[Search]) -> int:
 
 
 def shared_bytes(search: Search, shape: Shape) -> int:
-    """Shared memory of a block, as walk.cu divides it: factors and lists of its rows; columns of each warp, and
-    room for what waits to be listed."""
+    """Shared memory of a block in walk.cu: factors and lists of rows; columns and candidates of each warp."""
     depth = depth_of(search)
     pitch = depth + (4 if depth % 8 == 0 else 0)
     of_a_warp = 4 * shape.chunk * (pitch + 1) + 64 + 32
@@ -94,31 +93,31 @@ def depth_of(search: Search) -> int:
 
 
 def blocks_at_once(search: Search, device: torch.device, shape: Shape) -> tuple[int, int]:
-    """How many blocks there is room for: on one processor, and on all."""
+    """Blocks that run at once: on one processor, and on all."""
     n_processors, room = _capacity(device)
     on_one = max(min(room // shared_bytes(search, shape), _WARPS_AT_ONCE // shape.warps), 1)
     return on_one, on_one * n_processors
 
 
 def divided(n_blocks: int, at_once: int) -> tuple[int, int]:
-    """How many blocks go whole, in full turns of all processors; among how many each of the others is divided."""
+    """Number of undivided blocks, in full turns of all processors; and the parts of each of the others."""
     n_rest = n_blocks % at_once
     return n_blocks - n_rest, min(at_once // n_rest, _MOST_WAYS) if n_rest else 1
 
 
 def _fastest(searches: Sequence[Search], device: torch.device) -> Shape:
-    """The shape whose blocks keep the processors busy, and spend little on warming up."""
+    """The shape of the least `_effort`."""
     return min(_fitting(searches[0], device), key=functools.partial(_effort, searches, device))
 
 
 def _fitting(search: Search, device: torch.device) -> list[Shape]:
-    """Shapes for which a block has the memory."""
+    """Shapes that fit into shared memory."""
     _, room = _capacity(device)
     return [shape for shape in SHAPES if shared_bytes(search, shape) <= room]
 
 
 def _effort(searches: Sequence[Search], device: torch.device, shape: Shape) -> float:
-    """About how long all blocks take, in steps of one warp."""
+    """Estimated time of all blocks, in steps of one warp."""
     first = searches[0]
     lengths = np.array([search.n_windows for search in searches])
     widths = np.minimum(lengths, 2 * np.array([search.farthest for search in searches]) + shape.rows)
@@ -153,7 +152,7 @@ def _n_terms(search: Search) -> int:
     return 2 * search.stride * len(search.samples)
 
 
-# -- What lies there -----------------------------------------------------------------------------------------
+# -- Arrays on the device ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +300,7 @@ def place_norms(
     bank: NDArray[np.int64],
     out: NDArray[np.float64],  # (4, n) 1 / norm of neighbors, of queries, norm, whether a step arrives
 ) -> None:
-    """What the kernel asks of every place of one series, those behind its last window included."""
+    """Norms of every place of one series, those after its last window included."""
     out[0] = np.nan
     out[1] = 0.0
     out[2] = np.inf

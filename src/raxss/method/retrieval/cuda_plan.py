@@ -1,4 +1,4 @@
-"""Which block walks which rows and columns on a CUDA device, and from which full products does it start?
+"""CUDA work plan of retrieval: rows and columns of each block, and the full products it starts from.
 
     Layout -> Tables of each launch: blocks, segments, anchors
 
@@ -112,14 +112,14 @@ class _Draft:
         self._known: dict[int, _Part] = {}  # by length: the channels of a recording are alike
 
     def costs(self, which: int) -> NDArray[np.int64]:
-        """At most how many full products each block of a series needs, ``(n_blocks,)``."""
+        """Upper bound of the full products of each block of a series, ``(n_blocks,)``."""
         rows, ends, low, high = self._blocks_of(which)
         fresh = self._layout.fresh[which]
         n_fresh = np.searchsorted(fresh, ends) - np.searchsorted(fresh, rows)
         return (1 + n_fresh) * (high - low) + self._layout.shape.rows * (1 + len(fresh))
 
     def add(self, which: int, block: int, end: int) -> None:
-        """Take these blocks of a series in."""
+        """Add blocks of a series."""
         search, origin = self._layout.searches[which], int(self._layout.origins[which])
         n_windows = search.n_windows
         whole = block == 0 and end * self._layout.shape.rows >= n_windows and len(search.bank) == n_windows
@@ -254,7 +254,7 @@ class _Draft:
         length = np.minimum(width[owner], n_chunks[owner] - place * width[owner])
         at = (begin[owner] + place * width[owner]) * shape.chunk
         bank = np.searchsorted(search.bank, [at, at + (length + 1) * shape.chunk])
-        length[bank[0] == bank[1]] = 0  # nobody there may be a neighbor
+        length[bank[0] == bank[1]] = 0  # no neighbor is eligible there
 
         nothing, first = np.zeros_like(of), np.cumsum(n_segments) - n_segments
         blocks = [nothing, rows[of], (ends - rows)[of], nothing + n, first, n_segments, centre]
@@ -262,7 +262,7 @@ class _Draft:
         return np.stack(blocks, axis=1), np.stack([at, length], axis=1), merges
 
     def _ways(self, n_blocks: int) -> NDArray[np.int64]:
-        """Among how many each block is divided, so that all processors have something to do."""
+        """Number of parts of each block, so that no processor is idle."""
         ways = np.ones(n_blocks, np.int64)
         if len(self._layout.searches) == 1:
             first, device, shape = self._layout.searches[0], self._layout.phases.device, self._layout.shape
@@ -281,13 +281,13 @@ class _Draft:
 
 
 def _allot(n_products: int, sizes: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-    """Room for more: how many there are then, and where each part begins."""
+    """Allot parts after ``n_products``: their end, and where each begins."""
     ends = n_products + np.cumsum(sizes)
     return n_products + int(sizes.sum()), ends - sizes
 
 
 def _repeated(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each index as often as its count says, and how often it was there before: [2, 1] -> [0, 0, 1], [0, 1, 0]."""
+    """Each index repeated by its count, and the repetition: [2, 1] -> [0, 0, 1], [0, 1, 0]."""
     which = np.repeat(np.arange(len(counts)), counts)
     return which, np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
 

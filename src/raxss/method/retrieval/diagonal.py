@@ -1,4 +1,4 @@
-"""Nearest windows along diagonals, for windows that overlap much.
+"""Diagonal path of retrieval: sliding products by recurrence, for windows that overlap much.
 
     Search -> similarity, neighbors (n_windows, n_neighbors)
 
@@ -7,10 +7,9 @@ that leave it and gained as many that enter:
 
     c(i+1, j+1) = c(i, j) + gain * sum over one stride of (entering_i entering_j - leaving_i leaving_j)
 
-with every sample taken relative to the mean of the window that it enters or leaves, one sample at a time, and
-gain = L / (L - 1) (cosine: relative to 0, gain 1). That is 2 products per sample of stride instead of L, and
-since all is relative to the window's own mean, drift and offset cost no digits. kernels.py walks the matrix, a
-tile at a time.
+with every sample relative to the mean of the window that it enters or leaves, and gain = L / (L - 1) (cosine:
+relative to 0, gain 1). That is 2 products per sample of stride instead of L, and drift and offset cost no digits.
+kernels.py walks the matrix, a tile at a time.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ TILES = (
     1536,
     3072,
     6144,
-)  # windows a side: the larger, the less its edges cost, and the fewer can be shared out
-_TILES_ABREAST = 12  # that a larger side must leave
+)  # windows a side: larger tiles have cheaper edges, but there are fewer to share
+_TILES_ABREAST = 12  # least number of tiles a side for a larger size
 _ROW_VALUES = 2**22  # float64 values of whole rows that one thread holds: 32 MB
 _LOUDER = 64.0  # how much louder an earlier window may be before sums start anew
 _FAINTEST = 1e-100  # products of fainter windows would vanish; the loudest sample is 1
@@ -55,7 +54,7 @@ _NO_NORM = 1e300  # in place of a norm: whatever its products are, only a bar be
 
 
 def suits_diagonals(search: Search) -> bool:
-    """Whether steps are cheaper than products: windows overlap by half at least, the bank is in long stretches."""
+    """Whether the recurrence is cheaper than products: windows overlap by half, the bank has long stretches."""
     length, stride, n_bank = search.window_length, search.stride, len(search.bank)
     if 2 * stride > length or search.n_windows < 2 or n_bank == 0:
         return False
@@ -69,14 +68,14 @@ def suits_diagonals(search: Search) -> bool:
 
 
 def _is_a_triangle(search: Search) -> bool:
-    """Whether each pair need be looked at only once, since it serves the lists of both its windows."""
+    """Whether each pair is computed once and serves the lists of both its windows."""
     return search.spread_gap == 1 and len(search.bank) == search.n_windows - int(search.nonfinite.sum())
 
 
 def nearest_on_cpu(
     search: Search, *, on_progress: Callable[[float], None] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Exact lists by the path that suits the search."""
+    """Exact lists by the faster path."""
     nearest = nearest_by_diagonals if suits_diagonals(search) else nearest_by_blocks
     return nearest(search, on_progress=on_progress)
 
@@ -112,7 +111,7 @@ def tile_side(n_windows: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """A search in tasks: what each thread does, and the similarity and neighbors found when all are done."""
+    """A search in tasks: the work of each thread, and similarity and neighbors when all are done."""
 
     on_thread: Callable[[], Iterator[None]]
     n_tasks: int
@@ -120,7 +119,7 @@ class _Work:
 
 
 def _tiles_of_the_triangle(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
-    """The whole series as bank: a tile of the upper triangle serves its rows and its columns."""
+    """The whole series as bank: a tile of the upper triangle serves rows and columns."""
     n_windows = search.n_windows
     bar = _bars(search)
     lists = Lists(_no_keys(search), bar, bar, steps.inverse)
@@ -161,7 +160,7 @@ def _tiles_of_the_bank(search: Search, steps: DiagonalSteps, tile: int) -> _Work
 
 
 def _whole_rows(search: Search, steps: DiagonalSteps, tile: int) -> _Work:
-    """Whole rows of similarities, as spread needs: windows beyond the nearest may still be wanted."""
+    """Whole rows of similarities, as spread needs them: it may list windows beyond the nearest."""
     n_windows = search.n_windows
     similarity, neighbors = search.empty_lists()
     n_columns = min(n_windows, tile + 2 * search.farthest)
@@ -241,7 +240,7 @@ def _read(keys: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int6
 
 
 def _bars(search: Search) -> NDArray[np.float64]:
-    """What a similarity must reach to be looked at. A flat window ties with everything: see first_eligible."""
+    """Least similarity to be listed. A flat window ties with everything: see first_eligible."""
     bars = np.full(search.n_windows + COLUMNS, np.inf)
     bars[: search.n_windows][~search.flat & ~search.nonfinite] = NONE
     return bars
@@ -250,8 +249,7 @@ def _bars(search: Search) -> NDArray[np.float64]:
 class _Tiles:
     """Hands out tiles of the upper triangle so that no two threads hold the same rows or columns.
 
-    Tiles near the diagonal come first: there the best neighbors usually are, and lists that are good early
-    need little attention later. The order does not change the lists.
+    Tiles near the diagonal come first, where the best neighbors usually are. The order does not change the lists.
     """
 
     _MOST_WAITING = 64
@@ -294,14 +292,14 @@ class _Tiles:
         return None
 
     def release(self, tile: tuple[int, int]) -> None:
-        """Give a tile's rows and columns free."""
+        """Free a tile's rows and columns."""
         with self._changed:
             self._busy.difference_update(tile)
             self._changed.notify_all()
 
 
 def lay_out(search: Search) -> DiagonalSteps:
-    """Arrange samples, entering and leaving ones for the walk."""
+    """Arrange samples, and entering and leaving terms, for the walk."""
     (n_variates, n_samples), stride = search.samples.shape, search.stride
     n_windows, length = search.n_windows, search.window_length
     phases = np.zeros((n_variates, stride, -(-n_samples // stride) + SUMS))

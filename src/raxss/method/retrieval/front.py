@@ -1,9 +1,9 @@
-"""How far does the rest of a series agree with each window?
+"""Within-series retrieval (Eq. 1): the nearest windows of every window, and its support.
 
     samples (n_variates, n_samples) -> similarity, neighbors (n_windows, n_neighbors), support (n_windows,)
 
-One series at a time; labels are never seen. Implements Eq. (1). This is the front door: it checks settings,
-picks a path and turns lists into support. Next: search.py for what goes in and what comes out.
+`retrieve` and `retrieve_many` check the settings, choose an implementation and turn neighbor lists into support.
+Labels are never used. Next: search.py, the input and the result of a search.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class RetrievalConfig:
     n_neighbors: int = 10  # m
     exclusion: int | float = 0.5  # samples if an integer, a share of L if a float; the paper has 0
     spread: int | float = 0  # likewise, between listed neighbours
-    bank: Literal["series", "batch", "local", "sampled"] = (
-        "series"  # who may be a neighbour; see the estimator
-    )
+    bank: Literal["series", "batch", "local", "sampled"] = "series"  # candidates; see the estimator
     bank_size: int = 65_536  # windows in a local or sampled bank
     refresh: Literal["never", "epoch", "batch"] = "never"  # of feature-space support, in training
     projection: int = 0  # dimensions of a learned linear map in which features are compared; 0: as they are
@@ -155,7 +153,7 @@ def retrieve(
     >>> found.support.round(2)
     array([ 0.75, -0.4 ,  0.5 ,  0.5 , -0.4 ,  0.75])
     """
-    question = ask(
+    planned = plan_search(
         samples,
         window_length=window_length,
         stride=stride,
@@ -167,32 +165,26 @@ def retrieve(
         bank_size=bank_size,
         features=features,
     )
-    return question.answered(*_nearest(question.search, device, on_progress))
+    if device == "cpu":
+        lists = nearest_on_cpu(planned.search, on_progress=on_progress)
+    else:
+        lists = nearest_on_torch(planned.search, device)
+    if on_progress is not None:
+        on_progress(1.0)
+    return planned.result(*lists)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedSearch:
-    """A series laid out for the search, and what was asked; `answered` turns the lists found into a result.
-
-    Attributes
-    ----------
-    search
-        What is compared with what; every path starts from it.
-    starts
-        ``(n_windows,)`` first sample of each window.
-    padded
-        Whether the series is shorter than one window.
-    settings
-        What `Retrieval` remembers of the call.
-    """
+    """A search of one series before it is run; `result` makes a `Retrieval` of the lists that it finds."""
 
     search: Search
-    starts: NDArray[np.int64]
-    padded: bool
-    settings: dict[str, Any]
+    starts: NDArray[np.int64]  # (n_windows,) first sample of each window
+    padded: bool  # the series is shorter than one window
+    settings: dict[str, Any]  # of the call, as `Retrieval` keeps them
 
-    def answered(self, similarity: NDArray[np.float64], neighbors: NDArray[np.int64]) -> Retrieval:
-        """Support and flags from the lists ``(n_windows, n_neighbors)``, which are kept."""
+    def result(self, similarity: NDArray[np.float64], neighbors: NDArray[np.int64]) -> Retrieval:
+        """Support and flags from the lists ``(n_windows, n_neighbors)``, which are modified and kept."""
         search = self.search
         similarity[search.nonfinite] = -np.inf
         neighbors[search.nonfinite] = -1
@@ -214,20 +206,20 @@ class PlannedSearch:
         )
 
 
-def ask(
+def plan_search(
     samples: ArrayLike | Series,
     *,
     window_length: int,
-    stride: int,
-    measure: str,
-    n_neighbors: int,
-    exclusion: int,
-    spread: int,
-    bank: str | ArrayLike,
-    features: ArrayLike | None,
+    stride: int = 1,
+    measure: str = "pearson",
+    n_neighbors: int = 10,
+    exclusion: int = 0,
+    spread: int = 0,
+    bank: str | ArrayLike = "series",
     bank_size: int = BANK_SIZE,
+    features: ArrayLike | None = None,
 ) -> PlannedSearch:
-    """Check the settings of `retrieve` and lay the series out for the search."""
+    """Check the settings of `retrieve` and prepare the windows for comparison."""
     array = (samples if isinstance(samples, Series) else Series(samples, name="samples")).samples
     array = np.ascontiguousarray(array, dtype=np.float64)
     settings = {
@@ -239,7 +231,8 @@ def ask(
         "spread": _whole("spread", spread, least=0),
         "space": "signal" if features is None else "features",
     }
-    _check_measure(measure)
+    if measure not in MEASURES:
+        raise ConfigError(f"unknown measure {measure!r}{did_you_mean(str(measure).lower(), MEASURES)}")
     starts = window_starts(array.shape[1], window_length=window_length, stride=stride)
     name, size = _bank_used(bank, _whole("bank_size", bank_size, least=1), len(starts))
     settings |= {"bank": name, "bank_size": size}
@@ -263,43 +256,22 @@ def ask(
 def windows_without_shape(
     samples: ArrayLike | Series, *, window_length: int, stride: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which windows are flat by Pearson's rule, and which touch samples that are not finite; nothing is compared.
+    """Flat windows by Pearson's rule, and windows that touch non-finite samples, ``(n_windows,)`` each.
 
     >>> flat, nonfinite = windows_without_shape([0, 1, 0, 5, 5, 5, 5, np.nan], window_length=2, stride=2)
     >>> flat.tolist(), nonfinite.tolist()
     ([False, False, True, False], [False, False, False, True])
     """
-    search = ask(
-        samples,
-        window_length=window_length,
-        stride=stride,
-        measure="pearson",
-        n_neighbors=1,
-        exclusion=0,
-        spread=0,
-        bank="series",
-        features=None,
-    ).search
-    return search.flat, search.nonfinite
-
-
-def _nearest(
-    search: Search, device: str, on_progress: Callable[[float], None] | None
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Send a search down the path that suits it."""
-    on_cpu = device == "cpu"
-    lists = nearest_on_cpu(search, on_progress=on_progress) if on_cpu else nearest_on_torch(search, device)
-    if on_progress is not None:
-        on_progress(1.0)
-    return lists
+    planned = plan_search(samples, window_length=window_length, stride=stride, n_neighbors=1)
+    return planned.search.flat, planned.search.nonfinite
 
 
 def _support(
     similarity: NDArray[np.float64], search: Search
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Mean similarity of the listed neighbors, and who has none.
+    """Mean similarity of the listed neighbors, and which finite windows have none (*lonely*).
 
-    A lonely window takes the mean of the windows that are not; a flat one stays at 0 even then.
+    A lonely window takes the mean support of the others, unless it is flat: then it keeps 0.
     """
     n_listed = np.isfinite(similarity).sum(axis=1)
     listed = n_listed > 0
@@ -311,7 +283,6 @@ def _support(
 
 
 def _whole(name: str, value: Any, *, least: int) -> int:
-    """A setting that counts samples or windows."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -324,13 +295,8 @@ def _whole(name: str, value: Any, *, least: int) -> int:
     return number
 
 
-def _check_measure(measure: str) -> None:
-    if measure not in MEASURES:
-        raise ConfigError(f"unknown measure {measure!r}{did_you_mean(str(measure).lower(), MEASURES)}")
-
-
 def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[str, int]:
-    """Which bank it comes to, and its size where that is bounded: a large bank is the whole series."""
+    """Name and size of the bank; one that holds all windows is the whole series, whose size is 0."""
     if not isinstance(bank, str):
         return "indices", 0
     if bank not in BANKS:
@@ -341,17 +307,15 @@ def _bank_used(bank: str | ArrayLike, bank_size: int, n_windows: int) -> tuple[s
 
 
 def _bank_windows(name: str, size: int, bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64] | None:
-    """Window indices that may be neighbors of any window, or None for all."""
+    """Candidate neighbors by window index, None for all windows."""
     if name == "indices":
         return _bank_indices(bank, n_windows)
     return _sampled_bank(size, n_windows) if name == "sampled" else None
 
 
 def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
-    """So many windows: the middle of each of many equal parts of the series.
+    """The middle of each of many equal parts of the series, ``size`` windows in all.
 
-    Examples
-    --------
     >>> _sampled_bank(4, 12)
     array([ 1,  4,  7, 10])
     """
@@ -363,7 +327,6 @@ def _sampled_bank(size: int, n_windows: int) -> NDArray[np.int64]:
 
 
 def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64]:
-    """The windows that a caller named."""
     indices = np.asarray(bank)
     if indices.ndim != 1 or (indices.size and not np.issubdtype(indices.dtype, np.integer)):
         raise ConfigError(
@@ -381,7 +344,6 @@ def _bank_indices(bank: str | ArrayLike, n_windows: int) -> NDArray[np.int64]:
 
 
 def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
-    """One vector a window."""
     rows = np.asarray(features)
     if rows.ndim != 2 or rows.shape[0] != n_windows or rows.shape[1] == 0:
         raise DataError(
@@ -392,7 +354,7 @@ def _feature_rows(features: ArrayLike, n_windows: int) -> NDArray[np.float64]:
 
 
 def _refuse_overflow(shape: tuple[int, ...], n_windows: int, n_neighbors: int) -> None:
-    """Say so before a search that would not fit into memory is begun."""
+    """Refuse a search that does not fit into memory before it begins."""
     n_bytes = n_windows * (16 * n_neighbors + _BYTES_A_WINDOW) + shape[0] * shape[1] * _BYTES_A_SAMPLE
     refuse_too_large(
         n_bytes,
@@ -401,7 +363,7 @@ def _refuse_overflow(shape: tuple[int, ...], n_windows: int, n_neighbors: int) -
     )
 
 
-_SAMPLES_AT_ONCE = 2**24  # that are laid out together for a GPU: about 1 GB of host memory
+_SAMPLES_AT_ONCE = 2**24  # of the series that are sent to a GPU together: about 1 GB of host memory
 
 Task = tuple[ArrayLike | Series, dict[str, Any]]  # a series and the settings of its search
 
@@ -409,32 +371,25 @@ Task = tuple[ArrayLike | Series, dict[str, Any]]  # a series and the settings of
 def retrieve_many(
     series: Sequence[ArrayLike | Series],
     *,
-    window_length: int,
-    stride: int = 1,
-    measure: str = "pearson",
-    n_neighbors: int = 10,
-    exclusion: int = 0,
-    spread: int = 0,
-    bank: str | ArrayLike = "series",
-    bank_size: int = BANK_SIZE,
     features: Sequence[ArrayLike] | None = None,
     device: str = "cpu",
     on_progress: Callable[[float], None] | None = None,
+    **settings: Any,
 ) -> list[Retrieval]:
     """Find the nearest windows of every window of every series, each within its own series.
 
     Parameters
     ----------
     series
-        Of any lengths; see `retrieve` for what one may be, and for the other settings.
+        Of any lengths; see `retrieve` for the types of one.
     features
         One array ``(n_windows, d)`` a series: compare these vectors instead of the windows.
-    on_progress
-        Called with the share that is done, from 0 to 1, at most ten times a second and once at the end.
+    device, on_progress, settings
+        As `retrieve` takes them; the same for all series.
 
     Returns
     -------
-    ``[retrieve(one, ...) for one in series]``, the same lists.
+    The lists of `retrieve` for each series.
 
     Examples
     --------
@@ -449,77 +404,64 @@ def retrieve_many(
             f"features of {len(features)} series were given for {len(series)} series; needed is one array "
             "(n_windows, d) a series, or None to compare the windows themselves."
         )
-
-    settings: dict[str, Any] = {
-        "window_length": window_length,
-        "stride": stride,
-        "measure": measure,
-        "n_neighbors": n_neighbors,
-        "exclusion": exclusion,
-        "spread": spread,
-        "bank": bank,
-        "bank_size": bank_size,
-    }
     tasks = [
         (item, {**settings, "features": None if features is None else features[which]})
         for which, item in enumerate(series)
     ]
-    tell = now_and_then(on_progress)
-    found = _on_cpu(tasks, tell) if device == "cpu" else _on_device(tasks, device, tell)
+    report = now_and_then(on_progress)
+    found = _on_cpu(tasks, report) if device == "cpu" else _on_device(tasks, device, report)
     if on_progress is not None:
         on_progress(1.0)
     return found
 
 
-def _on_cpu(tasks: list[Task], tell: Callable[[float], None]) -> list[Retrieval]:
+def _on_cpu(tasks: list[Task], report: Callable[[float], None]) -> list[Retrieval]:
     """Long series on all threads, one after another; then the others, each on one thread."""
-    costs = [float(_n_samples(task)) ** 2 for task, _ in tasks]
-    total = sum(costs)
+    costs = [float(_n_samples(samples)) ** 2 for samples, _ in tasks]
+    total = max(sum(costs), 1.0)
     found: dict[int, Retrieval] = {}
     done = 0.0
-    for which, (task, settings) in enumerate(tasks):
+
+    def report_part(cost: float, share: float) -> None:
+        report((done + cost * share) / total)
+
+    for which, (samples, settings) in enumerate(tasks):
         # One thread would still be busy with such a series when the others are through.
         if costs[which] * torch.get_num_threads() > total:
-            tell_part = partial(_tell_part, tell, done / total, costs[which] / total)
-            found[which] = retrieve(task, **settings, on_progress=tell_part)
+            found[which] = retrieve(samples, **settings, on_progress=partial(report_part, costs[which]))
             done += costs[which]
 
     def on_one_thread(which: int) -> Retrieval | PlannedSearch:
-        item, settings = tasks[which]
-        question = ask(item, **settings)
-        if not suits_diagonals(question.search):
-            return question  # matrix products have threads of their own
-        return question.answered(*nearest_by_diagonals(question.search, n_threads=1))
+        samples, settings = tasks[which]
+        planned = plan_search(samples, **settings)
+        if not suits_diagonals(planned.search):
+            return planned  # matrix products have threads of their own
+        return planned.result(*nearest_by_diagonals(planned.search, n_threads=1))
 
     rest = sorted(set(range(len(tasks))) - set(found), key=lambda which: -costs[which])
-    tell_rest = partial(_tell_part, tell, done / max(total, 1.0), 1.0 - done / max(total, 1.0))
-    for which, answer in zip(rest, each_on_threads(on_one_thread, rest, tell_rest), strict=True):
-        if isinstance(answer, PlannedSearch):
-            answer = answer.answered(*nearest_on_cpu(answer.search))
-        found[which] = answer
+    results = each_on_threads(on_one_thread, rest, partial(report_part, total - done))
+    for which, result in zip(rest, results, strict=True):
+        if isinstance(result, PlannedSearch):
+            result = result.result(*nearest_on_cpu(result.search))
+        found[which] = result
     return [found[which] for which in range(len(tasks))]
 
 
-def _on_device(tasks: list[Task], device: str, tell: Callable[[float], None]) -> list[Retrieval]:
-    """As many series at once as memory allows: laid out on threads, searched together, answered on threads."""
+def _on_device(tasks: list[Task], device: str, report: Callable[[float], None]) -> list[Retrieval]:
+    """As many series at once as memory allows: prepared on threads, searched together."""
     found: list[Retrieval] = []
     for batch in _batches(tasks):
-        questions = each_on_threads(lambda task: ask(task[0], **task[1]), batch)
-        lists = nearest_of_each([question.search for question in questions], device)
+        planned = each_on_threads(lambda task: plan_search(task[0], **task[1]), batch)
+        lists = nearest_of_each([item.search for item in planned], device)
         found += each_on_threads(
-            lambda pair: pair[0].answered(*pair[1]), list(zip(questions, lists, strict=True))
+            lambda pair: pair[0].result(*pair[1]), list(zip(planned, lists, strict=True))
         )
-        tell(len(found) / len(tasks))
+        report(len(found) / len(tasks))
     return found
 
 
-def _tell_part(tell: Callable[[float], None], begin: float, part: float, share: float) -> None:
-    """Progress within a part of the whole."""
-    tell(begin + part * share)
-
-
 def _batches(tasks: list[Task]) -> Iterator[list[Task]]:
-    """Consecutive series of a bounded number of samples together, at least one."""
+    """Consecutive series, at most `_SAMPLES_AT_ONCE` samples or one series at a time."""
     batch: list[Task] = []
     total = 0
     for task in tasks:
@@ -532,8 +474,5 @@ def _batches(tasks: list[Task]) -> Iterator[list[Task]]:
         yield batch
 
 
-def _n_samples(array_like: ArrayLike | Series) -> int:
-    """Length of a series."""
-    return int(
-        array_like.samples.shape[1] if isinstance(array_like, Series) else (np.shape(array_like) or (0,))[-1]
-    )
+def _n_samples(samples: ArrayLike | Series) -> int:
+    return samples.n_samples if isinstance(samples, Series) else int((np.shape(samples) or (0,))[-1])

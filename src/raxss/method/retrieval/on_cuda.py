@@ -1,9 +1,9 @@
-"""Nearest windows of many series in one launch, with a CUDA kernel that never writes a similarity.
+"""CUDA path of retrieval: nearest windows of many series in one launch, without writing similarities to memory.
 
     Searches -> similarity, neighbors (n_windows, n_neighbors) of each
 
-The recurrence of diagonal.py in float64 matrix instructions. cuda_layout.py brings the series to the device,
-cuda_plan.py says which block does what; here the kernels are compiled, launched, and their lists read back. Next:
+The recurrence of diagonal.py in float64 matrix instructions. cuda_layout.py copies the series to the device,
+cuda_plan.py assigns the work of blocks; here the kernels are compiled, launched, and their lists read back. Next:
 walk.cu, the kernel; anchors.cu, the full products that it starts from; merge.cu, lists of parts to one.
 """
 
@@ -76,7 +76,7 @@ def nearest_on_cuda(
 
 
 def _kind(search: Search) -> tuple[Any, ...]:
-    """What searches of one launch have in common."""
+    """Settings that searches of one launch share."""
     return (
         search.window_length,
         search.stride,
@@ -91,7 +91,7 @@ def _kind(search: Search) -> tuple[Any, ...]:
 def _nearest(
     searches: list[Search], device: torch.device
 ) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Lists of searches of one kind."""
+    """Lists of searches of one kind, in one launch."""
     layout = lay_out_on(device, searches)
     keys = _to_host(walk(layout)).numpy()
     shapes = [(search.n_windows, search.n_neighbors) for search in searches]
@@ -133,7 +133,7 @@ def walk(layout: Layout) -> Tensor:
 
 
 def launch(layout: Layout, tables: Tables, keys: Tensor) -> None:
-    """Find the lists of the rows that the tables name: what the walk starts from, the walk, its parts to one."""
+    """Find the lists of the rows in the tables: anchors, walk, merge."""
     first, device, shape = layout.searches[0], layout.phases.device, layout.shape
     products = anchors_products(layout, tables)
     partial = torch.empty((tables.n_partial, first.n_neighbors), dtype=torch.int64, device=device)
@@ -161,7 +161,7 @@ def launch(layout: Layout, tables: Tables, keys: Tensor) -> None:
 
 
 def anchors_products(layout: Layout, tables: Tables) -> Tensor:
-    """Full products of the anchors with the windows that the tables ask for."""
+    """Full products of the anchors with the windows in the tables."""
     first, device = layout.searches[0], layout.phases.device
     products = torch.empty(tables.n_products, dtype=torch.float64, device=device)
     _kernel("anchors", device)(
@@ -189,7 +189,7 @@ def _kernel(name: str, device: torch.device, **constants: int) -> Any:
 
 
 def _most_products(device: torch.device) -> int:
-    """How many full products one launch may hold."""
+    """Upper bound of the full products of one launch."""
     return int(_MEMORY_SHARE * free_on_gpu(device)) // 8
 
 

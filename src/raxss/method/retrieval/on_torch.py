@@ -1,11 +1,11 @@
-"""Nearest windows on a torch device, such as a GPU.
+"""Torch path of retrieval: nearest windows on a torch device, such as a GPU.
 
     Searches -> similarity, neighbors (n_windows, n_neighbors) of each
 
-On a CUDA device the kernel of on_cuda.py takes what suits it, all series at once. The rest goes by float64 matrix
-products, short series of one shape in one product and long ones in blocks of bounded size: a similarity on the grid
-of kernels.py is an integer of 34 bits; with the window's place behind it, it becomes one 64-bit key, and the
-largest keys are the nearest windows, ties already in order. What the device has no memory for is searched on the
+On a CUDA device the kernel of on_cuda.py takes the searches that it supports, all series at once. The others are
+float64 matrix products, short series of one shape in one product and long ones in blocks of bounded size: a
+similarity on the grid of kernels.py is an integer of 34 bits; followed by the window's index it is a 64-bit key,
+and the largest keys are the nearest windows, ties in order. What does not fit into device memory is searched on the
 CPU. The lists are the same in every case.
 """
 
@@ -66,7 +66,7 @@ def nearest_of_each(
 
 
 def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, Lists]) -> None:
-    """Find the lists of all searches that suit the kernel, if it can be used here."""
+    """Find the lists of all searches that the CUDA kernel supports."""
     suited = []
     for which, search in enumerate(searches):
         if which in found or not suits_diagonals(search):
@@ -75,12 +75,12 @@ def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, List
         if reason is None:
             suited.append(which)
         else:
-            _say_once(f"the fused retrieval kernel is not used: {reason}. {_SLOWER}")
+            _warn_once(f"the fused retrieval kernel is not used: {reason}. {_SLOWER}")
     if not suited:
         return
     reason = why_not(place)
     if reason is not None:
-        _say_once(f"the fused retrieval kernel cannot be used on {place}: {reason}. {_SLOWER}")
+        _warn_once(f"the fused retrieval kernel cannot be used on {place}: {reason}. {_SLOWER}")
         return
     for batch in _batches(searches, suited, place):
         some = [searches[which] for which in batch]
@@ -88,21 +88,21 @@ def _walk(searches: Sequence[Search], place: torch.device, found: dict[int, List
             found.update(zip(batch, nearest_on_cuda(some, place), strict=True))
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-            _say_once(
+            _warn_once(
                 f"{place} ran out of memory in the fused retrieval kernel, which needs about "
                 f"{gigabytes(bytes_needed(some))}. {_SLOWER}"
             )
 
 
 def _batches(searches: Sequence[Search], suited: list[int], place: torch.device) -> Iterator[list[int]]:
-    """Searches that fit into the device's memory together; one that does not fit alone is left out, and said."""
+    """Searches that fit into device memory together; one that does not fit alone is left out with a warning."""
     free = free_on_gpu(place)
     batch: list[int] = []
     total = 0
     for which in suited:
         alone = bytes_needed([searches[which]])
         if alone > free:
-            _say_once(
+            _warn_once(
                 f"a search of {searches[which].n_windows} windows needs {gigabytes(alone)} for the fused "
                 f"retrieval kernel, and {place} has {gigabytes(free)} free. {_SLOWER}"
             )
@@ -128,7 +128,7 @@ def _by_products_within_memory(search: Search, place: torch.device, block_values
             torch.cuda.empty_cache()
             block_values //= 4
     needed = 8 * (_COPIES * _LEAST_BLOCK_VALUES + search.samples.size + 4 * search.n_windows)
-    _say_once(
+    _warn_once(
         f"a search of {search.n_windows} windows needs at least {gigabytes(needed)} on {place}, which has "
         f"{gigabytes(free_on_gpu(place))} free; it is done on the CPU, with the same lists."
     )
@@ -172,7 +172,7 @@ def nearest_by_products(search: Search, place: torch.device, *, block_values: in
 def _multiply_together(
     searches: Sequence[Search], place: torch.device, found: dict[int, Lists], block_values: int
 ) -> None:
-    """Find the lists of short series of one shape in one product: alone, each waits for a dozen launches."""
+    """Find the lists of short series of one shape in one product, to save launches."""
     kinds: dict[tuple[int, ...], list[int]] = {}
     for which, search in enumerate(searches):
         if which not in found and search.n_windows <= _WINDOWS_OF_A_SHORT_SERIES:
@@ -227,7 +227,7 @@ def nearest_by_one_product(searches: Sequence[Search], place: torch.device) -> l
 
 
 class _UnitWindows:
-    """Normalised windows, made on the device when they are asked for."""
+    """Normalised windows, computed on the device in parts."""
 
     def __init__(self, search: Search, device: torch.device) -> None:
         self._samples = torch.from_numpy(search.samples).to(device)
@@ -255,7 +255,7 @@ def _largest(keys: torch.Tensor, bank: torch.Tensor, n_neighbors: int, spread_ga
 
 
 def _device(name: str) -> torch.device:
-    """The device of this name, if work can be done there."""
+    """The device of this name; refused where it is not available."""
     try:
         place = torch.device(name)
         place = torch.empty(1, device=place).device  # with its number
@@ -268,6 +268,6 @@ def _device(name: str) -> torch.device:
 
 
 @functools.cache
-def _say_once(message: str) -> None:
-    """Say why the slower path is taken, once a process."""
+def _warn_once(message: str) -> None:
+    """Log a warning once a process."""
     _log.warning(message)

@@ -1,4 +1,4 @@
-"""Search and its result: which windows are compared with which, and the `Retrieval` that comes of it.
+"""Input and result of retrieval: `Search` (prepared windows and their bank) and `Retrieval` (lists and support).
 
     samples (n_variates, n_samples) or features (n_windows, d)  ->  Search: centred, scaled, means, norms, flags
     Retrieval: similarity, neighbors (n_windows, n_neighbors); support, starts, flags (n_windows,)
@@ -23,7 +23,7 @@ FLAT_SHARE = 1e-6  # of the series' largest distance from its mean: a smaller de
 
 
 class WindowFlag(IntFlag):
-    """What a reader should know about one window; flags add up."""
+    """Flags of one window."""
 
     FLAT = 1  # no shape to compare: similarity 0 to every window, support 0
     NONFINITE = 2  # touches a sample that is not finite: never a neighbor, support NaN, weight 0
@@ -51,11 +51,9 @@ class Retrieval:
         ``(n_windows,)`` sums of `WindowFlag`.
     space
         ``"signal"`` where windows themselves were compared, ``"features"`` where given vectors were.
-    bank
-        Which windows could be neighbors: ``"series"`` all, ``"local"`` those near the query, ``"sampled"`` some
-        stretches of the series, ``"indices"`` those that the caller named.
-    bank_size
-        Windows of a local or sampled bank; 0 where nothing was bounded.
+    bank, bank_size
+        ``"series"``, ``"local"``, ``"sampled"``, or ``"indices"`` where the caller listed windows; and the windows
+        of a local or sampled bank, else 0.
 
     The remaining attributes are the settings used. All arrays are read-only.
     """
@@ -81,7 +79,7 @@ class Retrieval:
 
     @property
     def n_windows(self) -> int:
-        """How many windows the series has."""
+        """Number of windows."""
         return len(self.starts)
 
     @property
@@ -106,7 +104,7 @@ class Retrieval:
 
     @property
     def any_neighbors(self) -> bool:
-        """Whether any window has a neighbor. If not, weights are uniform and evidence says so."""
+        """Whether any window has a neighbor; if not, weights are uniform."""
         return bool((self.neighbors >= 0).any())
 
     @property
@@ -134,58 +132,47 @@ class Retrieval:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """All windows of one series as queries, and the bank that may answer them.
+    """All windows of one series as queries, and the bank of candidate neighbors.
+
+    A window j of the bank is eligible as neighbor of i if and only if gap <= |i - j| <= reach.
 
     Attributes
     ----------
     samples
         ``(n_variates, n_samples)``: scaled by a power of two to at most 1 and, under Pearson, centred, so that
         offsets and units cost no digits. 0 where not finite. With features, one "sample row" per window.
-    means
-        ``(n_variates, n_windows)`` window means that Pearson takes off; zeros under cosine.
-    norms
-        ``(n_windows,)`` of the centred windows, over all variates.
     flat
         ``(n_windows,)`` similarity 0 to all: without a shape under Pearson, all zeros under cosine.
-    shapeless
-        ``(n_windows,)`` what Pearson calls flat, under either measure.
-    bank
-        ``(n_bank,)`` ascending indices of the finite windows that may be neighbors.
-    gap, spread_gap
-        Least distance, in windows, from query to neighbor and between neighbors.
-    reach
-        Greatest distance, in windows, from query to neighbor; None: any. A window j of the bank is eligible as
-        neighbor of i if and only if gap <= |i - j| <= reach.
     """
 
     samples: NDArray[np.float64]
     window_length: int
     stride: int
     centred: bool
-    means: NDArray[np.float64]
-    norms: NDArray[np.float64]
+    means: NDArray[np.float64]  # (n_variates, n_windows) subtracted under Pearson; zeros under cosine
+    norms: NDArray[np.float64]  # (n_windows,) of the centred windows, over all variates
     flat: NDArray[np.bool_]
-    shapeless: NDArray[np.bool_]
+    shapeless: NDArray[np.bool_]  # (n_windows,) flat by Pearson's rule, under either measure
     nonfinite: NDArray[np.bool_]
-    bank: NDArray[np.int64]
+    bank: NDArray[np.int64]  # (n_bank,) ascending indices of finite windows
     n_neighbors: int
-    gap: int
-    spread_gap: int
-    reach: int | None = None
+    gap: int  # least distance from query to neighbor, in windows
+    spread_gap: int  # least distance between neighbors, in windows
+    reach: int | None = None  # greatest distance from query to neighbor, in windows; None: any
 
     @property
     def farthest(self) -> int:
-        """The reach as a number, where there is none too."""
+        """The reach as a number."""
         return self.n_windows if self.reach is None else self.reach
 
     def bank_near(self, first: int, end: int) -> NDArray[np.int64]:
-        """The part of the bank that is within reach of any query from ``first`` up to ``end``."""
+        """The part of the bank within reach of any query from ``first`` up to ``end``."""
         places = np.searchsorted(self.bank, [first - self.farthest, end + self.farthest])
         return self.bank[slice(*places)]
 
     @property
     def n_windows(self) -> int:
-        """How many queries there are."""
+        """Number of queries."""
         return len(self.norms)
 
     def empty_lists(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -200,7 +187,7 @@ class Search:
 
     @property
     def divisors(self) -> NDArray[np.float64]:
-        """``(n_windows,)`` norms, infinite where a window cannot be compared, so that zeros are left of it."""
+        """``(n_windows,)`` norms, infinite where a window cannot be compared: its unit vector is 0."""
         return np.where(self.flat | self.nonfinite, np.inf, self.norms)
 
     def unit_windows(self, which: NDArray[np.int64] | slice) -> NDArray[np.float64]:
@@ -258,10 +245,10 @@ def search_features(
     *,
     measure: str,
 ) -> Search:
-    """Compare given vectors instead; what is non-finite, and how far apart windows lie, stays the signal's.
+    """Compare given vectors instead; distances and non-finite windows are those of the signal.
 
-    A vector is a window of a series that has all vectors end to end, so the same preparation serves. Windows
-    of a dead signal have equal vectors, so a window without a shape is flat here too, under either measure.
+    The vectors are the windows of a series that concatenates them. A window of a dead signal is flat here too,
+    under either measure.
     """
     length = features.shape[1]
     search = search_signal(
@@ -300,13 +287,13 @@ def _norms(
 
 
 def _touches(bad: NDArray[np.bool_], window_length: int, stride: int) -> NDArray[np.bool_]:
-    """Which windows hold at least one of the bad samples."""
+    """Windows that hold at least one bad sample."""
     count = np.concatenate([[0], np.cumsum(bad)])
     return (count[window_length:] - count[: len(count) - window_length])[::stride] > 0
 
 
 def _finite_bank(bank: NDArray[np.int64] | None, nonfinite: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Windows that may be neighbors, ascending."""
+    """Finite windows of the bank, ascending."""
     bank = np.arange(len(nonfinite)) if bank is None else np.unique(bank)
     return bank[~nonfinite[bank]]
 

@@ -2,11 +2,10 @@
 
     backbone, WindowPool -> running_mean and running_var of every batch-norm layer, in place
 
-While it trains, a batch-norm layer keeps exponential averages of its batches' statistics, in which the last ten or
-twenty steps count. After few steps, or with small batches, they lag behind the weights or are noise, and a network
-that fits its training windows predicts them at chance. Plain averages over all windows, under the weights as they
-stand, hold for both.
-Next: loop.py calls this after every epoch, before the validation part is scored.
+In training, a batch-norm layer keeps exponential averages over the last ten or twenty batches. After few steps, or
+with small batches, these lag behind the weights or are noise, and a network that fits its training windows predicts
+them at chance. Plain averages over all windows under the current weights do not.
+Next: loop.py calls this before the validation set is scored.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from raxss.method.training.window_pool import SAMPLES_A_PASS, WindowPool
 
-MOST_WINDOWS = 4096  # more do not change a mean and a variance that anyone would notice
+MOST_WINDOWS = 4096  # enough for means and variances
 
 
 def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
@@ -26,14 +25,8 @@ def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> No
 
     mu = mean over batches b of mu_b,   sigma^2 = mean over batches b of sigma_b^2
 
-    Parameters
-    ----------
-    backbone
-        Any network; one without batch normalisation is left as it is.
-    pool
-        Training windows. Of more than `MOST_WINDOWS` so many are drawn.
-    seed
-        Draws the windows and their order. Dropout draws from torch's own generator, as in training.
+    ``seed`` draws at most `MOST_WINDOWS` windows; dropout draws from torch's own generator, as in training. Other
+    networks are left unchanged.
 
     Examples
     --------
@@ -59,7 +52,7 @@ def update_batch_norm(backbone: nn.Module, pool: WindowPool, *, seed: int) -> No
         with torch.no_grad():
             for layer in norms:
                 layer.reset_running_stats()
-                layer.momentum = None  # torch's sign for a plain average, also over several uses of one layer
+                layer.momentum = None  # a plain average, also over several uses of one layer
             for indices in np.array_split(drawn, n_batches):
                 backbone(pool.gather(torch.from_numpy(indices).to(pool.starts.device)))
     finally:

@@ -1,10 +1,10 @@
-"""Where did a run stop, so that it can go on as if it had not?
+"""Checkpoints of training: weights, best weights, optimiser and history in one file.
 
     Progress (weights, best weights, optimiser, history) <-> one safetensors file
 
-One file, written whole, after every epoch. It carries the fingerprint of settings and data, and a run with
-another fingerprint refuses it. It also carries its own SHA-256, which covers every byte: numbers, names, dtypes,
-shapes and progress. Sampling and dropout need no saved generator: they are drawn afresh from seed and epoch.
+Written atomically after every epoch. The file has the fingerprint of settings and data, which a resumed run must
+share, and a SHA-256 over every byte: numbers, names, dtypes, shapes and progress. Sampling and dropout need no
+saved generator: they are drawn from seed and epoch.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from raxss._core.sealing import (
 from raxss.errors import ModelError, join_names
 
 FORMAT = "raxss-checkpoint-2"
-COPIES = 5  # of each tensor of a network: itself, its best, and Adam's three numbers for it
-NO_DIGEST = "0" * 64  # stands for the SHA-256 of a checkpoint while that is computed
+COPIES = 5  # of each tensor of a network: current, best, and Adam's three
+NO_DIGEST = "0" * 64  # in place of the SHA-256 of a checkpoint while that is computed
 START_AGAIN = "Start again without resuming."
 DTYPES: Mapping[str, torch.dtype] = {
     "BOOL": torch.bool,
@@ -59,33 +59,21 @@ DTYPES: Mapping[str, torch.dtype] = {
 
 @dataclass
 class Progress:
-    """How far training has come.
+    """State of a training run besides the current weights."""
 
-    Attributes
-    ----------
-    epoch, step
-        Epochs and optimiser steps done.
-    best
-        State of the best epoch so far, by validation.
-    best_epoch, best_accuracy, best_loss
-        Which one it was, and how good.
-    history
-        One row an epoch.
-    """
-
-    epoch: int = 0
-    step: int = 0
-    best: dict[str, Tensor] = field(default_factory=dict)
+    epoch: int = 0  # done
+    step: int = 0  # optimiser steps done
+    best: dict[str, Tensor] = field(default_factory=dict)  # weights of the best epoch so far, by validation
     best_epoch: int = -1
     best_accuracy: float = -1.0
     best_loss: float = float("inf")
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)  # one row an epoch
 
     def note(self, record: dict[str, Any], module: nn.Module | None, *, chooses: bool = True) -> None:
         """Add an epoch to the history, and keep its weights where it is the best so far.
 
-        The best has the highest validation accuracy, ties by loss. Without a validation part, or with one that is
-        too small to choose by (``chooses`` is False), it is the last. An epoch without a module is no candidate.
+        The best has the highest validation accuracy, ties by loss. Without a validation set, or with ``chooses``
+        False, it is the last. An epoch without a module is no candidate.
         """
         accuracy, loss = float(self.epoch), 0.0
         if chooses:
@@ -99,12 +87,12 @@ class Progress:
         self.history.append(record)
 
     def is_over(self, max_epochs: int, patience: int, stop_loss: float) -> bool:
-        """Whether there is nothing left to do: by number of epochs, by patience, or by the loss of the last one."""
+        """Whether training ends: by number of epochs, by patience (0: never), or by the loss of the last epoch."""
         learned = bool(self.history) and float(self.history[-1]["train_loss"]) < stop_loss
         return self.epoch >= max_epochs or learned or self.out_of_patience(patience)
 
     def out_of_patience(self, patience: int) -> bool:
-        """Whether the best epoch is so many epochs ago; 0 is never."""
+        """Whether the last ``patience`` epochs brought no improvement; 0: never."""
         return 0 < patience <= self.epoch - self.best_epoch and self.best_epoch > 0
 
 
@@ -119,7 +107,7 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 def save_checkpoint(
     path: Path, progress: Progress, module: nn.Module, optimizer: torch.optim.Optimizer, *, fingerprint: str
 ) -> None:
-    """Write everything that the next epoch depends on."""
+    """Write all that the next epoch depends on."""
     tensors = {f"module/{name}": value for name, value in state_of(module).items()}
     tensors |= {f"best/{name}": value for name, value in progress.best.items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -141,7 +129,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, fingerprint: str
 ) -> Progress:
-    """Put module and optimiser back to where the checkpoint left them; a refused one leaves both as they are."""
+    """Restore module and optimiser from a checkpoint; a refused one leaves both unchanged."""
     label = f"the checkpoint {path.name!r}"
     state = module.state_dict()
     n_bytes = sum(value.numel() * value.element_size() for value in state.values())
@@ -180,10 +168,7 @@ def load_checkpoint(
 
 
 def refuse_other_tensors(header: TensorHeader, prefix: str, expected: Mapping[str, Tensor]) -> None:
-    """Refuse tensors whose names, dtypes or shapes are not those of a network, before any of them is read.
-
-    Raises a ValueError, which those who read files make a `ModelError` of.
-    """
+    """Raise a ValueError where names, dtypes or shapes of tensors are not those of a network; reads none."""
     found = {name.removeprefix(prefix) for name in header.dtypes if name.startswith(prefix)}
     if found != set(expected):
         missing = join_names(sorted(set(expected) - found), most=3) or "none"
@@ -201,7 +186,7 @@ def refuse_other_tensors(header: TensorHeader, prefix: str, expected: Mapping[st
 
 
 def refuse_not_finite(tensors: Mapping[str, Tensor], *, never_infinite: Iterable[str]) -> None:
-    """Refuse NaN anywhere, and infinite numbers in those that are named: a buffer may be a mask of -inf."""
+    """Raise a ValueError for NaN, and for infinity in ``never_infinite``: a buffer may be a mask of -inf."""
     named = set(never_infinite)
     for name, value in tensors.items():
         if not (value.is_floating_point() or value.is_complex()) or bool(value.isfinite().all()):
@@ -211,7 +196,7 @@ def refuse_not_finite(tensors: Mapping[str, Tensor], *, never_infinite: Iterable
 
 
 def epoch_of_checkpoint(path: Path) -> int | None:
-    """How many epochs a checkpoint has behind it, by its header; None where there is none that can be read."""
+    """Number of epochs in a checkpoint, by its header; None where it cannot be read."""
     try:
         with open_plain(path, path.name, most=COPIES * MOST_WEIGHT_BYTES) as file:
             header = read_tensor_header(file, path.name, most_tensors=COPIES * MOST_TENSORS)
@@ -235,7 +220,7 @@ def _refuse_other_run(metadata: Mapping[str, str], name: str, fingerprint: str) 
 
 
 def _read_progress(text: str, label: str) -> Progress:
-    """Progress without weights, if every number is one that training could have left."""
+    """Progress without weights, checked."""
     facts = bounded_json(text.encode(), f"the progress in {label}", advice=START_AGAIN)
     if not isinstance(facts, dict) or set(facts) != set(_PLAIN):
         raise ValueError(f"its progress needs the entries {', '.join(_PLAIN)}")
@@ -256,7 +241,7 @@ def _read_progress(text: str, label: str) -> Progress:
 
 
 def _refuse_other_optimizer(header: TensorHeader, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse moments and counts of steps that are not those of Adam for the parameters of this run."""
+    """Raise a ValueError for a state that is not Adam's for the parameters of this run."""
     parameters = [value for group in optimizer.param_groups for value in group["params"]]
     places = {str(place): value for place, value in enumerate(parameters)}
     for name in header.dtypes:

@@ -3,9 +3,8 @@
     learner, pools -> features of every window (n_windows, d), standardised -> support -> pool.influence
                    -> their mean and deviation (d,) -> learner.heads
 
-Asked for after every epoch, and before the first: a function of the weights as they stand, so a run that was
-stopped goes on with the same supports. Prediction (../inference.py) retrieves the same way with the finished
-network, in float64. Next: loop.py asks for it.
+A function of the current weights alone, so that a resumed run has the same supports. Prediction (../inference.py)
+retrieves the same way in float64. Next: loop.py calls it before the first epoch and after every one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from raxss.method.weighting.protocol import weighting_named
 from raxss.method.window_scorer import exact_arithmetic
 
 MOST_FOR_MOMENTS = 2**17  # windows whose features are averaged; more would not change the third digit
-WINDOWS_A_PART = 2**13  # whose features are looked at together in float64
+WINDOWS_A_PART = 2**13  # whose features are converted to float64 together
 
 #: (learner, training pool, validation pool or None, type for mixed precision or None): writes pool.influence.
 Refresh = Callable[[Learner, WindowPool, WindowPool | None, torch.dtype | None], None]
@@ -38,25 +37,16 @@ Refresh = Callable[[Learner, WindowPool, WindowPool | None, torch.dtype | None],
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRefresh:
-    """What follows from the features of all windows as they are now.
-
-    Attributes
-    ----------
-    n_neighbors, exclusion, weighting
-        As at prediction; exclusion in samples.
-    of_training, of_validation
-        Whose supports are written: those of training windows where the loss looks at them and the batch does not
-        make its own; those of validation windows where windows are compared by their features.
-    seed
-        For the ``shuffled`` and ``random`` controls.
-    """
+    """Recompute support and feature moments from the current network."""
 
     n_neighbors: int
-    exclusion: int
+    exclusion: int  # in samples
     weighting: str
-    of_training: bool
-    of_validation: bool
-    seed: int
+    of_training: (
+        bool  # write the influence of training windows: the loss uses it, and not that within the batch
+    )
+    of_validation: bool  # write the influence of validation windows: retrieval is in feature space
+    seed: int  # of the shuffled and random controls
 
     def __call__(
         self,
@@ -65,7 +55,7 @@ class EpochRefresh:
         validation: WindowPool | None,
         autocast: torch.dtype | None,
     ) -> None:
-        """Write supports into the pools and moments into the learner, in place: a recorded step looks there."""
+        """Write influence into the pools and moments into the learner, in place for recorded steps."""
         backbone, held = learner.backbone, validation if self.of_validation else None
         if learner.heads is None and not self.of_training and held is None:
             return
@@ -78,12 +68,12 @@ class EpochRefresh:
         heads.standardise_by(mean, scale)
         if features is not None:
             self._write(pool, features, heads)
-            del features  # and nothing else holds a part of them: those of validation need the room
+            del features  # frees their memory for those of validation
         if held is not None:
             self._write(held, pool_features(backbone, held, autocast=autocast), heads)
 
     def _write(self, pool: WindowPool, features: Tensor, heads: FeatureHeads) -> None:
-        """The support of every window, or what a control makes of it; a gate adds its part later."""
+        """Write the influence of every window of a pool, without the gate."""
         with torch.no_grad(), exact_arithmetic():
             support = feature_support(
                 features,
@@ -106,7 +96,7 @@ class EpochRefresh:
 
 
 def pool_features(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
-    """Features ``(n_windows, d)`` of every window of a pool, where the pool lies; dropout off."""
+    """Features ``(n_windows, d)`` of every window of a pool, on its device; dropout off."""
     place, done = pool.starts.device, 0
     features = torch.zeros(0)
     for windows in pool.all_windows():
@@ -120,10 +110,10 @@ def pool_features(backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtyp
 
 
 def pool_gates(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | None = None) -> Tensor:
-    """What the gate of a learner adds to each window of a pool ``(n_windows,)``, on the device; dropout off."""
+    """Gate ``(n_windows,)`` of each window of a pool, on the training device; dropout off."""
     heads = learner.heads
-    assert heads is not None, "they hold the gate"
-    assert heads.gate is not None, "somebody asks for it"
+    assert heads is not None, "the learner has no heads"
+    assert heads.gate is not None, "the learner has no gate"
     learner.eval()
     with torch.no_grad():
         return torch.cat(
@@ -135,17 +125,16 @@ def pool_gates(learner: Learner, pool: WindowPool, *, autocast: torch.dtype | No
 
 
 def feature_moments(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation ``(d,)`` of each feature over the windows of a pool, for retrieval in feature space.
+    """Mean and deviation ``(d,)`` of each feature over (at most 131,072) windows of a pool, in float64.
 
-    Over evenly spread windows where there are more than 131,072. Summed on the device in float64; a feature that
-    never changes gets the deviation 1.
+    The deviation of a constant feature is 1.
     """
     mean, scale = moments(_some_features(backbone, pool))
     return mean.cpu().numpy(), scale.cpu().numpy()
 
 
 def _some_features(backbone: nn.Module, pool: WindowPool) -> Iterator[Tensor]:
-    """Of all windows, or of so many, spread evenly; a part at a time."""
+    """Features of at most `MOST_FOR_MOMENTS` evenly spread windows, a part at a time."""
     for windows in pool.all_windows(every=math.ceil(len(pool) / MOST_FOR_MOMENTS)):
         yield _features(backbone, windows, None)
 
@@ -157,7 +146,7 @@ def _features(backbone: nn.Module, windows: Tensor, autocast: torch.dtype | None
 
 
 def moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation ``(d,)`` of each column, in float64, over all rows of all parts; 1 for no deviation.
+    """Mean and deviation ``(d,)`` of each column over all parts, in float64; 1 in place of a deviation of 0.
 
     >>> mean, scale = moments(torch.tensor([[1.0, 5.0], [3.0, 5.0], [5.0, 5.0]]).split(2))
     >>> mean.tolist(), scale.round(decimals=3).tolist()
@@ -166,7 +155,7 @@ def moments(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     mean = squares = torch.zeros((), dtype=torch.float64)
     n_seen = 0
     for part in parts:
-        # Chan's update: all features at once would not fit into memory, plain sums would lose digits.
+        # Chan's update: plain sums would lose digits.
         variance, centre = torch.var_mean(part.double(), dim=0, correction=0)
         shift, n_both = centre - mean.to(centre.device), n_seen + len(part)
         squares = squares.to(centre.device) + variance * len(part) + shift**2 * (n_seen * len(part) / n_both)

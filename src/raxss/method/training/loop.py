@@ -2,8 +2,8 @@
 
     WindowPool (all windows of all training series) -> epochs of Alg. 1 -> the best epoch's weights
 
-`train_epoch` reads like Alg. 1; `train` adds the rest. On a GPU the windows lie on the device and the host only
-queues work: it waits for an answer once an epoch, not once a step. Next: estimator/fit.py puts the chain together.
+`train_epoch` is Alg. 1; `train` adds the rest. On a GPU the host waits once an epoch, not once a step.
+Next: estimator/fit.py puts the chain together.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from raxss.method.training.step import (
     set_learning_rate,
     step_for,
     steps_an_epoch,
-    tell_lonely_windows,
+    warn_of_small_batches,
 )
 from raxss.method.training.step_memory import (
     check_step_memory,
@@ -61,10 +61,10 @@ logger = logging.getLogger("raxss")
 
 
 class Callback(Protocol):
-    """What `train` tells those who want to watch it."""
+    """Callbacks of `train`."""
 
     def on_train_begin(self, n_epochs: int, n_steps: int) -> None:
-        """Before the first epoch: how many epochs there may be, and steps in each."""
+        """Before the first epoch: the most epochs, and steps of each."""
 
     def on_step(self, epoch: int, step: int) -> None:
         """After each optimiser step."""
@@ -73,12 +73,12 @@ class Callback(Protocol):
         """After each epoch: its row of the history."""
 
     def on_train_end(self) -> None:
-        """Always, also after an interruption."""
+        """At the end, also after an interruption."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """How training ended. The learner itself holds the best weights."""
+    """Outcome of training; the learner holds the best weights."""
 
     history: list[dict[str, Any]]
     best_epoch: int
@@ -96,27 +96,19 @@ def train_epoch(
     first_step: int,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> float:
-    """Visit every window once and update theta after each batch. Implements Alg. 1.
+    """Visit every window once, update theta after each batch, return the mean loss. Implements Alg. 1.
 
     Parameters
     ----------
     step
         From `step_for`: indices of a batch -> its loss.
     order
-        ``(n_windows,)`` the order of the windows, from `raxss.method.sampling.epoch_order`.
-
-    Returns
-    -------
-    The mean loss over the batches.
-
-    Notes
-    -----
-    Nothing between the first batch and the last waits for a GPU.
+        ``(n_windows,)`` from `raxss.method.sampling.epoch_order`.
     """
     learner.train()
     total, n_batches = torch.zeros((), device=pool.device), 0
-    places = torch.from_numpy(order).to(pool.starts.device)  # once, so that a batch is a piece of it
-    for indices in places.split(config.batch_size):  # W_0 <- Sample(W, B), without replacement
+    shuffled = torch.from_numpy(order).to(pool.starts.device)
+    for indices in shuffled.split(config.batch_size):  # W_0 <- Sample(W, B), without replacement
         set_learning_rate(optimizer, learning_rate(config, first_step + n_batches, len(pool)))
         total += step(indices)
         n_batches += 1
@@ -127,10 +119,7 @@ def train_epoch(
 def pool_posteriors(
     backbone: nn.Module, pool: WindowPool, *, autocast: torch.dtype | None = None, every: int = 1
 ) -> Tensor:
-    """Posteriors ``(n_windows, C)`` of the windows of a pool, dropout off; in float32 unless told otherwise.
-
-    With ``every`` above 1, of every n-th window.
-    """
+    """Posteriors ``(n_windows, C)`` of every n-th window of a pool, dropout off; float32 without ``autocast``."""
     backbone.eval()
     precision = mixed_precision(pool.device, autocast) if autocast else exact_arithmetic()
     with torch.inference_mode(), precision:
@@ -177,23 +166,20 @@ def train(
     refresh: Refresh | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
-    """Train until the epochs are over, validation stops improving, or somebody interrupts.
+    """Train until the last epoch, early stopping or Ctrl-C; ``learner`` then holds the weights of the best epoch.
 
-    The best epoch is the one with the highest validation series accuracy, ties by loss; its weights are in
-    ``learner`` at the end. Without a validation part the last epoch counts. Ctrl-C after the first epoch
-    ends training and keeps the best so far.
+    The best epoch has the highest accuracy on the validation series, ties by loss; without a validation set it is
+    the last. Ctrl-C in the first epoch raises.
 
     Parameters
     ----------
-    checkpoint
-        File to write after every epoch.
-    resume
-        Go on from that file if it is there. The result is bit for bit that of an uninterrupted run on the
-        same device with the same number of threads.
+    checkpoint, resume
+        File written after every epoch, and whether to continue from it. The result is bit for bit that of an
+        uninterrupted run on the same device with the same number of threads.
     augmentation
-        How the windows of a step are changed at random. Validation sees them as they are.
+        Random changes of the windows of a step; validation uses none.
     refresh
-        Writes supports that depend on the weights into the pools: before the first epoch and after every one.
+        Writes supports that depend on the weights into the pools, before the first epoch and after every one.
     """
     device = pool.device
     optimizer = adam(learner, config, device)
@@ -204,7 +190,7 @@ def train(
     if progress.epoch < config.max_epochs:
         with hint_on_out_of_memory(config, device):
             check_step_memory(learner.backbone, pool, config, augmentation)
-        tell_lonely_windows(learner, pool, config, batch_support)
+        warn_of_small_batches(learner, pool, config, batch_support)
     autocast = autocast_type(config, device)
     step = step_for(
         learner,
@@ -269,15 +255,10 @@ def fit_temperature(
     influence: Sequence[NDArray[np.float64]],  # (n_windows_i,)
     targets: NDArray[np.int64],  # (n_series,)
 ) -> float:
-    """The temperature, between .001 and 10, under which these series are the most likely.
-
-    For where the gradient of the loss does not see tau.
-    """
+    """Maximum-likelihood temperature between .001 and 10, for a loss whose gradient does not reach tau."""
     series = torch.from_numpy(np.repeat(np.arange(len(targets)), [len(item) for item in influence]))
-    values, scores = (
-        torch.cat([posterior.double() for posterior in posteriors]),
-        torch.from_numpy(np.concatenate(influence)),
-    )
+    values = torch.cat([posterior.double() for posterior in posteriors])
+    scores = torch.from_numpy(np.concatenate(influence))
 
     def loss(log_temperature: float) -> float:
         probability = aggregate_batch(
@@ -303,9 +284,9 @@ def _one_epoch(
     refresh: Callable[[], None],
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
-    """Train one epoch, look at the validation part, and note both in ``progress``."""
+    """Train one epoch, validate, and add its record to ``progress``."""
     began, epoch, device = time.perf_counter(), progress.epoch, pool.device
-    # On a GPU validation is as fast as training; what is predicted later is always float32.
+    # Validation on a GPU uses the precision of training; prediction is always float32.
     autocast = autocast_type(config, device) if device.type == "cuda" else None
 
     def on_step(step: int) -> None:
@@ -326,15 +307,15 @@ def _one_epoch(
         )
         done = progress.epoch + 1
         is_last = done == config.max_epochs or loss < config.stop_loss
-        looks = is_last or done % config.validate_every == 0
-        if looks and config.update_batch_norm:
+        validates = is_last or done % config.validate_every == 0
+        if validates and config.update_batch_norm:
             update_batch_norm(learner.backbone, pool, seed=epoch_seed(seed, epoch))
     refuse_divergence(loss, epoch, config)
     progress.epoch += 1
     progress.step += steps_an_epoch(config, len(pool))
     record: dict[str, Any] = {"epoch": progress.epoch, "train_loss": loss}
     refresh()
-    if looks and validation is not None:
+    if validates and validation is not None:
         record |= validate(learner, validation, autocast=autocast)
     record |= {
         "temperature": learner.temperature.item(),
@@ -342,12 +323,12 @@ def _one_epoch(
         "windows": len(pool),
         "seconds": time.perf_counter() - began,
     }
-    progress.note(record, learner if looks else None, chooses=config.chooses_epoch)
+    progress.note(record, learner if validates else None, chooses=config.chooses_epoch)
     return record
 
 
 def refuse_divergence(loss: float, epoch: int, config: TrainingConfig) -> None:
-    """Training that has left the numbers ends here, before anything of it is kept."""
+    """Raise if the loss is NaN or infinite."""
     if not math.isfinite(loss):
         raise TrainingError(
             f"the loss is {loss} in epoch {epoch + 1} (learning rate {config.lr:g}); training has diverged. Lower "
@@ -356,5 +337,5 @@ def refuse_divergence(loss: float, epoch: int, config: TrainingConfig) -> None:
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """What dropout and augmentation are drawn from in an epoch."""
+    """Seed of dropout and augmentation in an epoch."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

@@ -10,13 +10,14 @@ from typing import Literal
 from raxss._core.settings import at_least, is_number
 from raxss.errors import ConfigError, one_of
 
-FEWEST_STEPS = 600  # of an optimiser, for "auto"; with fewer, small sets were not even fitted
-STEPS_AN_EPOCH = 8  # at least, for "auto", while batches stay within these sizes:
+# For "auto":
+FEWEST_STEPS = 600  # of the optimiser; with fewer, small sets were not even fitted
+STEPS_AN_EPOCH = 8  # at least, within these batch sizes:
 BATCH_SIZES = (8, 64)
-EPOCHS = (20, 200)  # least and most, for "auto"
-LOOKS = 20  # at the validation part in all, for "auto"
-LEARNED_LOSS = 0.005  # for "auto": nothing is left to learn from windows that are all but certain
-FEWEST_TO_CHOOSE = 50  # validation series, for "auto": the accuracy of fewer is off by .07 and more by chance
+EPOCHS = (20, 200)  # least and most
+VALIDATIONS = 20  # in all
+LEARNED_LOSS = 0.005  # below it training ends
+FEWEST_TO_CHOOSE = 50  # validation series; the standard error of an accuracy over fewer is .07 and more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class TrainingConfig:
     series_loss_weight: float = 0.0  # the paper's beta: 1 there
     batch_size: int | Literal["auto"] = "auto"  # see `for_windows` for what "auto" becomes
     max_epochs: int | Literal["auto"] = "auto"
-    patience: int | Literal["auto"] = "auto"  # epochs without a better validation part; 0: never stop early
+    patience: int | Literal["auto"] = "auto"  # epochs without a better validation score; 0: never stop
     lr: float = 1e-3  # the largest learning rate
     start_lr: float = 0.0
     final_lr: float = 1e-6
@@ -70,17 +71,11 @@ class TrainingConfig:
         one_of("training.precision", self.precision, ("auto", "float32", "bfloat16"))
 
     def for_windows(self, n_windows: int, *, n_validation: int = FEWEST_TO_CHOOSE) -> TrainingPlan:
-        """The same settings with a number in place of every ``"auto"``, for so many training windows.
+        """Resolve ``"auto"`` for a number of training windows and of validation series.
 
-        Batches hold an eighth of the windows, from 8 to 64 of them, so that even a small set has several steps an
-        epoch. There are 20 epochs, or as many more (200 at most) as make 600 steps, unless the loss falls below
-        .005 before. Patience is a quarter of the epochs; with fewer than 50 validation series, which would choose
-        an epoch by chance, there is no early stopping, and the last epoch is kept. A number that was given stays.
-
-        Parameters
-        ----------
-        n_validation
-            Series of the validation part.
+        Batches hold an eighth of the windows, from 8 to 64. There are 20 epochs, or as many more (200 at most) as
+        make 600 steps, unless the loss falls below .005 before. Patience is a quarter of the epochs; with fewer
+        than 50 validation series, which would choose an epoch by chance, there is no early stopping.
 
         Examples
         --------
@@ -112,7 +107,7 @@ class TrainingConfig:
         return TrainingPlan(
             **(settings | numbers),
             chooses_epoch=chooses,
-            validate_every=max(max_epochs // LOOKS, 1) if automatic else 1,
+            validate_every=max(max_epochs // VALIDATIONS, 1) if automatic else 1,
             stop_loss=LEARNED_LOSS if automatic else 0.0,
         )
 
@@ -124,6 +119,6 @@ class TrainingPlan(TrainingConfig):
     batch_size: int
     max_epochs: int
     patience: int
-    chooses_epoch: bool = True  # whether the validation part does; else the last epoch is kept
-    validate_every: int = 1  # so many epochs, and after the last
+    chooses_epoch: bool = True  # by the validation set; else the last epoch is kept
+    validate_every: int = 1  # epochs, and after the last
     stop_loss: float = 0.0  # training ends with an epoch whose mean loss is below this

@@ -2,8 +2,7 @@
 
     a batch of windows -> logits -> weights, series probabilities (Eqs. 2-3) -> loss -> theta, tau
 
-`take_step` is the body of Alg. 1's loop; where augmentation is asked for, windows are changed at random first. On a
-GPU it is recorded once and replayed.
+`take_step` is the body of Alg. 1's loop. On a GPU it is recorded once as a CUDA graph and replayed.
 Next: loop.py takes one step after the other.
 """
 
@@ -33,19 +32,17 @@ from raxss.method.sampling import share_alone
 from raxss.method.training.settings import TrainingConfig, TrainingPlan
 from raxss.method.training.window_pool import Batch, WindowPool
 
-#: One batch, and what its windows are compared by in feature space (None in that of the signal) -> support
+#: A batch, and the vectors compared in feature space (None in signal space) -> support (batch,)
 BatchSupport = Callable[[Batch, Tensor | None], Tensor]
 
 STEPS_BEFORE_REPLAY = 3  # of a CUDA graph
-WINDOWS_A_SERIES = (
-    5  # in a batch of which hardly any window is alone of its series: less than one in a hundred
-)
+WINDOWS_A_SERIES = 5  # in a batch: less than one window in a hundred is then the only one of its series
 
 logger = logging.getLogger("raxss")
 
 
 class Learner(nn.Module):
-    """What training changes: the backbone, the temperature where it is learned, and what reads features."""
+    """All that is trained: the backbone, the temperature where it is learned, and the heads on features."""
 
     def __init__(
         self, backbone: nn.Module, *, temperature: float, learned: bool, heads: FeatureHeads | None = None
@@ -60,14 +57,14 @@ class Learner(nn.Module):
             self.register_buffer("log_temperature", log_temperature)
 
     def scored(self, windows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits, and features where something reads them."""
+        """Logits, and features where there are heads."""
         if self.heads is None:
             return self.backbone(windows), None
         return logits_and_features(self.backbone, windows)
 
     @property
     def temperature(self) -> Tensor:
-        """tau, positive because its logarithm is what is learned."""
+        """tau; its logarithm is the parameter."""
         return self.log_temperature.exp()
 
 
@@ -86,10 +83,8 @@ def batch_loss(
     L_batch = beta · mean over series i in the batch of L(p-hat^(i), y^(i))
             + alpha · mean over windows k in the batch of L(p_k, y^(i(k)))
 
-    Notes
-    -----
-    The paper has alpha = 0 and beta = 1. The window part averages over windows, not series, so that a series
-    counts as often as it was drawn. It sees neither weights nor temperature.
+    The paper has alpha = 0 and beta = 1. The window part averages over windows, so that a series counts as often as
+    it was drawn; it depends on neither weights nor temperature.
     """
     loss = torch.zeros((), device=logits.device)
     if window_loss_weight > 0:
@@ -109,7 +104,7 @@ def batch_loss(
 def batch_influence(
     heads: FeatureHeads | None, batch: Batch, features: Tensor | None, batch_support: BatchSupport | None
 ) -> Tensor:  # (batch,)
-    """What goes into the softmax: support, from the pool or among the batch's windows, and what a gate adds."""
+    """Logits of the weights: support, from the pool or within the batch, plus the gate."""
     compared = None
     if heads is not None and features is not None:
         features = heads.standardised(features)
@@ -134,10 +129,9 @@ def take_step(
 ) -> Tensor:  # ()
     """The body of Alg. 1's loop for one batch; returns its loss, which a GPU may still be computing.
 
-    Retrieve(w_k, x^(i)) of the algorithm sees neither labels nor, in the space of the signal, theta, so it was done
-    before the first epoch and lies in ``pool.influence``; support in feature space is put there epoch by epoch
-    (feature_support.py). With ``batch_support`` it is done here, among the batch's windows: as they are, or by the
-    features of what ``augmentation`` made of them, which is all that the network sees.
+    In signal space Retrieve(w_k, x^(i)) does not depend on theta: it was done before the first epoch and is in
+    ``pool.influence``; feature_support.py writes support in feature space there after every epoch. With
+    ``batch_support`` it is computed here, from the windows of the batch or the features of their augmentations.
     """
     batch = pool.take(indices)
     windows = batch.windows if augmentation is None else augment(batch.windows, augmentation)
@@ -161,15 +155,9 @@ def take_step(
 class ReplayedStep:
     """A step recorded once as a CUDA graph and replayed from then on, with the same result.
 
-    A step of the paper's network is some three hundred small pieces of work. A GPU does them in 6 ms, but the host
-    needs 10 ms to queue them one by one; a graph is queued as one.
-
-    Parameters
-    ----------
-    step
-        Takes the indices of a batch to its loss, without ever waiting for the device.
-    n_windows
-        In a batch that is replayed; another size (the last batch of an epoch) is stepped through plainly.
+    A step of the paper's network is some three hundred small kernels. A GPU runs them in 6 ms, but the host needs
+    10 ms to queue them one by one; a graph is queued as one. ``step`` maps the indices of a batch to its loss
+    without synchronising; batches of another size than ``n_windows`` (the last of an epoch) are not replayed.
     """
 
     def __init__(self, step: Callable[[Tensor], Tensor], n_windows: int) -> None:
@@ -193,10 +181,10 @@ class ReplayedStep:
         return self._loss
 
     def _record(self, indices: Tensor) -> bool:
-        """Record a step without taking it; where that cannot be, say so once and go on plainly."""
+        """Record a step without taking it; False with one warning where that fails."""
         graph, self._indices = torch.cuda.CUDAGraph(), indices.clone()
         try:
-            with _as_before_an_error(indices.device), torch.cuda.graph(graph):
+            with _restored_on_error(indices.device), torch.cuda.graph(graph):
                 self._loss = self._step(self._indices)
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
@@ -209,15 +197,15 @@ class ReplayedStep:
 
 
 @contextmanager
-def _as_before_an_error(device: torch.device) -> Iterator[None]:
-    """Where a recording fails, torch leaves stream and random numbers in the middle of it: put them back."""
+def _restored_on_error(device: torch.device) -> Iterator[None]:
+    """Restore the stream and the random generator that torch leaves in a recording that failed."""
     stream = torch.cuda.current_stream(device)
     try:
         yield
     except RuntimeError:
         torch.cuda.set_stream(stream)
         generator = torch.cuda.default_generators[stream.device_index]
-        generator.graphsafe_set_state(generator.clone_state())  # a copy does not believe that it is recorded
+        generator.graphsafe_set_state(generator.clone_state())  # a copy is not in recording mode
         raise
 
 
@@ -233,8 +221,7 @@ def step_for(
 ) -> Callable[[Tensor], Tensor]:
     """`take_step` for this learner, pool and optimiser: indices of a batch -> its loss.
 
-    It is replayed as a CUDA graph where all lies on a GPU and nothing asks the device for a number; of a network
-    its attribute ``capturable`` tells that.
+    It is replayed as a CUDA graph where all data are on a GPU and the network is ``capturable``.
     """
     step: Callable[[Tensor], Tensor] = partial(
         take_step,
@@ -252,13 +239,13 @@ def step_for(
     return step
 
 
-def tell_lonely_windows(
+def warn_of_small_batches(
     learner: Learner, pool: WindowPool, config: TrainingPlan, batch_support: BatchSupport | None
 ) -> None:
-    """Warn where weights are to be learned from batches that hold too few windows of a series.
+    """Warn where weights are learned from batches that hold too few windows of a series.
 
-    A window that is alone of its series in a batch has the weight 1 whatever its influence: from it the series loss
-    teaches nothing about support, gate and temperature.
+    The only window of its series in a batch has the weight 1 whatever its influence, so that the series loss has no
+    gradient for support, gate and temperature there.
     """
     gated = learner.heads is not None and learner.heads.gate is not None
     learns = {
@@ -266,9 +253,9 @@ def tell_lonely_windows(
         "the gate": gated,
         "the temperature": learner.log_temperature.requires_grad,
     }
-    told = " and ".join(name for name, whether in learns.items() if whether)
+    learned = " and ".join(name for name, whether in learns.items() if whether)
     enough = min(WINDOWS_A_SERIES * int((pool.n_windows > 0).sum()), len(pool))
-    if not told or config.series_loss_weight == 0 or config.batch_size >= enough:
+    if not learned or config.series_loss_weight == 0 or config.batch_size >= enough:
         return
     alone = share_alone(pool.n_windows, config.batch_size)
     logger.warning(
@@ -276,7 +263,7 @@ def tell_lonely_windows(
         "loss teaches nothing about %s. Set batch_size to %d or more.",
         config.batch_size,
         100 * alone,
-        told,
+        learned,
         enough,
     )
 
@@ -287,7 +274,7 @@ def steps_an_epoch(config: TrainingPlan, n_windows: int) -> int:
 
 
 def learning_rate(config: TrainingPlan, step: int, n_windows: int) -> float:
-    """Linear warm-up, then half a cosine down to the final rate, which is kept.
+    """Learning rate of a step: linear warm-up, then half a cosine down to the final rate.
 
     Examples
     --------
@@ -304,7 +291,7 @@ def learning_rate(config: TrainingPlan, step: int, n_windows: int) -> float:
 
 
 def adam(learner: Learner, config: TrainingConfig, device: torch.device) -> torch.optim.Adam:
-    """The optimiser; on a GPU as one kernel for all of theta, with its rate on the device as well."""
+    """The Adam optimiser; fused on a GPU, with its rate on the device."""
     own = [value for name, value in learner.named_parameters() if name == "log_temperature"]
     others = [value for name, value in learner.named_parameters() if name != "log_temperature"]
     groups = [
@@ -318,19 +305,16 @@ def adam(learner: Learner, config: TrainingConfig, device: torch.device) -> torc
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use this rate from the next step on."""
+    """Set the rate from the next step on."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)  # where a recorded step looks for it
+            group["lr"].fill_(rate)  # in place: a recorded step reads it there
         else:
             group["lr"] = rate
 
 
 def autocast_type(config: TrainingConfig, device: torch.device) -> torch.dtype | None:
-    """The type for mixed precision, or None for plain float32.
-
-    It pays on GPUs that multiply bfloat16 in hardware; on CPUs these small networks are slower with it.
-    """
+    """Type of mixed precision, None for float32: ``"auto"`` is bfloat16 on GPUs that have it in hardware."""
     if config.precision == "bfloat16":
         return torch.bfloat16
     if config.precision == "float32" or device.type != "cuda":
@@ -340,13 +324,13 @@ def autocast_type(config: TrainingConfig, device: torch.device) -> torch.dtype |
 
 
 def mixed_precision(device: torch.device, autocast: torch.dtype | None) -> AbstractContextManager[Any]:
-    """Where products are taken in ``autocast``, or as they are."""
+    """Context of mixed precision; None: no change."""
     return torch.autocast(device.type, autocast) if autocast else nullcontext()
 
 
 @contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
-    """Ask CUDA for the same sums in the same order every time; the CPU does so by itself."""
+    """Deterministic CUDA algorithms; the CPU's always are."""
     if device.type != "cuda":
         yield
         return
@@ -356,8 +340,7 @@ def reproducible(device: torch.device) -> Iterator[None]:
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    # It would also write NaN into every tensor that a kernel is about to fill, which costs time and finds nothing
-    # in code that reads only what it wrote.
+    # It would also fill every uninitialised tensor with NaN, which costs time.
     memory.fill_uninitialized_memory = False
     try:
         yield

@@ -1,8 +1,8 @@
-"""Will a step fit into memory?
+"""Memory of a training step: estimate before the first epoch, and errors that name a batch size that fits.
 
-    backbone, pool, batch size -> bytes, or an error that says so before the first epoch
+    backbone, pool, batch size -> bytes, or a TrainingError
 
-Next: loop.py asks before it begins.
+Next: loop.py checks it before the first epoch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,9 @@ from raxss.method.training.settings import TrainingPlan
 from raxss.method.training.step import autocast_type, mixed_precision
 from raxss.method.training.window_pool import WindowPool
 
-#: Windows in the trial that tells how much memory a step needs, where a step has so many. A GPU has a fixed part,
-#: for all its processors, in use from some hundred windows on.
+#: Windows of the pass that measures the memory of a step, at most. A GPU has a fixed part from some hundred on.
 N_TRIAL = {"cpu": 32, "cuda": 512}
-PEAK_OF_A_STEP = 1.25  # times what the way forward keeps: measured with PatchTST, layer by layer
+PEAK_OF_A_STEP = 1.25  # times what the forward pass keeps: measured with PatchTST, layer by layer
 
 logger = logging.getLogger("raxss")
 
@@ -38,10 +37,10 @@ def step_bytes(
     augmentation: AugmentationConfig | None = None,
     autocast: torch.dtype | None = None,
 ) -> int:
-    """The least memory that one step on so many windows needs.
+    """The least memory in bytes of one step on ``n_windows``, measured on few windows.
 
-    Found by a trial on few windows, which leaves weights, buffers and random generators as they were. On a GPU the
-    allocator tells the peak; on a CPU it is what the way forward keeps for the way back.
+    Leaves weights, buffers and random generators unchanged. On a GPU it is the peak of the allocator, on a CPU the
+    tensors that the forward pass keeps for the backward pass.
     """
     n_trial = min(N_TRIAL[pool.device.type], n_windows)
     few, more = (_bytes_of_a_trial(backbone, pool, n, augmentation, autocast) for n in (n_trial, 2 * n_trial))
@@ -69,7 +68,7 @@ def _bytes_of_a_trial(
         if device.type == "cuda":
             held = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
-            # On a CPU the changes leave nothing for the way back, so there they are not asked.
+            # On a CPU augmentation keeps nothing for the backward pass, so it is left out there.
             seen = windows if augmentation is None else augment(windows, augmentation)
             with mixed_precision(device, autocast):
                 logits = backbone(seen)
@@ -83,7 +82,7 @@ def _bytes_of_a_trial(
             ):
                 logits = backbone(windows)
             n_bytes = sum(storages.values())
-            del logits  # until here, so that no two storages had the same place
+            del logits  # alive until here, so that no two storages have the same address
     backbone.load_state_dict(before)
     return n_bytes
 
@@ -94,7 +93,7 @@ def check_step_memory(
     config: TrainingPlan,
     augmentation: AugmentationConfig | None = None,
 ) -> None:
-    """Refuse a batch that cannot fit into memory before the first epoch, and warn of one that hardly can."""
+    """Refuse a batch that does not fit into memory, and warn of one that hardly does."""
     free = available_bytes(pool.device)
     if free is None:
         return
@@ -104,42 +103,38 @@ def check_step_memory(
     )
     if PEAK_OF_A_STEP * needed <= free:
         return
-    told = (
+    message = (
         f"one step on a batch of {n_windows} windows needs at least {gigabytes(needed)} of memory, and "
-        f"{gigabytes(free)} are free on {_told(pool.device)}. Set batch_size to "
+        f"{gigabytes(free)} are free on {_device_name(pool.device)}. Set batch_size to "
         f"{_advised(n_windows * free / needed)} or less, or train on a device with more memory."
     )
     if needed > free:
-        raise TrainingError(told)
-    logger.warning("this may not fit: %s", told)
+        raise TrainingError(message)
+    logger.warning("this may not fit: %s", message)
 
 
-@contextmanager
-def hint_on_out_of_memory(config: TrainingPlan, device: torch.device) -> Iterator[None]:
-    """Turn an allocation that failed inside a step into an error that says what to do."""
+def hint_on_out_of_memory(config: TrainingPlan, device: torch.device) -> AbstractContextManager[None]:
+    """Turn a failed allocation in a step into an error with advice."""
     advice = f"Set batch_size to {_advised(config.batch_size)} or less"
-    with _memory_told(f"in a step with batch_size={config.batch_size}", advice, device):
-        yield
+    return _hint_on_out_of_memory(f"in a step with batch_size={config.batch_size}", advice, device)
 
 
-@contextmanager
-def hint_on_out_of_memory_between_epochs(device: torch.device) -> Iterator[None]:
-    """Likewise where the features of all windows are compared: no batch is to blame."""
+def hint_on_out_of_memory_between_epochs(device: torch.device) -> AbstractContextManager[None]:
+    """Likewise where the features of all windows are compared, whatever the batch size."""
     advice = "Set a longer stride, refresh='never' or a network with fewer features"
-    with _memory_told("while the features of all windows were looked at", advice, device):
-        yield
+    return _hint_on_out_of_memory("while the features of all windows were compared", advice, device)
 
 
 @contextmanager
-def _memory_told(where: str, advice: str, device: torch.device) -> Iterator[None]:
+def _hint_on_out_of_memory(where: str, advice: str, device: torch.device) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "can't allocate" not in str(error):
             raise
         raise TrainingError(
-            f"the memory of {_told(device)} ended {where} ({error}). {advice}, end what else uses the device, or "
-            "train on one with more memory. Checkpoints and models from before are as they were."
+            f"the memory of {_device_name(device)} ended {where} ({error}). {advice}, end what else uses the "
+            "device, or train on one with more memory. Checkpoints and models from before are as they were."
         ) from error
 
 
@@ -148,5 +143,5 @@ def _advised(n_windows: float) -> int:
     return 2 ** max(int(math.log2(max(n_windows / 2, 1))), 0)
 
 
-def _told(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     return "this machine" if device.type == "cpu" else str(device)

@@ -1,8 +1,7 @@
-"""Where are all the windows that training draws from?
+"""Pool of training windows: one strip of samples on the training device, from which batches are gathered.
 
     scaled series, class indices, influence -> WindowPool; indices (batch,) -> Batch
 
-One long strip of samples on the device that trains; a window is copied when it is drawn.
 Next: step.py takes one step with a batch.
 """
 
@@ -21,10 +20,8 @@ from raxss._core.memory import available_bytes, gigabytes, refuse_too_large
 from raxss.data.series import Series
 from raxss.method.windows import window_starts, windows_of
 
-SAMPLES_A_PASS = {
-    "cpu": 2**19,
-    "cuda": 2**23,
-}  # scored at once where nothing is learned: 8192 windows of 1024
+#: Scored at once where nothing is learned; on a GPU 8192 windows of 1024.
+SAMPLES_A_PASS = {"cpu": 2**19, "cuda": 2**23}
 SHARE_FOR_THE_POOL = 0.5  # of a GPU's free memory; the rest is for the steps
 BYTES_A_WINDOW = 8 + 8 + 8 + 4 + 1  # start, series and place in the epoch's order, influence, flat
 
@@ -32,7 +29,7 @@ logger = logging.getLogger("raxss")
 
 
 class Batch(NamedTuple):
-    """What a step needs of some windows, on the device that trains."""
+    """Some windows of a pool, on the training device."""
 
     windows: Tensor  # (batch, n_variates, window_length)
     series: Tensor  # (batch,)
@@ -42,25 +39,20 @@ class Batch(NamedTuple):
 
 
 class WindowPool:
-    """All windows of a set of series, kept on the device as one long strip of samples.
-
-    No window is copied until a batch is gathered. Windows that touch non-finite samples are left out.
+    """All windows of a set of series, as one strip of samples; a window is copied when a batch is gathered.
 
     Parameters
     ----------
-    series
-        Scaled series. Shorter ones are padded with zeros to ``window_length``.
-    targets
-        ``(n_series,)`` class index of each.
-    influence
-        For each series what goes into the softmax, ``(n_windows_i,)``; NaN: leave the window out.
-    flat
-        For each series which windows have no shape to compare, ``(n_windows_i,)``.
+    series, targets
+        Scaled series, padded with zeros to ``window_length``, and their class indices ``(n_series,)``.
+    influence, flat
+        For each series logits of the weights, and windows without a shape, ``(n_windows_i,)`` each. Windows of NaN
+        influence are left out.
     device
-        Where batches are needed.
+        Of the batches.
     on_host
-        Keep the strip in the host's memory and copy each batch to the device, which is slower. Without a word
-        from the caller that is done where a GPU has no room for the pool.
+        Keep the strip in the host's memory and copy each batch to the device, which is slower; by default where a
+        GPU has no room for the pool.
     """
 
     def __init__(
@@ -110,7 +102,7 @@ class WindowPool:
         stride: int,
         device: torch.device,
     ) -> Self:
-        """Windows that all count alike: nobody asks who is near, or which are flat."""
+        """A pool whose usable windows have the same influence, 0; flat ones are not marked."""
         cut = [windows_of(item, window_length=window_length, stride=stride) for item in series]
         influence = [np.where(item.nonfinite, np.nan, 0.0) for item in cut]
         flat = [np.zeros(len(item), dtype=np.bool_) for item in cut]
@@ -122,11 +114,11 @@ class WindowPool:
         return len(self.starts)
 
     def _too_large(self, series: Sequence[Series]) -> bool:
-        """Whether a GPU has no room for this pool; says so, with both numbers. Refuses what no memory bears."""
+        """Whether a GPU has no room for this pool, with a warning; refuses what does not fit on the host either."""
         n_values = sum(item.n_variates * max(item.n_samples, self.window_length) for item in series)
         needed = 4 * n_values + BYTES_A_WINDOW * int(self.n_windows.sum())
         refuse_too_large(
-            needed + 4 * n_values,  # while it is put together
+            needed + 4 * n_values,  # while it is built
             f"training on {int(self.n_windows.sum()):,} windows of {len(series)} series",
             "Train on fewer series, or with a longer stride.",
         )
@@ -149,12 +141,12 @@ class WindowPool:
         return self._on_device(views[:, self.starts[indices]].transpose(0, 1))
 
     def take(self, indices: Tensor) -> Batch:
-        """Everything about the windows with these indices, which lie where the pool lies."""
+        """Windows, series, starts, influence and flat by index; the indices are on the device of the pool."""
         columns = (self.series, self.starts, self.influence, self.flat)
         return Batch(self.gather(indices), *(self._on_device(column[indices]) for column in columns))
 
     def all_windows(self, *, every: int = 1) -> Iterator[Tensor]:
-        """Every window once, or every so-manieth, in order, as many at a time as memory bears."""
+        """Every n-th window in order, in passes of bounded size."""
         n_at_once = max(SAMPLES_A_PASS[self.device.type] // (len(self.strip) * self.window_length), 1)
         for indices in torch.arange(0, len(self), every, device=self.starts.device).split(n_at_once):
             yield self.gather(indices)

@@ -1,10 +1,10 @@
-"""Weightings: what share each window has in the decision about its series (Eq. 2).
+"""Weightings: the share of each window in the decision about its series (Eq. 2).
 
     support (n_windows,) -> influence (n_windows,) -> weights (n_windows,)
 
-One file per weighting. Every module of this package is imported here, so a new file that calls
-`register_weighting` is known by its name everywhere; code outside the package calls it as well. See `protocol` for
-what a weighting answers. Next: ../aggregation.py adds up what windows say with these weights.
+One file per weighting. Every module of this package is imported here, so a new file need only call
+`register_weighting`, as code outside the package does. `protocol` has the interface.
+Next: ../aggregation.py sums posteriors with these weights.
 """
 
 import importlib

@@ -15,7 +15,7 @@ from raxss.method.weighting.support import BySupport
 
 @register_weighting("gated")
 class Gated(BySupport):
-    """The influence of a window is its support plus what the gate says of its features."""
+    """The influence of a window is its support plus the gate of its features."""
 
     needs_gate = True
     phrase = " with the gate"
@@ -26,11 +26,11 @@ class Gated(BySupport):
         return support + gate
 
     def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
-        """The support: a step adds the gate."""
+        """The support; steps add the gate."""
         return support.copy()
 
     def note(self) -> str:
-        """That labels enter the weights."""
+        """A remark that labels enter the weights."""
         return (
             "weights are support plus a gate that was learned from labels: a window may count for what it looks "
             "like, not only for how far the recording agrees with it."

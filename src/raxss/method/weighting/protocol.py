@@ -3,9 +3,9 @@
     support (n_windows,), gate (n_windows,) or None -> influence (n_windows,), the logits of Eq. (2)
     influence, temperature                          -> weights (n_windows,), of sum 1
 
-A weighting decides what the softmax sees in place of the support. Everything that depends on which one is in use
-(training within a minibatch, the inverted control, the weight without one neighbour, a learned temperature, the
-note in the evidence) is answered by the object; no other module looks at its name.
+A weighting replaces the support in the softmax of Eq. (2). What depends on the weighting in use (training within a
+minibatch, the inverted control, the weight without one neighbour, a learned temperature, the note in the evidence)
+is a method or attribute of its object; no other module compares its name.
 Next: support.py and gated.py have the weightings of the paper and of this package, rank.py is a short example.
 """
 
@@ -81,81 +81,60 @@ def window_weights(
 
 @dataclass(frozen=True, eq=False)
 class SupportLists:
-    """What the weights of one series are made of, for the question what they were without one neighbour.
+    """Neighbour lists and support of one series, for weights with one neighbour left out (`leave_one_out`)."""
 
-    Attributes
-    ----------
-    similarity
-        ``(n_windows, m)`` of the listed neighbours, NaN where there is none.
-    support, flat, gate
-        ``(n_windows,)`` each; NaN support where a window cannot be used, no gate under weightings without one.
-    rows
-        The windows to answer for.
-    """
-
-    similarity: Floats
-    support: Floats
-    flat: NDArray[np.bool_]
-    gate: Floats | None
-    rows: NDArray[np.int64] | slice
+    similarity: Floats  # (n_windows, m), NaN where no neighbour is listed
+    support: Floats  # (n_windows,), NaN where a window cannot be used
+    flat: NDArray[np.bool_]  # (n_windows,)
+    gate: Floats | None  # (n_windows,)
+    rows: NDArray[np.int64] | slice  # windows whose weights are computed
 
     @property
-    def asked(self) -> Floats:
-        """``(n_rows, m)`` similarities of the windows to answer for."""
+    def row_similarity(self) -> Floats:
+        """``(n_rows, m)``."""
         return self.similarity[self.rows]
 
     @property
-    def which(self) -> NDArray[np.int64]:
-        """``(n_rows,)`` their indices."""
+    def row_indices(self) -> NDArray[np.int64]:
+        """``(n_rows,)``."""
         return np.arange(len(self.support))[self.rows]
 
     @property
     def has_list(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` windows with one neighbour at least."""
+        """``(n_windows,)`` windows with at least one neighbour."""
         return np.array(~np.isnan(self.similarity).all(axis=1), dtype=bool)
 
     @property
     def borrows(self) -> NDArray[np.bool_]:
-        """``(n_windows,)`` lonely windows, whose support is the mean of the others."""
+        """``(n_windows,)`` usable windows without a neighbour, whose support is the mean of the others."""
         return ~np.isnan(self.support) & ~self.has_list & ~self.flat
 
 
 class Weighting:
     """A strategy that turns the support of the windows of one series into the logits of the softmax (Eq. 2).
 
-    Subclass it, write `influence`, and register the class under a name with `register_weighting`; see there for an
-    example. The other methods and attributes have defaults that are right, slow, or refuse with a reason.
+    Subclass it, write `influence`, and register the class: see the example of `register_weighting`. The other
+    methods and attributes have defaults that are correct, slow, or refuse with a reason.
 
     Attributes
     ----------
-    name
-        As in the setting ``weighting``.
-    family
-        The weighting that this one is a control of, or is compared with; its own name where it is neither.
-    inverse
-        Name of the weighting that ranks windows the other way round; None where there is none.
-    shuffled
-        Name of the control that permutes the influence within the series; None where there is none.
+    name, family
+        Of the setting ``weighting``; and of the weighting that this one is a control of, or its own.
+    inverse, shuffled
+        Names of the weighting with the opposite order, and of the control that permutes the influence; or None.
     is_control
-        Whether it is there to do worse if the support, or the gate, means anything.
+        Whether it should do worse than its family if support, or the gate, is informative.
     needs_retrieval
         False: support does not enter, and all usable windows weigh the same.
     needs_gate
-        Whether a gate, learned from the features of the network, is part of the influence. The model must have been
-        fitted with one.
+        Whether a gate, learned from the features of the network, is part of the influence.
     needs_generator
-        Whether it draws random numbers. Lists of neighbours do not explain such weights.
-    no_batch
-        Why it is not defined among the windows of a minibatch (``bank="batch"``); empty where it is. A relative
-        clause about the weighting, for an error message.
-    no_batch_gradient
-        Why no gradient passes from `batch_influence` to the support, which ``refresh="batch"`` is for; empty where
-        one does. A relative clause likewise.
-    no_learned_temperature
-        Why ``temperature="learned"`` is refused; empty where it can be learned. A relative clause likewise.
+        Whether it draws random numbers; neighbour lists do not explain such weights.
+    no_batch, no_batch_gradient, no_learned_temperature
+        Why it has no `batch_influence`, why that has no gradient (for ``refresh="batch"``), and why
+        ``temperature="learned"`` is refused: relative clauses for error messages, empty where supported.
     phrase
-        What a sentence about "weights" adds to tell these from weights by support, such as " by rank"; the name in
-        parentheses without it.
+        Distinguishes these weights from weights by support in a sentence, such as " by rank".
     """
 
     is_control: bool = False
@@ -189,24 +168,15 @@ class Weighting:
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
-        """Logits of the softmax, before the temperature, for the windows of one series.
+        """Logits ``(n_windows,)`` of the softmax, before the temperature, for the windows of one series.
 
-        Parameters
-        ----------
-        support
-            ``(n_windows,)``; NaN marks a window that cannot be used, and must stay NaN. It is not to be changed.
-        gate
-            ``(n_windows,)`` what the gate adds, where ``needs_gate``; else None.
-        seed
-            For weightings that draw random numbers.
+        NaN ``support`` marks a window that cannot be used and stays NaN; the array must not be modified. ``gate``
+        is given where ``needs_gate``, ``seed`` is for random numbers.
         """
         raise NotImplementedError
 
     def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
-        """The part of the influence that is known before the network is: what the window pool of training holds.
-
-        The gate, where there is one, is added in every step.
-        """
+        """Influence without the gate, as the window pool of training keeps it; steps add the gate."""
         return self.influence(support, seed=seed)
 
     def batch_influence(
@@ -215,46 +185,37 @@ class Weighting:
         series: Tensor,  # (batch,)
         n_series: int,
     ) -> Tensor:  # (batch,)
-        """`pool_influence` among the windows of a minibatch, in torch, for all its series at once.
-
-        Nothing in it may wait for the device: a step is recorded as a CUDA graph.
-        """
+        """`pool_influence` within a minibatch, for all its series at once; must not synchronise with the device."""
         raise ConfigError(f"weighting {self.name!r}, {self.no_batch}, cannot be computed in a minibatch.")
 
     def mean_support(self, mean_influence: float) -> float | None:
-        """Mean support of a series from the mean of its `pool_influence`; None where that cannot be told."""
+        """Mean support of a series from the mean of its `pool_influence`; None where it does not determine it."""
         return None
 
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
-        """Weight ``(n_rows, m)`` of each window if one of its neighbours were left out: see `weight_without`.
+        """Weight ``(n_rows, m)`` of each window with one of its neighbours left out: see `weight_without`.
 
-        By default all weights of the series are computed again for every neighbour, which takes time with the
-        square of the number of windows. NaN where there is no neighbour, and under weightings that draw random
-        numbers.
-
-        Parameters
-        ----------
-        sign
-            -1: for the inverted weighting.
+        By default all weights of the series are computed again for every neighbour, in quadratic time. NaN where
+        there is no neighbour, and under weightings that draw random numbers. ``sign`` is -1 for the inverse.
         """
-        asked = lists.asked
-        weights = np.full(asked.shape, np.nan)
+        similarity = lists.row_similarity
+        weights = np.full(similarity.shape, np.nan)
         if self.needs_generator:
             return weights
-        for row, k in enumerate(lists.which):
-            for j in np.flatnonzero(~np.isnan(asked[row])):
+        for row, k in enumerate(lists.row_indices):
+            for j in np.flatnonzero(~np.isnan(similarity[row])):
                 changed = support_without(lists.similarity, lists.support, lists.flat, k, j)
                 values = torch.from_numpy(sign * self.influence(changed, gate=lists.gate))
                 weights[row, j] = window_weights(values, temperature=temperature)[k]
         return weights
 
     def note(self) -> str | None:
-        """What a reader of the evidence should know about these weights; None where nothing is special."""
-        return None
+        """A remark about these weights for the evidence, or None."""
+        return control_note(self) if self.is_control else None
 
 
 class Inverted(Weighting):
-    """The inverted control of a weighting: what it ranks first comes last."""
+    """The inverted control of a weighting: minus its influence."""
 
     is_control = True
 
@@ -268,15 +229,15 @@ class Inverted(Weighting):
 
     @property
     def origin(self) -> str:
-        """Whose inverse it is."""
+        """Module and name of the inverted class."""
         return f"the inverse of {self._of.origin}"
 
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
-        """Minus the influence of the weighting that is inverted."""
+        """Minus the influence of the inverted weighting."""
         return -self._of.influence(support, gate=gate, seed=seed)
 
     def pool_influence(self, support: Floats, *, seed: int = 0) -> Floats:
-        """Likewise, before a gate."""
+        """Likewise, without the gate."""
         return -self._of.pool_influence(support, seed=seed)
 
     def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
@@ -286,16 +247,12 @@ class Inverted(Weighting):
         return -self._of.batch_influence(support, series, n_series)
 
     def mean_support(self, mean_influence: float) -> float | None:
-        """As the weighting that is inverted tells it."""
+        """By the inverted weighting."""
         return self._of.mean_support(-mean_influence)
 
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
-        """As the weighting that is inverted computes it."""
+        """By the inverted weighting."""
         return self._of.leave_one_out(lists, temperature=temperature, sign=-sign)
-
-    def note(self) -> str:
-        """That it is a control."""
-        return control_note(self)
 
 
 class Shuffled(Weighting):
@@ -314,7 +271,7 @@ class Shuffled(Weighting):
 
     @property
     def origin(self) -> str:
-        """Whose permutation it is."""
+        """Module and name of the shuffled class."""
         return f"the shuffled control of {self._of.origin}"
 
     def influence(self, support: Floats, *, gate: Floats | None = None, seed: int = 0) -> Floats:
@@ -324,13 +281,9 @@ class Shuffled(Weighting):
         values[usable] = np.random.default_rng(seed).permutation(values[usable])
         return values
 
-    def note(self) -> str:
-        """That it is a control."""
-        return control_note(self)
-
 
 def control_note(weighting: Weighting) -> str:
-    """What the evidence says of a control.
+    """Remark about a control for the evidence.
 
     >>> control_note(weighting_named("inverse"))
     "weighting 'inverse' is a control, there to do worse if support means anything; this is not ..."
@@ -352,14 +305,9 @@ Kind = TypeVar("Kind", bound=type[Weighting])
 def register_weighting(
     name: str, *, inverse: str | None = None, shuffled: str | None = None
 ) -> Callable[[Kind], Kind]:
-    """Make a weighting of your own known by name, with its inverted and its shuffled control.
+    """Register a class under a name for the setting ``weighting``, with an inverted and a shuffled control.
 
-    Parameters
-    ----------
-    name
-        For the setting ``weighting``, in Python code and in settings files that Python code reads.
-    inverse, shuffled
-        Names of the controls; ``"<name>-inverse"`` and ``"<name>-shuffled"`` without them.
+    The controls are named ``inverse`` and ``shuffled``, by default ``"<name>-inverse"`` and ``"<name>-shuffled"``.
 
     Examples
     --------
@@ -372,8 +320,8 @@ def register_weighting(
     ...         return support.sign() * support**2
     >>> influence([0.5, -1.0], "squared"), influence([0.5, -1.0], "squared-inverse")
     (array([ 0.25, -1.  ]), array([-0.25,  1.  ]))
-    >>> for one in ("squared", "squared-inverse", "squared-shuffled"):
-    ...     del WEIGHTINGS[one]
+    >>> for name in ("squared", "squared-inverse", "squared-shuffled"):
+    ...     del WEIGHTINGS[name]
     """
 
     def register(kind: Kind) -> Kind:
@@ -385,7 +333,7 @@ def register_weighting(
 
 
 def add_weightings(*weightings: Weighting) -> None:
-    """Put these into the registry as they are; `register_weighting` also makes controls. All are added, or none."""
+    """Add weightings to the registry, all or none; `register_weighting` also makes controls."""
     for weighting in weightings:
         taken = WEIGHTINGS.get(weighting.name)
         if taken is not None and taken.origin != weighting.origin:
@@ -412,10 +360,9 @@ def influence(
 ) -> Floats:
     """Logits of the softmax (before the temperature) under a weighting, from the support of one series.
 
-    ``support`` is the paper's; ``uniform`` makes all windows equal (SSS). The controls answer whether support
-    matters: ``inverse`` turns it round, ``shuffled`` permutes it within the series, ``random`` draws normal values
-    of the same mean and variance. ``gated`` adds what a learned gate says about each window. ``rank`` looks at the
-    order of support alone. Windows that cannot be used (NaN) stay so under each.
+    ``support`` is the paper's; ``uniform`` makes all windows equal (SSS). Controls show whether support matters:
+    ``inverse`` changes its sign, ``shuffled`` permutes it within the series, ``random`` draws normal values of the
+    same mean and variance. ``gated`` adds a learned gate, ``rank`` uses the order of support alone. NaN stays NaN.
 
     Examples
     --------
@@ -431,17 +378,14 @@ def influence(
     if not chosen.needs_gate:
         return chosen.influence(values, seed=seed)
     if gate is None:
-        raise ConfigError(
-            f"weighting is {weighting!r}, which needs what a gate says of each window; pass gate."
-        )
+        raise ConfigError(f"weighting is {weighting!r}, which needs the gate of each window; pass gate.")
     return chosen.influence(values, gate=np.asarray(gate, dtype=np.float64), seed=seed)
 
 
 def support_without(similarity: Floats, support: Floats, flat: NDArray[np.bool_], k: int, j: int) -> Floats:
     """Support ``(n_windows,)`` of all windows when the j-th neighbour of window k is left out, with no substitute.
 
-    A window that loses its only neighbour becomes lonely. Lonely windows take the mean support of the windows that
-    have neighbours (0 where none has); a flat one stays at 0.
+    Windows without neighbours take the mean support of those that have some (0 where none has); flat ones keep 0.
 
     >>> similarity = np.array([[0.9, 0.7], [0.9, 0.5], [np.nan, np.nan]])
     >>> support_without(similarity, np.array([0.8, 0.7, 0.75]), np.zeros(3, bool), 0, 1)

@@ -3,9 +3,8 @@ r"""Weights by the rank of support within the series.
     rank  alpha_k = softmax(r_k / tau),  r_k = (number of windows with less support + half of those with the same)
                                                / (n - 1), from 0 (least support) to 1 (most)
 
-Only the order of the supports counts: one outlier cannot take all the weight, and the spread of the weights is the
-same for every series of n windows, whatever the measure. "Those with the same" leaves the window itself out, so
-ties share their mean rank. A single usable window has r = 0. Windows that cannot be used are not counted.
+Only the order of the supports counts, so that one outlier cannot take all the weight and the spread of the weights
+depends on n alone. Ties share their mean rank; a single usable window has r = 0; unusable windows are not counted.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Rank(Weighting):
         return values
 
     def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
-        """Normalised ranks among the batch's windows of the same series."""
+        """Normalised ranks within the series of each window."""
         support = support.detach()
         parts = []
         for rows in torch.arange(len(support), device=support.device).split(ROWS_AT_ONCE):
@@ -60,24 +59,23 @@ class Rank(Weighting):
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Twin of `Weighting.leave_one_out` by running sums over sorted supports, for all neighbours at once.
 
-        When one window moves from one place of the order to another, the windows below and above both places keep
-        their ranks, and those between them move by one rank. Where lonely windows borrow their support, and so move
-        as well, all is computed again.
+        When one window moves within the order, those that it passes move by one rank and the others keep theirs.
+        Where windows without neighbours borrow their support, and so move as well, all is computed again.
         """
         if lists.borrows.any():
             return super().leave_one_out(lists, temperature=temperature, sign=sign)
-        asked, support, has_list = lists.asked, lists.support, lists.has_list
-        listed = ~np.isnan(asked)
+        similarity, support, has_list = lists.row_similarity, lists.support, lists.has_list
+        listed = ~np.isnan(similarity)
         n_listed = listed.sum(axis=1, keepdims=True)
-        own = np.broadcast_to(support[lists.rows, np.newaxis], asked.shape)
-        rest = np.nansum(asked, axis=1, keepdims=True) - asked  # exact: similarities are multiples of 2^-32
+        own = np.broadcast_to(support[lists.rows, np.newaxis], similarity.shape)
+        rest = np.nansum(similarity, axis=1, keepdims=True) - similarity  # exact: multiples of 2^-32
         without = rest / np.maximum(n_listed - 1, 1)
-        which = lists.which
-        for row in np.flatnonzero(n_listed == 1):  # who loses the only neighbour takes the mean of the others
+        which = lists.row_indices
+        for row in np.flatnonzero(n_listed == 1):  # without its only neighbour: the mean of the others
             others = has_list & (np.arange(len(support)) != which[row])
-            lonely = others.any() and not lists.flat[which[row]]
-            without[row] = support[others].mean() if lonely else 0.0
-        weights = np.full(asked.shape, np.nan)
+            borrows = others.any() and not lists.flat[which[row]]
+            without[row] = support[others].mean() if borrows else 0.0
+        weights = np.full(similarity.shape, np.nan)
         # The inverse of an order is the order of the negatives.
         weights[listed] = _weights_after_moves(
             sign * support[~np.isnan(support)], sign * own[listed], sign * without[listed], temperature
@@ -85,7 +83,7 @@ class Rank(Weighting):
         return weights
 
     def note(self) -> str:
-        """That sizes do not count."""
+        """A remark that sizes do not count."""
         return (
             "weights follow the rank of support within the series, not its size: the window with the most support "
             "weighs most however small its lead."
@@ -93,17 +91,8 @@ class Rank(Weighting):
 
 
 def _weights_after_moves(values: Floats, old: Floats, new: Floats, temperature: float) -> Floats:
-    """Weight of a window whose value moves from ``old`` to ``new`` while all others stay; for many such moves.
+    """Weight of a window whose value moves from ``old`` to ``new``, ``(n_moves,)`` each, among ``values (n,)``.
 
-    Parameters
-    ----------
-    values
-        ``(n,)`` of all windows of the series, before any move.
-    old, new
-        ``(n_moves,)``.
-
-    Examples
-    --------
     >>> _weights_after_moves(np.array([0.1, 0.2, 0.3]), np.array([0.1]), np.array([0.9]), 1.0).round(3)
     array([0.506])
     """

@@ -23,7 +23,6 @@ from raxss.method.weighting.protocol import (
     SupportLists,
     Weighting,
     add_weightings,
-    control_note,
 )
 
 UNIFORM = "uniform"  # the reference that other weightings are compared with
@@ -48,13 +47,9 @@ class BySupport(Weighting):
         return mean_influence
 
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
-        """Twin of `Weighting.leave_one_out` in closed form, for all neighbours at once.
-
-        Logarithms throughout: at a small temperature one window outweighs the rest by more than 1e300, and what is
-        left when it steps back could not be had by subtraction.
-        """
-        asked, support, rows, gate = lists.asked, lists.support, lists.rows, lists.gate
-        listed = ~np.isnan(asked)
+        """Twin of `Weighting.leave_one_out` in closed form, in logarithms: weights may differ by 1e300."""
+        similarity, support, rows, gate = lists.row_similarity, lists.support, lists.rows, lists.gate
+        listed = ~np.isnan(similarity)
         usable = ~np.isnan(support)
         sharpness = sign / temperature
         offset = (np.zeros(len(support)) if gate is None else gate) * sharpness
@@ -69,7 +64,7 @@ class BySupport(Weighting):
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             others_sum = support[has_list].sum() - own
             others_mean = others_sum / (n_lists - 1)
-            shorter = (n_listed * own - asked) / (n_listed - 1)
+            shorter = (n_listed * own - similarity) / (n_listed - 1)
             without = np.where(only, np.where(flat[rows, np.newaxis], 0.0, others_mean), shorter)
             borrowed = np.where(only, others_mean, (others_sum + without) / n_lists)
             borrowers = borrowed * sharpness + np.logaddexp.reduce(offset[borrows], initial=-np.inf)
@@ -95,15 +90,15 @@ class Uniform(Weighting):
         return np.where(np.isnan(support), np.nan, 0.0)
 
     def batch_influence(self, support: Tensor, series: Tensor, n_series: int) -> Tensor:
-        """Likewise."""
+        """0 for every window."""
         return support * 0.0
 
     def leave_one_out(self, lists: SupportLists, *, temperature: float, sign: int = 1) -> Floats:
         """Twin of `Weighting.leave_one_out`: the weight does not depend on the lists."""
-        return np.where(np.isnan(lists.asked), np.nan, 1.0 / (~np.isnan(lists.support)).sum())
+        return np.where(np.isnan(lists.row_similarity), np.nan, 1.0 / (~np.isnan(lists.support)).sum())
 
     def note(self) -> str:
-        """That neighbours do not enter."""
+        """A remark that neighbours do not enter."""
         return "weights are uniform by setting (the SSS mean): the neighbours do not enter them."
 
 
@@ -121,10 +116,6 @@ class Random(Weighting):
         mean, deviation = (values[usable].mean(), values[usable].std()) if usable.any() else (0.0, 0.0)
         values[usable] = np.random.default_rng(seed).normal(mean, deviation, size=int(usable.sum()))
         return values
-
-    def note(self) -> str:
-        """That it is a control."""
-        return control_note(self)
 
 
 SUPPORT = BySupport("support", inverse="inverse", shuffled="shuffled")
