@@ -128,11 +128,11 @@ def predict_archive(
     --------
     >>> import tempfile
     >>> from raxss.data.datasets import load_synthetic
-    >>> series, folder = load_synthetic(8), Path(tempfile.mkdtemp())
-    >>> fitted = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0).fit(series)
+    >>> series, folder = load_synthetic(), Path(tempfile.mkdtemp())
+    >>> fitted = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
     >>> _ = fitted.save_pretrained(folder / "model")
-    >>> for one in series[:2]:
-    ...     np.savez(folder / f"{one.name}.npz", samples=one.samples, rate=one.rate)
+    >>> for item in series[:2]:
+    ...     np.savez(folder / f"{item.name}.npz", samples=item.samples, rate=item.rate)
     >>> recordings = sorted(folder.glob("*.npz"))
     >>> table, failures = predict_archive(folder / "model", recordings, folder / "parts", n_workers=1, quiet=True)
     >>> table["name"].tolist(), failures

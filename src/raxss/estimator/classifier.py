@@ -213,7 +213,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=3, random_state=0).fit(series)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
     >>> model.predict_proba(series[:2]).shape
     (2, 2)
     >>> evidence = model.explain(series[0])
@@ -558,9 +558,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Examples
         --------
         >>> from raxss.data.datasets import load_synthetic
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
-        >>> _ = model.set_params(validation_fraction=0.5).fit(load_synthetic())
-        >>> model.predict_set(load_synthetic(3), alpha=0.2).shape
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> model.predict_set(series[:3], alpha=0.2).shape
         (3, 2)
         """
         probability = self.predict_proba(X)
@@ -577,7 +577,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
         >>> for answer in model.score_series(series[:2]):
         ...     print(answer.series.name, answer.interval.method, answer.notes)
         motif-000 block bootstrap over windows ()
@@ -598,9 +598,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
-        >>> model.fit(series[:20], validation=series[20:24]).seen_in_training(series[18:26])
-        ['training', 'training', 'validation', 'validation', 'validation', 'validation', 'no', 'no']
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> model.seen_in_training(series[7:10]), model.seen_in_training(load_synthetic(2, seed=0))
+        (['training', 'validation', 'training'], ['no', 'no'])
         """
         series = self.known_series(X)
         with TrainingRecord.of(self.training_data_).states(series) as states:
@@ -621,9 +621,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> [one.shape for one in model.window_probabilities(series[:2])]
-        [(140, 2), (138, 2)]
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> [posteriors.shape for posteriors in model.window_probabilities(series[:2])]
+        [(35, 2), (35, 2)]
         """
         return self._window_probabilities(self.known_series(X, warn=True))
 
@@ -660,11 +660,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
         >>> for evidence in model.explain_each(series[:2]):
         ...     print(evidence.name, len(evidence.windows))
-        motif-000 140
-        noise-001 138
+        motif-000 35
+        noise-001 35
         """
         return self._evidence(self.known_series(X), on_progress)
 
@@ -687,7 +687,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
         >>> model.report(series[:2], name="two channels")
         Report('two channels', 2 channels)
         """
