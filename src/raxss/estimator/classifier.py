@@ -802,8 +802,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.config_.score_hash if self.validation_report_ is None else self.validation_report_.settings
         )
         return UncertaintySummary(
-            trial=self.validation_report_,
-            familiar=self.ood_detector_,
+            validation_report=self.validation_report_,
+            ood_detector=self.ood_detector_,
             alpha=float(self.config.calibration.conformal_alpha),
             calibrated=calibration is not None,
             series_calibration=calibration if self.calibration_level_ == "series" else None,

@@ -468,7 +468,7 @@ def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Vali
     scores = {name: item.numpy() for name, item in _taken(tensors, "trial/").items()}
     told = facts.get("trial")
     if told is None and scores:
-        raise ValueError("it has the scores of a trial, but no trial")
+        raise ValueError("it has the scores of a validation report, but no report")
     return None if told is None else ValidationReport.from_json(told, scores)
 
 
