@@ -167,7 +167,7 @@ def prediction_table(
     """One row a series."""
     import pandas as pd
 
-    from raxss.estimator.batch import doubt_columns, prediction_row, seconds_of
+    from raxss.estimator.batch import prediction_row, seconds_of, uncertainty_columns
 
     rows = [
         prediction_row(
@@ -176,7 +176,7 @@ def prediction_table(
             probabilities=item.probability.tolist(),
             seconds=seconds_of(item.series),
             label=item.series.label,
-            doubt=doubt_columns(model.classes_, item),
+            uncertainty=uncertainty_columns(model.classes_, item),
         )
         for item in model.score_series(series_for(model, inputs, split, rate=rate, resample=resample))
     ]

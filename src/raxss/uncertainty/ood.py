@@ -203,12 +203,8 @@ class OODDetector:
             parts.setdefault(name.partition("/")[0], {})[name.partition("/")[2]] = array
         lengths = arrays.get("n_samples", np.zeros(0))
         whole = lengths.shape == (2,) and lengths.dtype == np.float64 and (lengths == np.trunc(lengths)).all()
-        if (
-            len(parts) > 3
-            or len(parts["n_samples"]) != 1
-            or not whole
-            or not 1 <= lengths[0] <= lengths[1] < np.inf
-        ):
+        known = len(parts) == 3 and len(parts["n_samples"]) == 1
+        if not known or not whole or not 1 <= lengths[0] <= lengths[1] < np.inf:
             raise ValueError(f"its summary of the training data is incomplete: {sorted(arrays)}")
         spectrum, support = (
             RobustDistribution.from_arrays(parts[name], d) if parts[name] else None

@@ -128,17 +128,13 @@ class ValidationReport:
         rows = [*report.figures.values(), *chain.from_iterable(report.reliability.values())]
         finite = np.isfinite([number for row in rows for number in row.values()]).all()
         if report.n_series < 1 or report.n_groups < 1 or not finite:
-            raise ValueError(
-                "the counts and figures of its validation report are not finite numbers, of one series at least"
-            )
+            raise ValueError("its validation report has counts below 1, or figures that are not finite")
         for score in scores.values():
             # 1 - p, where p is a sum of products and may be above 1 by the rounding of its last digits
             sound = score.dtype == np.float64 and score.shape == (report.n_series,)
             sound = sound and bool(((score >= -ROUNDING) & (score <= 1 + ROUNDING)).all())
             if not (sound and (np.diff(score) >= 0).all()):
-                raise ValueError(
-                    "the scores of its validation report are not one number from 0 to 1 a series, ascending"
-                )
+                raise ValueError("the scores of its validation report are not ascending numbers from 0 to 1")
         return report
 
 
@@ -168,12 +164,12 @@ def cross_fitted(
     n_classes: int,
     seed: int,
 ) -> NDArray[np.float64] | None:
-    """Probabilities ``(n, C)`` from maps fitted without the group of each series; None where a class is in one group.
+    """Probabilities ``(n, C)`` from maps fitted without each series' group; None where a class is in one group.
 
     Parameters
     ----------
     fit_and_apply
-        Fits a map on the series of the first indices, and gives its probabilities of those of the second, ``(n, C)``.
+        Fits a map on the series of the first indices, and gives probabilities ``(n, C)`` of those of the second.
     """
     folds = folds_of(targets, groups, seed=seed)
     probabilities = np.empty((len(targets), n_classes))

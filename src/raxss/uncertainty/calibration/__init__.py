@@ -90,8 +90,8 @@ def calibration_in_use(
     if fitted is None or fitted.method != requested:
         method = "none" if fitted is None else fitted.method
         raise ConfigError(
-            f"calibration is {requested!r}, but the model was fitted with calibration = {method!r}, so there is no map to "
-            f"apply. Fit again with calibration={requested!r}, or set_params(calibration={method!r})."
+            f"calibration is {requested!r}, but the model was fitted with calibration = {method!r}, so there is no "
+            f"map to apply. Fit again with calibration={requested!r}, or set_params(calibration={method!r})."
         )
     if level != fitted_level:
         raise ConfigError(

@@ -119,7 +119,7 @@ def checked_maps(name: str, points: str, maps: Iterable[Points]) -> tuple[Points
     1
     >>> checked_maps("map", "knots", [np.array([[0.1, 0.9], [0.7, 0.2]])])
     Traceback (most recent call last):
-    raxss.errors.ConfigError: map 0 of a calibration is not one: its 2 knots must lie between 0 and 1, ascend, and ...
+    raxss.errors.ConfigError: map 0 of a calibration is not one: its 2 knots must lie between 0 and 1, ascend, ...
     """
     copies = tuple(map_.copy() for map_ in maps)
     for place, map_ in enumerate(copies):
