@@ -375,7 +375,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def current_config(self) -> Config:
         """The settings of `fit`, with those that may be changed since as they are now."""
         _ = self._calibration_in_use, self._heads_in_use  # or an error: they were not fitted
-        if self._as_fitted:
+        if self._checked is not None and self.config is self._checked[1]:  # unchanged since
             return self.config_
         now = self.config.tables()
         now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # of training
@@ -813,14 +813,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     @property
-    def _as_fitted(self) -> bool:
-        """Whether no setting was changed since `fit` or `from_pretrained`."""
-        return self._checked is not None and self.config is self._checked[1]
-
-    @property
     def _calibration_in_use(self) -> Calibration | None:
-        if self._as_fitted:
-            return self.calibration_
         requested = self.config.calibration
         return calibration_in_use(
             self.calibration_,
@@ -831,8 +824,6 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _heads_in_use(self) -> FeatureHeads | None:
-        if self._as_fitted:
-            return self.heads_
         return heads_in_use(self.heads_, projection=self.projection, weighting=self.weighting)
 
     def predictor(self) -> Predictor:
