@@ -1,12 +1,10 @@
-"""What every test shares: one seeded generator, no surprises from Hypothesis, a cache folder of its own."""
+"""Shared fixtures: a seeded generator, a cache folder of its own, a model with every part, a browser."""
 
 import importlib.util
 import os
 from pathlib import Path
 
-os.environ.setdefault(
-    "SCIPY_ARRAY_API", "1"
-)  # before scipy is imported: scikit-learn skips a check without it
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy is imported, or scikit-learn skips a check
 
 import numpy as np
 import pytest
@@ -42,6 +40,29 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip("the folder ../shared/data is absent")
     return folder
+
+
+@pytest.fixture(scope="session")
+def full_series():
+    from toys import waves
+
+    return waves(np.random.default_rng(17), n_series=36)
+
+
+@pytest.fixture(scope="session")
+def full_model(full_series):
+    """A small model with everything that a folder can hold: gate, projection, calibration, validation report."""
+    from raxss import RAxSSClassifier
+    from toys import SMALL
+
+    settings = {"space": "features", "refresh": "batch", "projection": 3, "weighting": "gated"}
+    settings |= {"calibration": "isotonic", "validation_fraction": 0.4, "series_loss_weight": 1.0}
+    return RAxSSClassifier("convnet", **SMALL, backbone_options={"width": 1}, **settings).fit(full_series)
+
+
+@pytest.fixture(scope="session")
+def full_folder(full_model, tmp_path_factory):
+    return full_model.save_pretrained(tmp_path_factory.mktemp("original") / "model")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import shutil
 import subprocess
 import sys
 
@@ -67,7 +66,8 @@ def test_classes_keep_their_type(model_and_series, tmp_path, labels):
 
 
 def test_the_folder_holds_weights_settings_history_and_a_card(folder):
-    assert sorted(file.name for file in folder.iterdir()) == [
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == [
         ".raxss",
         "README.md",
         "config.json",
@@ -76,15 +76,8 @@ def test_the_folder_holds_weights_settings_history_and_a_card(folder):
         "settings.toml",
     ]
     card = (folder / "README.md").read_text()
-    for piece in (
-        "Research use only",
-        "Intended use",
-        "Training data",
-        "Calibration",
-        "Limits",
-        "| fast | 9 |",
-    ):
-        assert piece in card
+    headings = ("Research use only", "Intended use", "Training data", "Calibration", "Limits")
+    assert all(text in card for text in (*headings, "| fast | 9 |"))
     assert "temperature = 0.07" in (folder / "settings.toml").read_text()
 
 
@@ -111,13 +104,6 @@ def test_no_name_of_a_series_or_group_reaches_the_folder(folder):
         content = file.read_bytes()
         assert b"wave 1" not in content
         assert b"group-0" not in content
-
-
-def test_a_class_name_cannot_bring_markup_into_the_card(model_and_series, tmp_path):
-    _, series = model_and_series
-    y = np.array(["<script>alert(1)</script>", "b"])[np.arange(len(series)) % 2]
-    model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], y)
-    assert "<script>" not in (model.save_pretrained(tmp_path / "m") / "README.md").read_text()
 
 
 def test_an_existing_model_is_kept_unless_overwriting_is_asked_for(model_and_series, folder):
@@ -162,55 +148,12 @@ def test_a_network_of_ones_own_has_to_be_given_again(model_and_series, tmp_path)
     np.testing.assert_array_equal(loaded.predict_proba(series), model.predict_proba(series))
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "history.csv"])
-def test_a_missing_file_is_named(folder, name):
-    (folder / name).unlink()
-    with pytest.raises(ModelError, match=f"'model' is not a whole raxss model: {name} is missing"):
-        RAxSSClassifier.from_pretrained(folder)
-
-
 def test_no_folder_and_a_file_instead_are_told_apart(tmp_path):
     with pytest.raises(ModelError, match="no model folder 'gone': nothing was found"):
         RAxSSClassifier.from_pretrained(tmp_path / "gone")
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match="no model folder 'file': a file was found"):
         RAxSSClassifier.from_pretrained(tmp_path / "file")
-
-
-def test_changed_weights_are_noticed(folder):
-    weights = folder / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-5] ^= 1
-    weights.write_bytes(content)
-    with pytest.raises(ModelError, match="SHA-256"):
-        RAxSSClassifier.from_pretrained(folder)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda facts: facts.update(format="another"), "its format is 'another'"),
-        (lambda facts: facts.pop("classes"), "KeyError: 'classes'"),
-        (lambda facts: facts.update(classes=["a"]), r"it has classes of shape \(1,\)"),
-        (lambda facts: facts.update(classes=[["a", "b"], ["c", "d"]]), r"it has classes of shape \(2, 2\)"),
-        (lambda facts: facts.update(seed=1e300), "its seed is '1e.300'"),
-        (lambda facts: facts.update(temperature=float("nan")), "its temperature is None"),
-        (lambda facts: facts.update(temperature=0), "its temperature is 0"),
-        (lambda facts: facts.update(training_data={}), "KeyError: 'rates'"),
-        (lambda facts: facts["training_data"].update(rates=["fast"]), "rates of its training data"),
-        (lambda facts: facts.update(n_variates="many"), "n_variates is 'many'"),
-        (lambda facts: facts.update(n_variates=True), "n_variates is 'True'"),
-        (lambda facts: facts.update(window_length=7), "windows have 7 samples, .* ask for 32"),
-        (lambda facts: facts.update(classes=["a", "b", "c"]), "size mismatch"),
-        (lambda facts: facts["settings"]["retrieval"].update(mesure="x"), "retrieval.mesure"),
-        (lambda facts: facts["settings"]["backbone"].update(backbone="os:system"), "os:system"),
-        (lambda facts: facts.update(classes_dtype="O8,what"), "classes_dtype|data type|not understood"),
-    ],
-)
-def test_a_config_that_does_not_fit_is_refused(folder, change, message):
-    reseal(folder, change)
-    with pytest.raises(ModelError, match=message):
-        RAxSSClassifier.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null", b"[" * 200_000])
@@ -240,13 +183,6 @@ def test_pickled_weights_are_never_opened(folder, tmp_path):
     assert not canary.exists()
 
 
-def test_a_model_can_be_copied_elsewhere(model_and_series, folder, tmp_path):
-    model, series = model_and_series
-    shutil.copytree(folder, tmp_path / "else" / "where")
-    loaded = RAxSSClassifier.from_pretrained(tmp_path / "else" / "where", device="cpu")
-    np.testing.assert_array_equal(loaded.predict(series), model.predict(series))
-
-
 @pytest.mark.parametrize("change", [{"scaling": "series"}, {"backbone": "patchtst"}, {"window_length": 7}])
 def test_what_was_fitted_is_saved_whatever_the_parameters_say_since(model_and_series, tmp_path, change):
     original, series = model_and_series
@@ -265,10 +201,11 @@ def test_names_of_features_are_kept(tmp_path):
         loaded.predict(table[list("edcba")])
 
 
-def test_a_class_name_cannot_break_the_table_of_the_card(model_and_series, tmp_path):
+def test_a_class_name_cannot_bring_markup_into_the_card_or_break_its_table(model_and_series, tmp_path):
     _, series = model_and_series
-    y = np.array(["a|b\n# heading", "c"])[np.arange(len(series)) % 2]
+    y = np.array(["a|b\n# heading", "<script>alert(1)</script>"])[np.arange(len(series)) % 2]
     model = RAxSSClassifier(**SMALL).fit([item.samples for item in series], y)
     card = (model.save_pretrained(tmp_path / "m") / "README.md").read_text()
     assert "| a/b # heading | 9 |" in card
     assert "\n# heading" not in card
+    assert "<script>" not in card

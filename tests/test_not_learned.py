@@ -86,7 +86,7 @@ def test_windows_that_are_as_asked_for_are_said_quietly(rng, caplog):
 
 
 def test_a_window_longer_than_most_series_is_said():
-    line, unexpected = describe_windows([100, 90, 500], asked=400, window_length=400, stride=50)
+    line, unexpected = describe_windows([100, 90, 500], requested=400, window_length=400, stride=50)
     assert unexpected
     assert "2 of 3 series are shorter and are padded" in line
 

@@ -14,7 +14,7 @@ from scipy.signal import welch
 from raxss import RAxSSClassifier, Series
 from raxss.data.datasets import load_dataset, load_sample
 from raxss.errors import RateMismatchError
-from raxss.uncertainty.ood import EDGES, N_BANDS, Likeness, OODDetector, spectrum_shares
+from raxss.uncertainty.ood import EDGES, N_BANDS, OODDetector, RobustDistribution, spectrum_shares
 from toys import SMALL, waves
 
 
@@ -30,8 +30,8 @@ def ieeg_like(rng, n_series, rate=512.0, n_samples=10_240):
     return series
 
 
-def notes_about(familiar, series):
-    return [familiar.notes(item) for item in series]
+def notes_about(detector, series):
+    return [detector.notes(item) for item in series]
 
 
 def kinds(notes):
@@ -94,9 +94,9 @@ def test_ecg_is_unlike_ieeg_and_the_other_way_round_whatever_the_rate_says(rng):
 
 
 def test_the_note_names_the_band_that_is_most_unusual(rng):
-    familiar = OODDetector.of([Series(rng.normal(size=2000), rate=100.0) for _ in range(40)])
+    detector = OODDetector.of([Series(rng.normal(size=2000), rate=100.0) for _ in range(40)])
     hum = np.sin(2 * np.pi * 0.3 * np.arange(2000))  # 30 Hz
-    (note,) = familiar.notes(Series(rng.normal(size=2000) + 3 * hum, rate=100.0))
+    (note,) = detector.notes(Series(rng.normal(size=2000) + 3 * hum, rate=100.0))
     low, high = (float(item) for item in note.split("between ")[1].split(" Hz")[0].split(" and "))
     assert low < 30 <= high
     share = float(note.split("most of all, ")[1].split(" %")[0])
@@ -105,34 +105,34 @@ def test_the_note_names_the_band_that_is_most_unusual(rng):
 
 @pytest.mark.parametrize(("n_samples", "told"), [(49, "shorter"), (50, None), (400, None), (401, "longer")])
 def test_lengths_beyond_twice_those_learned_from_are_told(rng, n_samples, told):
-    familiar = OODDetector.of([Series(rng.normal(size=n)) for n in (100, 150, 200)])
-    notes = familiar.notes(Series(rng.normal(size=n_samples)))
+    detector = OODDetector.of([Series(rng.normal(size=n)) for n in (100, 150, 200)])
+    notes = detector.notes(Series(rng.normal(size=n_samples)))
     assert len(notes) == (told is not None)
     assert all(told in note and str(n_samples) in note for note in notes)
 
 
 def test_supports_far_from_the_usual_ones_are_told_with_both_numbers(rng):
     series = [Series(rng.normal(size=100)) for _ in range(50)]
-    familiar = OODDetector.of(series, rng.normal(0.4, 0.02, size=50))
-    assert familiar.notes(series[0], 0.41) == []
-    assert familiar.notes(series[0], np.nan) == familiar.notes(series[0]) == []
-    (note,) = familiar.notes(series[0], 0.8)
+    detector = OODDetector.of(series, rng.normal(0.4, 0.02, size=50))
+    assert detector.notes(series[0], 0.41) == []
+    assert detector.notes(series[0], np.nan) == detector.notes(series[0]) == []
+    (note,) = detector.notes(series[0], 0.8)
     assert "more alike" in note
     assert "0.800" in note
-    (note,) = familiar.notes(series[0], 0.1)
+    (note,) = detector.notes(series[0], 0.1)
     assert "less alike" in note
 
 
 def test_few_series_do_not_say_what_is_usual(rng):
-    familiar = OODDetector.of([Series(rng.normal(size=500)) for _ in range(19)], [0.5] * 19)
-    assert (familiar.spectrum, familiar.support) == (None, None)
-    assert familiar.notes(Series(np.zeros(500)), -1.0) == []
+    detector = OODDetector.of([Series(rng.normal(size=500)) for _ in range(19)], [0.5] * 19)
+    assert (detector.spectrum, detector.support) == (None, None)
+    assert detector.notes(Series(np.zeros(500)), -1.0) == []
 
 
 def test_of_series_of_one_kind_about_as_many_are_warned_of_as_are_meant_to_be(rng):
     values = rng.normal(size=(1500, 8)) @ rng.normal(size=(8, 8))
-    likeness = Likeness.of(values[:500], farthest=0.975)
-    beyond = np.mean([likeness.distance(value) > likeness.limit for value in values[500:]])
+    usual = RobustDistribution.of(values[:500], farthest=0.975)
+    beyond = np.mean([usual.distance(value) > usual.limit for value in values[500:]])
     assert 0.01 < beyond < 0.05
 
 
@@ -230,9 +230,9 @@ def test_real_recordings_of_another_kind_are_warned_of_and_of_the_same_kind_most
     own = load_dataset(name, root=shared_data, classes=classes)
     own = [own[int(place)] for place in rng.permutation(len(own))[:300]]
     n_known = int(0.7 * len(own))
-    familiar = OODDetector.of(own[:n_known])
-    assert np.mean([bool(item) for item in notes_about(familiar, own[n_known:])]) <= 0.08
+    detector = OODDetector.of(own[:n_known])
+    assert np.mean([bool(item) for item in notes_about(detector, own[n_known:])]) <= 0.08
     others = (
         load_sample()[:100] if foreign == "ecg" else load_dataset("bern-barcelona", root=shared_data)[:100]
     )
-    assert np.mean(["spectrum" in kinds(item) for item in notes_about(familiar, others)]) > 0.9
+    assert np.mean(["spectrum" in kinds(item) for item in notes_about(detector, others)]) > 0.9

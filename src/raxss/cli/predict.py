@@ -148,7 +148,7 @@ def prediction_table(model: RAxSSClassifier, series: SeriesCollection) -> pd.Dat
     """One row a series."""
     import pandas as pd
 
-    from raxss.estimator.batch import doubt_columns, prediction_row, seconds_of
+    from raxss.estimator.batch import prediction_row, seconds_of, uncertainty_columns
 
     rows = [
         prediction_row(
@@ -157,7 +157,7 @@ def prediction_table(model: RAxSSClassifier, series: SeriesCollection) -> pd.Dat
             probabilities=item.probability.tolist(),
             seconds=seconds_of(item.series),
             label=item.series.label,
-            doubt=doubt_columns(model.classes_, item),
+            uncertainty=uncertainty_columns(model.classes_, item),
         )
         for item in model.score_series(series)
     ]

@@ -2,10 +2,9 @@
 
     model folder, inputs -> one job a recording -> a part of a store each -> one table, in input order
 
-A job reads one recording, so that a worker never holds more. Its part is found again by what decides the numbers:
-the model, the settings, the content of the recording's files. A rerun does what is missing, wherever the run before
-it stopped. The table has the bytes that a run without an engine writes.
-Next: _core/jobs/ does the jobs; cli/predict.py writes the table.
+A job reads one recording, so that a worker never holds more. Parts are addressed by content: the model, the
+settings, the recording's files. A rerun computes what is missing. The table has the bytes that a run without an
+engine writes. _core/jobs/ runs the jobs; cli/predict.py writes the table.
 """
 
 from __future__ import annotations
@@ -53,24 +52,14 @@ FORMAT = "raxss part 3"
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model folder, and what is asked of the model besides.
-
-    Attributes
-    ----------
-    digest
-        Of the folder's content.
-    n_threads
-        That the network has; its last digits depend on them.
-    resample
-        Whether recordings of another rate are brought to that of the training series.
-    """
+    """A model folder, and the settings of `predict_archive` that decide the numbers."""
 
     folder: Path
-    digest: str
+    digest: str  # of the folder's content
     device: str
     bank: str | None
     bank_size: int | None
-    n_threads: int
+    n_threads: int  # of the network: the last digits depend on them
     resample: bool = False
 
 
@@ -100,7 +89,7 @@ def predict_archive(
     resample: bool = False,
     quiet: bool = False,
 ) -> tuple[pd.DataFrame, dict[str, Failure]]:
-    """Predict recording by recording; what earlier runs left in ``parts`` is not computed again.
+    """Predict recording by recording; parts of earlier runs are not computed again.
 
     Parameters
     ----------
@@ -116,23 +105,23 @@ def predict_archive(
     only
         Names of the series wanted, of prepared folders.
     rate
-        Samples per second of recordings that do not say.
+        Samples per second of recordings whose files have none.
     resample
         Bring recordings of another rate to that of the training series.
 
     Returns
     -------
-    One row a series, in input order, and why a recording has none, by its name.
+    One row a series, in input order, and the failures, by name of the recording.
 
     Examples
     --------
     >>> import tempfile
     >>> from raxss.data.datasets import load_synthetic
-    >>> series, folder = load_synthetic(8), Path(tempfile.mkdtemp())
-    >>> fitted = RAxSSClassifier(window_length=128, stride=64, max_epochs=1, random_state=0).fit(series)
+    >>> series, folder = load_synthetic(), Path(tempfile.mkdtemp())
+    >>> fitted = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
     >>> _ = fitted.save_pretrained(folder / "model")
-    >>> for one in series[:2]:
-    ...     np.savez(folder / f"{one.name}.npz", samples=one.samples, rate=one.rate)
+    >>> for item in series[:2]:
+    ...     np.savez(folder / f"{item.name}.npz", samples=item.samples, rate=item.rate)
     >>> recordings = sorted(folder.glob("*.npz"))
     >>> table, failures = predict_archive(folder / "model", recordings, folder / "parts", n_workers=1, quiet=True)
     >>> table["name"].tolist(), failures
@@ -174,7 +163,7 @@ def predict_archive(
     _refuse_repeated(sources, done)
     for text in dict.fromkeys(text for position in sorted(done) for text in done[position]["warnings"]):
         warnings.warn(text, RAxSSWarning, stacklevel=2)
-    table = pd.DataFrame([prediction_row(classes, **row) for row in rows])
+    table = pd.DataFrame([prediction_row(classes, uncertainty=row.pop("doubt"), **row) for row in rows])
     names = Counter(sources[position].name for position in failures)
     return table, {
         sources[position].name
@@ -186,23 +175,23 @@ def predict_archive(
 def open_model(
     folder: Path, device: str, bank: str | None, bank_size: int | None, *, verbose: int = 0
 ) -> RAxSSClassifier:
-    """The model, with another bank where one is asked for."""
+    """The model, with another bank where one is given."""
     model = RAxSSClassifier.from_pretrained(folder, device=device)
     changes: dict[str, Any] = {"bank": bank, "bank_size": bank_size}
     model.set_params(verbose=verbose, **{name: value for name, value in changes.items() if value is not None})
-    _ = model.config  # a wrong setting is told before recordings are read
+    _ = model.config  # a wrong setting is refused before recordings are read
     return model
 
 
 def model_digest(folder: Path) -> str:
-    """Of the files that decide what a model says."""
-    found = {}
+    """Hash of the files that decide a model's predictions."""
+    digests = {}
     for name in (FACTS, WEIGHTS):
         if (folder / name).is_file():
             label = f"{name} in model {folder.name!r}"
             with open_plain(folder / name, label, most=MOST_BYTES[name]) as file:
-                found[name] = digest_of(file)
-    return canonical_hash(found)
+                digests[name] = digest_of(file)
+    return canonical_hash(digests)
 
 
 def prediction_row(
@@ -212,45 +201,44 @@ def prediction_row(
     probabilities: Sequence[float],
     seconds: float | None,
     label: Any = None,
-    doubt: Mapping[str, Any] | None = None,
+    uncertainty: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One row of the table; ``doubt`` as `doubt_columns` gives it, ``seconds`` None where no rate is known.
+    """One row of the table; ``uncertainty`` from `uncertainty_columns`, ``seconds`` None where no rate is known.
 
     >>> prediction_row(["ill", "well"], name="a", probabilities=[0.25, 0.75], seconds=2.0)
     {'name': 'a', 'predicted': 'well', 'probability_ill': 0.25, 'probability_well': 0.75, 'seconds': 2.0}
     """
     row = {"name": name, "predicted": classes[int(np.argmax(probabilities))]}
-    row |= {f"probability_{item}": value for item, value in zip(classes, probabilities, strict=True)}
-    row["seconds"] = (
-        math.nan if seconds is None else seconds
-    )  # a number in every row, or columns have no type
-    return row | ({} if label is None else {"label": label}) | dict(doubt or {})
+    row |= {f"probability_{name}": value for name, value in zip(classes, probabilities, strict=True)}
+    row["seconds"] = math.nan if seconds is None else seconds  # numbers only, or the column has no type
+    return row | ({} if label is None else {"label": label}) | dict(uncertainty or {})
 
 
-def doubt_columns(classes: Sequence[Any] | NDArray[Any], answer: ScoredSeries) -> dict[str, Any]:
-    """What a table says of the trust in one score, by column.
+def uncertainty_columns(classes: Sequence[Any] | NDArray[Any], scored: ScoredSeries) -> dict[str, Any]:
+    """Columns of the table about the uncertainty of one score.
 
     ``seen_in_training``: whether the model was fitted on the series, one of `raxss.data.training_overlap.STATES`;
     ``uncalibrated_<class>`` where series are calibrated; ``low_<class>``, ``high_<class>`` and ``interval``, the
     method, empty for a series that is too short for one; ``in_set_<class>`` and ``abstains`` where the model has
     prediction sets; ``warnings``.
     """
-    columns: dict[str, Any] = {"seen_in_training": answer.seen_in_training}
-    if answer.probability is not answer.series_probability:
-        columns |= {
-            f"uncalibrated_{label}": float(p)
-            for label, p in zip(classes, answer.series_probability, strict=True)
-        }
+    columns: dict[str, Any] = {"seen_in_training": scored.seen_in_training}
+    if scored.probability is not scored.series_probability:
+        uncalibrated = zip(classes, scored.series_probability, strict=True)
+        columns |= {f"uncalibrated_{label}": float(p) for label, p in uncalibrated}
+    interval = scored.interval
     for place, label in enumerate(classes):
-        columns[f"low_{label}"] = None if answer.interval is None else float(answer.interval.low[place])
-        columns[f"high_{label}"] = None if answer.interval is None else float(answer.interval.high[place])
-    columns["interval"] = None if answer.interval is None else answer.interval.method
-    if answer.prediction_set is not None:
-        columns |= {
-            f"in_set_{label}": bool(p) for label, p in zip(classes, answer.prediction_set, strict=True)
-        }
-        columns["abstains"] = answer.abstains
-    return columns | {"warnings": " ".join([*answer.notes, *_unknown_rate(answer)])}
+        columns[f"low_{label}"] = None if interval is None else float(interval.low[place])
+        columns[f"high_{label}"] = None if interval is None else float(interval.high[place])
+    columns["interval"] = None if interval is None else interval.method
+    if scored.prediction_set is not None:
+        members = zip(classes, scored.prediction_set, strict=True)
+        columns |= {f"in_set_{label}": bool(p) for label, p in members} | {"abstains": scored.abstains}
+    notes = list(scored.notes)
+    if seconds_of(scored.series) is None and not any("is not known" in note for note in notes):
+        name = scored.series.name
+        notes.append(f"the rate of series {name!r} is not known, and so are its seconds. Give it: --rate.")
+    return columns | {"warnings": " ".join(notes)}
 
 
 def seconds_of(series: Series) -> float | None:
@@ -258,20 +246,11 @@ def seconds_of(series: Series) -> float | None:
     return series.seconds if is_rate_known(series.rate, series.preparation) else None
 
 
-def _unknown_rate(answer: ScoredSeries) -> list[str]:
-    """Why there are no seconds, where no note has said it yet."""
-    if seconds_of(answer.series) is not None or any("is not known" in note for note in answer.notes):
-        return []
-    return [
-        f"the rate of series {answer.series.name!r} is not known, and so are its seconds. Give it: --rate."
-    ]
-
-
 # One recording ------------------------------------------------------------------------------------------------
 
 
 def predict_recording(job: Job) -> str:
-    """Write the part of one recording, unless it is there, and return its key; a worker runs this."""
+    """Write the part of one recording, unless it exists, and return its key; runs in a worker."""
     model, key = _loaded(job.model), _key(job)
     _parts(job.parts).get(key, key, lambda: _predicted(job, model))
     return key
@@ -282,29 +261,29 @@ def _parts(folder: Path) -> Store:
 
 
 def _predicted(job: Job, model: RAxSSClassifier) -> dict[str, Any]:
-    """What a part holds: rows of the table, and warnings."""
-    with warnings.catch_warnings(record=True) as told:
+    """The content of a part: rows of the table, and warnings."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         series = job.source.read(model.preparation_of_model(resample=job.model.resample))
         rows = [
             {
-                "name": item.series.name,
-                "probabilities": item.probability.tolist(),
-                "seconds": seconds_of(item.series),
-                "label": item.series.label,
-                "doubt": doubt_columns(model.classes_, item),
+                "name": scored.series.name,
+                "probabilities": scored.probability.tolist(),
+                "seconds": seconds_of(scored.series),
+                "label": scored.series.label,
+                "doubt": uncertainty_columns(
+                    model.classes_, scored
+                ),  # parts keep the name that they had first
             }
-            for item in model.score_series(series)
+            for scored in model.score_series(series)
         ]
-    return {
-        "rows": rows,
-        "warnings": [str(item.message) for item in told if issubclass(item.category, RAxSSWarning)],
-    }
+    texts = [str(warning.message) for warning in caught if issubclass(warning.category, RAxSSWarning)]
+    return {"rows": rows, "warnings": texts}
 
 
 @lru_cache(maxsize=1)
 def _loaded(settings: ModelSettings) -> RAxSSClassifier:
-    """Read once a process."""
+    """The model, read once a process."""
     if model_digest(settings.folder) != settings.digest:
         raise DataError(
             f"the model {display_name(settings.folder)} that this worker sees is another one than where the "
@@ -314,7 +293,7 @@ def _loaded(settings: ModelSettings) -> RAxSSClassifier:
 
 
 def _key(job: Job) -> str:
-    """The same for whatever gives the same numbers, wherever the files lie and whenever they were written."""
+    """Hash of everything that decides the numbers, but not of paths and dates."""
     model = job.model
     return canonical_hash(
         {
@@ -336,25 +315,25 @@ def _key(job: Job) -> str:
 
 
 class RecordingSource(Protocol):
-    """The series of one recording, wherever they come from. Sent to workers."""
+    """The series of one recording. Sent to workers."""
 
     @property
     def name(self) -> str:
-        """How errors call it."""
+        """For messages."""
 
     def files(self) -> Sequence[Path]:
-        """Everything that the samples come from."""
+        """All files that the samples come from."""
 
     def wanted(self) -> Any:
-        """What is made of them, as plain values."""
+        """What is read from them, as plain values."""
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """All of its series, prepared as the model's training data were."""
+        """Its series, prepared as the model's training data were."""
 
 
 @dataclass(frozen=True)
 class FromLines:
-    """A recording that was named, by itself or by lines of a manifest."""
+    """A recording given as a file, or by lines of a manifest."""
 
     name: str
     lines: tuple[Line, ...]
@@ -425,7 +404,7 @@ class FromPrepared:
         return [[str(item) for item in row] for row in table[list(columns)].itertuples(index=False)]
 
     def read(self, preparation: ModelPreparation) -> list[Series]:
-        """See `RecordingSource`; what it holds is prepared already, and must be as the model asks."""
+        """See `RecordingSource`; the series are prepared already."""
         collection = _prepared(self.folder)
         if sha256_of(self.folder / self.file) != collection.facts["outputs"][self.file]["sha256"]:
             raise RecordingError(
@@ -446,7 +425,7 @@ def sources_of(
 ) -> Iterator[RecordingSource]:
     """The recordings that inputs hold, in the order in which ``raxss predict`` has their series.
 
-    Prepared folders and BIDS roots come first, then what was named file by file. ``rate``: of files that tell none.
+    Prepared folders and BIDS roots come first, then single files. ``rate``: of files that have none.
     """
     named: list[Path] = []
     for path in inputs:
@@ -466,12 +445,12 @@ def sources_of(
 
 
 def refuse_unused_rate(rate: float | None, named: Sequence[Path]) -> None:
-    """A rate is for files that tell none themselves; one that nothing takes would look as if it counted."""
+    """Refuse a rate that is no number above 0, or that no input would use."""
     if rate is not None and not (math.isfinite(rate) and rate > 0):
         raise ConfigError(f"--rate is {rate:g}; samples per second, a number above 0, are needed.")
     if rate is not None and not named:
         raise ConfigError(
-            f"--rate {rate:g} is for files that tell no rate; BIDS roots and prepared folders tell theirs. Leave "
+            f"--rate {rate:g} is for files that tell no rate; BIDS roots and prepared folders have one. Leave "
             "it out, or to change a rate use --resample."
         )
 
@@ -486,7 +465,7 @@ def _of_prepared(folder: Path, only: Collection[str] | None) -> Iterator[FromPre
 
 
 def _refuse_repeated(sources: Sequence[RecordingSource], done: Mapping[int, dict[str, Any]]) -> None:
-    """A channel that lines of a manifest far apart give by name and by position is one series, not two."""
+    """Refuse a channel that a manifest gives twice, once by name and once by position."""
     counts = Counter(
         row["name"]
         for position in done

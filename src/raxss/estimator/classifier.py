@@ -3,7 +3,8 @@
     series, labels -> fit -> predict_proba (n_series, C), predict, predict_set, explain -> SeriesEvidence, report
 
 `fit` prepares, retrieves, trains and calibrates (fit.py). Predictions and explanations share one path
-(method/inference.py), so what is explained is what was predicted. persistence.py writes and reads model folders.
+(method/inference.py), so what is explained is what was predicted. persistence.py writes and reads model
+folders.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ from raxss.estimator.inputs import (
     common_preparation,
     forget_fit,
     groups_or_own,
-    tell_shared_groups,
+    warn_of_shared_groups,
 )
 from raxss.estimator.persistence import describe_model, load_model, save_model
 from raxss.explain.export.report import report_of
@@ -133,12 +134,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         neighbors must start from the query, and from one another, in samples (int) or window lengths
         (float).
     refresh
-        Of support in feature space, which changes with the network, in training. ``"never"``: training uses equal
-        weights, and retrieval begins at prediction. ``"epoch"``: from the features of all windows as each epoch
-        finds them. ``"batch"``: among the windows of each batch, so that the series loss teaches the network to
-        compare. Support within a batch is another quantity than that over the series, which prediction uses: the
-        best of a few neighbors are less alike than the best of all. The fewer windows of a series a batch holds,
-        the further they are apart; fewer than five on average are warned of, as for a gate or a learned tau.
+        When support in feature space is computed in training. ``"never"``: training uses equal weights, and
+        retrieval begins at prediction. ``"epoch"``: from the features of all windows at the start of each epoch.
+        ``"batch"``: among the windows of each batch, so that the series loss trains the features to be compared.
+        Support within a batch is lower than that over the series, which prediction uses: the best of a few
+        neighbors are less alike than the best of all. Fewer than five windows of a series in a batch, on average,
+        are warned of, as for a gate or a learned tau.
     projection
         With ``refresh="batch"``: compare features by the cosine of so many linear combinations, learned with the
         network. 0: by the features themselves.
@@ -148,10 +149,10 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         recordings that are too long to compare all with all, and the evidence says so. ``"batch"``: in
         training those of the batch, at prediction all.
     calibration, calibration_level
-        ``"none"``, or a map of probabilities to how often they are right: ``"isotonic"`` (SSS's headline has
-        it), ``"temperature"`` or ``"venn-abers"``. Of window posteriors, before they are added up
-        (``"window"``), or of the sum (``"series"``); then evidence shows both numbers, and contributions add up
-        to the uncalibrated one. Fitted on the validation part, which must have series of every class.
+        ``"none"``, or the calibration of probabilities: ``"isotonic"`` (SSS's headline has it),
+        ``"temperature"`` or ``"venn-abers"``. Of window posteriors, before they are added up (``"window"``), or of
+        the sum (``"series"``); then evidence shows both numbers, and contributions add up to the uncalibrated one.
+        Fitted on the validation set, which must have series of every class.
     conformal_alpha
         `predict_set` may leave the true class out of this share of the sets; 0: evidence has no sets. They need
         1 / alpha - 1 validation series at least.
@@ -173,8 +174,8 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         .005 before; a quarter of the epochs, and with fewer than 50 validation series no early stopping: the last
         epoch is kept.
     validation_fraction
-        Share of the series, whole groups at a time, that early stopping looks at, and that a calibration or a
-        learned temperature may be fitted on. 0: none.
+        Share of the series, whole groups at a time, for early stopping, calibration and a learned temperature. 0:
+        none.
     precision
         ``"auto"``, ``"float32"`` or ``"bfloat16"`` in training. Prediction is always float32.
     update_batch_norm
@@ -199,7 +200,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         `raxss.uncertainty.validation.ValidationReport`: reliability on the validation set, and the scores that
         prediction sets are made with. None without a validation set.
     ood_detector_
-        What is usual among the training series, `raxss.uncertainty.ood.OODDetector`: evidence warns of others.
+        `raxss.uncertainty.ood.OODDetector`: evidence warns of series unlike the training series.
     heads_
         Gate and projection, `raxss.method.feature_heads.FeatureHeads`, or None.
 
@@ -213,7 +214,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from raxss.data.datasets import load_synthetic
     >>> series = load_synthetic()
-    >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=3, random_state=0).fit(series)
+    >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
     >>> model.predict_proba(series[:2]).shape
     (2, 2)
     >>> evidence = model.explain(series[0])
@@ -221,7 +222,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     1.0
     """
 
-    # What `fit` leaves behind, or a model folder.
+    # Set by `fit` or `from_pretrained`.
     config_: Config
     classes_: NDArray[Any]
     n_variates_: int
@@ -239,7 +240,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ood_detector_: OODDetector | None
     training_data_: dict[str, Any]
     seed_: int
-    _checked: tuple[dict[str, Any], Config] | None = None  # settings, and what came of checking them
+    _checked: tuple[dict[str, Any], Config] | None = None  # settings, and the Config made of them
 
     def __init__(
         self,
@@ -349,11 +350,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def config(self) -> Config:
-        """The settings as they stand, checked."""
+        """The current settings, checked."""
         given = self.get_params(deep=False)
         settings = {name: given[name] for name in SETTINGS}
         if self._checked is not None and self._checked[0] == settings:
-            return self._checked[1]  # nothing was set since
+            return self._checked[1]
         if isinstance(settings["augmentation"], str) and settings["augmentation"] == "auto":
             settings["augmentation"] = dict(LIGHT)
         for name in ("backbone_options", "augmentation"):
@@ -361,7 +362,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Config.from_parameters(settings)
 
     def check_settings(self) -> Config:
-        """Check the settings as they stand, and remember the result until one of them changes."""
+        """Check the current settings, and cache the result until one of them changes."""
         self._checked = None
         config = self.config
         given = {name: getattr(self, name) for name in SETTINGS}
@@ -372,13 +373,12 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def current_config(self) -> Config:
-        """What a fitted model stands for: as fitted, except for what may be changed since."""
-        _ = self._calibration_in_use  # or an error: a model cannot stand for what it has not
-        _ = self._heads_in_use  # likewise
-        if self._as_fitted:
+        """The settings of `fit`, with those that may be changed since as they are now."""
+        _ = self._calibration_in_use, self._heads_in_use  # or an error: they were not fitted
+        if self._checked is not None and self.config is self._checked[1]:  # unchanged since
             return self.config_
         now = self.config.tables()
-        now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # how it was trained stays
+        now["retrieval"]["refresh"] = self.config_.retrieval.refresh  # of training
         changeable = {stage: now[stage] for stage in ("retrieval", "aggregation", "calibration")}
         return self.config_.updated(changeable | {"windows": {"stride": now["windows"]["stride"]}})
 
@@ -394,19 +394,19 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoint: Path | str | None = None,
         resume: bool = False,
     ) -> Self:
-        """Learn from labelled series.
+        """Fit network, calibration and validation report on labelled series.
 
         Parameters
         ----------
         X, y
             Series and one label each. Labels may also be in the series themselves.
         groups
-            What must not sit in training and validation at once. May also be in the series.
+            Groups (patients) that must not be in training and validation set at once. May also be in the series.
         validation
-            Labelled `Series` that early stopping looks at and a calibration is fitted on, as a split made them; an
-            empty list: nothing is. Without them, ``validation_fraction`` of X is set aside.
+            Labelled `Series` for early stopping and calibration; an empty list: none. By default,
+            ``validation_fraction`` of X is set aside.
         checkpoint, resume
-            File to write after every epoch, and whether to go on from it.
+            File to write after every epoch, and whether to continue from it.
         """
         forget_fit(self)
         config = self.check_settings()
@@ -416,13 +416,13 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = as_labels(y, series)
         groups = as_groups(groups, series)
         n_given = len(series)
-        tried_groups: NDArray[Any] | None = None
+        validation_groups: NDArray[Any] | None = None
         if validation is not None and len(validation):
             others = as_series(validation, estimator=self, reset=False)
             labels = np.concatenate([labels, as_labels(None, others)])
-            tell_shared_groups(groups, others)
+            warn_of_shared_groups(groups, others)
             series = series + others
-            tried_groups = groups_or_own(others)
+            validation_groups = groups_or_own(others)
         check_series(series)
         self.preparation_ = common_preparation(series)
         check_rates(series)
@@ -430,20 +430,18 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.seed_ = drawn_seed(self.random_state)
         self.n_variates_ = series[0].n_variates
         config.augmentation.check_variates(self.n_variates_)
-        self.window_length_ = min(config.windows.window_length, max(entry.n_samples for entry in series))
-        if (
-            self.augmentation == "auto" and self.window_length_ <= ROW_LENGTH
-        ):  # rows of features are not in time
+        self.window_length_ = min(config.windows.window_length, max(item.n_samples for item in series))
+        if self.augmentation == "auto" and self.window_length_ <= ROW_LENGTH:  # features, not time
             config = replace(config, augmentation=AugmentationConfig())
         if validation is None:
             fraction = config.training.validation_fraction
-            kept, held = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
-            tried_groups = None if groups is None else groups[held]
+            train_indices, held_out = validation_split(labels, groups, fraction=fraction, seed=self.seed_)
+            validation_groups = None if groups is None else groups[held_out]
         else:
-            kept, held = np.arange(n_given), np.arange(n_given, len(series))
+            train_indices, held_out = np.arange(n_given), np.arange(n_given, len(series))
             check_validation(series, labels, n_given)
 
-        self.scaling_ = Scaling.fit([series[index] for index in kept], config.preparation.scaling)
+        self.scaling_ = Scaling.fit([series[index] for index in train_indices], config.preparation.scaling)
         pools = [
             window_pool(
                 [self.scaling_.apply(series[index]) for index in part],
@@ -454,20 +452,22 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 device=device,
                 bar=functools.partial(self._bar, "retrieving"),
             )
-            for part in (kept, held)
+            for part in (train_indices, held_out)
             if len(part)
         ]
-        pool, validation = pools[0], pools[1] if len(pools) == 2 else None
-        usable = np.zeros(0, dtype=bool) if validation is None else validation.n_windows > 0
-        unseen = held[usable]
+        pool, validation_pool = pools[0], pools[1] if len(pools) == 2 else None
+        usable = np.zeros(0, dtype=bool) if validation_pool is None else validation_pool.n_windows > 0
+        validation_indices = held_out[usable]
+        validation_series = [series[index] for index in validation_indices]
+        validation_targets, n_validation = targets[validation_indices], len(validation_indices)
         method, level = config.calibration.calibration, config.calibration.calibration_level
         if method != "none":
-            check_calibration_part(labels[unseen], self.classes_, method)
+            check_calibration_part(labels[validation_indices], self.classes_, method)
 
-        plan = config.training.for_windows(len(pool), n_validation=len(unseen))
+        plan = config.training.for_windows(len(pool), n_validation=n_validation)
         line, unexpected = describe_windows(
             pool.n_samples.tolist(),
-            asked=config.windows.window_length,
+            requested=config.windows.window_length,
             window_length=self.window_length_,
             stride=config.windows.stride,
         )
@@ -480,22 +480,24 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "training %s on %d windows of %d series, %d at a time, for up to %d epochs",
             describe(self.backbone_),
             len(pool),
-            len(kept),
+            len(train_indices),
             plan.batch_size,
             plan.max_epochs,
         )
-        if len(unseen) and not plan.chooses_epoch:
+        if n_validation and not plan.chooses_epoch:
             logger.info(
-                "%d validation series are too few to choose an epoch by; the last is kept", len(unseen)
+                "%d validation series are too few to choose an epoch by; the last is kept", n_validation
             )
         with nullcontext() if checkpoint is None else output_lock(checkpoint):
             trained = train(
                 learner,
                 pool,
-                validation,
+                validation_pool,
                 config=plan,
                 seed=self.seed_,
-                fingerprint=run_fingerprint(series, targets, groups, held, config=config, seed=self.seed_),
+                fingerprint=run_fingerprint(
+                    series, targets, groups, held_out, config=config, seed=self.seed_
+                ),
                 checkpoint=None if checkpoint is None else Path(checkpoint),
                 resume=resume,
                 augmentation=config.augmentation,
@@ -509,31 +511,37 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.temperature_ = learner.temperature.item()
         self.feature_mean_, self.feature_scale_ = feature_scaling(self.backbone_, pool)
         self.heads_ = None if learner.heads is None else learner.heads.cpu().double()
-        self.calibration_ = None
-        self.calibration_level_ = level
-        answered = [series[index] for index in unseen], targets[unseen]
+        self.calibration_, self.calibration_level_ = None, level
         if method != "none" and level == "window":
-            self.calibration_ = fitted_calibration(method, self._predictor(None), *answered)
-        if config.fits_temperature_on_validation and len(unseen):
-            self.temperature_ = fitted_temperature(self._predictor(self.calibration_), *answered)
-        self.validation_report_ = None
-        tried: list[Prediction] = []
-        if len(unseen):
-            tried = validation_predictions(self._predictor(None), answered[0])
-            if method != "none" and level == "series":
-                self.calibration_ = fitted_series_calibration(method, tried, targets[unseen])
-            tried_groups = None if tried_groups is None else tried_groups[usable]
-            self.validation_report_ = validation_report_of(
-                tried, targets[unseen], tried_groups, config, n_classes=len(self.classes_), seed=self.seed_
+            self.calibration_ = fitted_calibration(
+                method, self._predictor(None), validation_series, validation_targets
             )
-        self.ood_detector_ = OODDetector.of(series, mean_supports(pools, tried, config))
-        self.training_data_ = describe_data(series, labels, groups, held)
+        if config.fits_temperature_on_validation and n_validation:
+            self.temperature_ = fitted_temperature(
+                self._predictor(self.calibration_), validation_series, validation_targets
+            )
+        self.validation_report_ = None
+        predictions: list[Prediction] = []
+        if n_validation:
+            predictions = validation_predictions(self._predictor(None), validation_series)
+            if method != "none" and level == "series":
+                self.calibration_ = fitted_series_calibration(method, predictions, validation_targets)
+            self.validation_report_ = validation_report_of(
+                predictions,
+                validation_targets,
+                None if validation_groups is None else validation_groups[usable],
+                config,
+                n_classes=len(self.classes_),
+                seed=self.seed_,
+            )
+        self.ood_detector_ = OODDetector.of(series, mean_supports(pools, predictions, config))
+        self.training_data_ = describe_data(series, labels, groups, held_out)
         self.config_ = config  # last: it marks the model as fitted
         reached = balanced_training_accuracy(self.backbone_, pool)
         warn_if_not_learned(reached, pool, plan, n_classes=len(self.classes_), n_epochs=len(self.history_))
         return self
 
-    # Answers ----------------------------------------------------------------------------------------------
+    # Prediction -------------------------------------------------------------------------------------------
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Series probabilities ``(n_series, C)``, columns as in ``classes_``."""
@@ -545,10 +553,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_set(self, X: Any, *, alpha: float | None = None) -> NDArray[np.bool_]:
         """Which classes cannot be ruled out: ``(n_series, C)``, columns as in ``classes_``.
 
-        A set holds the true class in a share 1 - alpha of the series at least, if these are like those of the
-        validation part (see `raxss.uncertainty.conformal`). A row with one True is an answer;
-        several, or none, are a reason to abstain. Where the validation part is too small for the level, every
-        set holds every class, with a warning.
+        A set holds the true class in a share 1 - alpha of the series at least, if these are exchangeable with the
+        validation set (see `raxss.uncertainty.conformal`). Several classes in a set, or none, are a reason to
+        abstain. Where the validation set is too small for the level, every set holds every class, with a warning.
 
         Parameters
         ----------
@@ -558,17 +565,17 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Examples
         --------
         >>> from raxss.data.datasets import load_synthetic
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
-        >>> _ = model.set_params(validation_fraction=0.5).fit(load_synthetic())
-        >>> model.predict_set(load_synthetic(3), alpha=0.2).shape
+        >>> series = load_synthetic()
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> model.predict_set(series[:3], alpha=0.2).shape
         (3, 2)
         """
         probability = self.predict_proba(X)
-        doubt = self.uncertainty_summary()
-        level = doubt.alpha if alpha is None else alpha
-        if why := doubt.why_no_sets(level):
+        summary = self.uncertainty_summary()
+        alpha = summary.alpha if alpha is None else alpha
+        if why := summary.why_no_sets(alpha):
             warnings.warn(f"every prediction set holds every class: {why}.", SignalWarning, stacklevel=2)
-        return doubt.sets(probability, level)
+        return summary.sets(probability, alpha)
 
     def score_series(self, X: Any) -> Iterator[ScoredSeries]:
         """Probability, interval, prediction set and notes of each series, one after the other.
@@ -577,16 +584,16 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> for answer in model.score_series(series[:2]):
-        ...     print(answer.series.name, answer.interval.method, answer.notes)
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> for scored in model.score_series(series[:2]):
+        ...     print(scored.series.name, scored.interval.method, scored.notes)
         motif-000 block bootstrap over windows ()
         noise-001 block bootstrap over windows ()
         """
         return self._scored(self.known_series(X, warn=True))
 
     def seen_in_training(self, X: Any) -> list[str]:
-        """Whether the model was fitted on each series, known by content, whatever the series are called.
+        """Whether the model was fitted on each series, recognised by content, not by name.
 
         Returns
         -------
@@ -598,9 +605,9 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0)
-        >>> model.fit(series[:20], validation=series[20:24]).seen_in_training(series[18:26])
-        ['training', 'training', 'validation', 'validation', 'validation', 'validation', 'no', 'no']
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> model.seen_in_training(series[7:10]), model.seen_in_training(load_synthetic(2, seed=0))
+        (['training', 'validation', 'training'], ['no', 'no'])
         """
         series = self.known_series(X)
         with TrainingRecord.of(self.training_data_).states(series) as states:
@@ -614,21 +621,21 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def window_probabilities(self, X: Any) -> Iterator[NDArray[np.float64]]:
         """The posteriors of the windows of each series, ``(n_windows_i, C)``, one series after the other.
 
-        They are what `explain` shows as posteriors, calibrated where the model is. Windows come in the order of
-        time; those that touch samples that are not finite count for nothing in a score and are left out.
+        Calibrated where the model is, in the order of time, as `explain` shows them. Windows with samples that are
+        not finite have no weight and are left out.
 
         Examples
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
-        >>> [one.shape for one in model.window_probabilities(series[:2])]
-        [(140, 2), (138, 2)]
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
+        >>> [posteriors.shape for posteriors in model.window_probabilities(series[:2])]
+        [(35, 2), (35, 2)]
         """
         return self._window_probabilities(self.known_series(X, warn=True))
 
     def explain(self, X: Any) -> Any:
-        """Take the prediction of a series apart into windows, weights and neighbors.
+        """Evidence of the prediction of a series: windows, weights and neighbors.
 
         Parameters
         ----------
@@ -638,7 +645,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        `SeriesEvidence`, whose contributions sum to what `predict_proba` says.
+        `SeriesEvidence`, whose contributions sum to the result of `predict_proba`.
         """
         if isinstance(X, list | tuple | SeriesCollection):
             return list(self.explain_each(X))
@@ -647,47 +654,47 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def explain_each(
         self, X: Any, *, on_progress: Callable[[float], None] | None = None
     ) -> Iterator[SeriesEvidence]:
-        """`explain` many series one after the other, so that they need not all be held at once.
+        """`explain` many series one after the other, with the memory of one.
 
         Parameters
         ----------
         X
             Several series, in any of the forms that `predict_proba` takes.
         on_progress
-            Told the share of all work done, also within a series. Without it, ``verbose=1`` draws a bar.
+            Called with the share of all work done, also within a series. Without it, ``verbose=1`` draws a bar.
 
         Examples
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
         >>> for evidence in model.explain_each(series[:2]):
         ...     print(evidence.name, len(evidence.windows))
-        motif-000 140
-        noise-001 138
+        motif-000 35
+        noise-001 35
         """
         return self._evidence(self.known_series(X), on_progress)
 
     def report(self, X: Any, *, name: str | None = None, positive: Any = None) -> Report:
-        """Show why as one page: the series of a recording ranked, each with signal, windows and neighbours.
+        """Evidence as one HTML page: the series of a recording ranked, each with signal, windows and neighbours.
 
         Parameters
         ----------
         X
             One series, or those of one recording, usually its channels.
         name, positive
-            How the recording is called, and the class that channels are ranked by when the page opens; both have
-            defaults, see `raxss.explain.export.report.contents.report_contents`.
+            Name of the recording, and the class that channels are ranked by when the page opens; for defaults see
+            `raxss.explain.export.report.contents.report_contents`.
 
         Returns
         -------
-        `raxss.explain.Report`, which shows itself in Jupyter and has ``save("report.html")``.
+        `raxss.explain.Report`, displayed in Jupyter, with ``save("report.html")``.
 
         Examples
         --------
         >>> from raxss.data.datasets import load_synthetic
         >>> series = load_synthetic()
-        >>> model = RAxSSClassifier(window_length=128, stride=32, max_epochs=1, random_state=0).fit(series)
+        >>> model = RAxSSClassifier(window_length=128, stride=128, max_epochs=1, random_state=0).fit(series)
         >>> model.report(series[:2], name="two channels")
         Report('two channels', 2 channels)
         """
@@ -696,38 +703,35 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return report_of(self.explain_each(series), name=name, model=describe_model(self), positive=positive)
 
     def faithfulness(self, X: Any, *, seed: int = 0) -> SeriesFaithfulness:
-        """Ask whether the score of one series rests on what its evidence shows.
+        """Faithfulness tests of the evidence of one series.
 
-        Stretches of the signal are replaced in the order of the evidence, windows exchanged, neighbours and layers
-        randomised, and everything is computed anew. Some hundred predictions; `raxss faithfulness` does it for many
-        series and ends with a verdict.
+        Deletion in the order of the evidence, counterfactual windows, retrieval and parameter randomisation: some
+        hundred predictions. `raxss faithfulness` does it for many series and ends with a verdict.
 
         Parameters
         ----------
         X
             One `Series` or array ``(n_samples,)`` or ``(n_variates, n_samples)``.
         seed
-            Of surrogates, random orders and scrambled layers.
+            Of surrogates, random orders and randomised layers.
 
         Returns
         -------
         `raxss.explain.faithfulness.SeriesFaithfulness`
         """
-        from raxss.explain.faithfulness.one_series import (
-            faithfulness_of,  # with its statistics it takes a while to import
-        )
+        from raxss.explain.faithfulness.one_series import faithfulness_of  # slow to import
 
         (series,) = self.known_series([X if isinstance(X, Series) else Series(X)])
         return faithfulness_of(self.model_adapter(), series, seed=seed)
 
     def model_adapter(self) -> WindowModelAdapter:
-        """The fitted model as the probes of `raxss.explain.faithfulness` see it."""
+        """Adapter of the fitted model for `raxss.explain.faithfulness`."""
         from raxss.explain.faithfulness.model_adapter import WindowModelAdapter
 
         return WindowModelAdapter(self.predictor(), tuple(self.classes_.tolist()))
 
     def known_series(self, X: Any, *, warn: bool = False) -> list[Series]:
-        """Series like those that were learned from, whatever form they were given in; others are refused."""
+        """Series in any accepted form, checked against the training data (variates, preparation, rate)."""
         check_is_fitted(self, "config_")
         series = as_series(X, estimator=self, reset=False)
         check_series(series, n_variates=self.n_variates_)
@@ -739,7 +743,7 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return series
 
     def preparation_of_model(self, *, resample: bool = False) -> ModelPreparation:
-        """What makes raw series like those that were learned from; ``apply(series)`` does it.
+        """The preparation of the training data; ``apply(series)`` prepares raw series likewise.
 
         Parameters
         ----------
@@ -756,11 +760,11 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield from predictor.window_probabilities(series, on_progress=on_progress)
 
     def _scored(self, series: list[Series]) -> Iterator[ScoredSeries]:
-        predictor, doubt = self.predictor(), self.uncertainty_summary()
-        with self._bar("predicting", series) as on_progress, doubt.seen.states(series) as states:
-            found = predictor.predictions(series, with_lists=False, on_progress=on_progress)
-            for item, seen in zip(found, states, strict=True):
-                yield doubt.answer(item, seen_in_training=seen)
+        predictor, summary = self.predictor(), self.uncertainty_summary()
+        with self._bar("predicting", series) as on_progress, summary.seen.states(series) as states:
+            predictions = predictor.predictions(series, with_lists=False, on_progress=on_progress)
+            for prediction, seen in zip(predictions, states, strict=True):
+                yield summary.answer(prediction, seen_in_training=seen)
 
     def _evidence(
         self, series: list[Series], on_progress: Callable[[float], None] | None
@@ -773,75 +777,61 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 settings["calibration_level"] = "series"
         if self.projection and self.space == "features":
             settings["projection"] = self.projection
-        predictor, doubt = self._predictor(calibration), self.uncertainty_summary()
-        if doubt.has_sets:
-            settings |= {
-                "conformal_alpha": doubt.alpha,
-                "conformal_threshold": doubt.threshold(doubt.alpha),
-            }
+        predictor, summary = self._predictor(calibration), self.uncertainty_summary()
+        if summary.has_sets:
+            settings["conformal_alpha"] = summary.alpha
+            settings["conformal_threshold"] = summary.threshold(summary.alpha)
         quiet = on_progress is not None
-        with self._bar("predicting", series, quiet=quiet) as bar, doubt.seen.states(series) as states:
-            found = predictor.predictions(series, on_progress=on_progress or bar)
-            for item, seen in zip(found, states, strict=True):
-                said = doubt.answer(item, seen_in_training=seen)
+        with self._bar("predicting", series, quiet=quiet) as bar, summary.seen.states(series) as states:
+            predictions = predictor.predictions(series, on_progress=on_progress or bar)
+            for prediction, seen in zip(predictions, states, strict=True):
+                scored = summary.answer(prediction, seen_in_training=seen)
                 yield trace_prediction(
-                    item,
+                    prediction,
                     self.classes_,
                     settings=settings,
-                    notes=said.notes,
-                    interval=said.interval,
-                    prediction_set=said.prediction_set,
-                    seen_in_training=said.seen_in_training,
+                    notes=scored.notes,
+                    interval=scored.interval,
+                    prediction_set=scored.prediction_set,
+                    seen_in_training=scored.seen_in_training,
                 )
-                del item  # or its lists would be held while the next is computed
+                del prediction  # frees its neighbour lists before the next is computed
 
     def uncertainty_summary(self) -> UncertaintySummary:
-        """What was fitted of it, with the settings as they stand."""
-        calibration = self._calibration_in_use
-        tried = (
-            self.config_.score_hash if self.validation_report_ is None else self.validation_report_.settings
-        )
+        """Validation report, OOD detector and calibration, under the current settings."""
+        calibration, report = self._calibration_in_use, self.validation_report_
+        validated = self.config_.score_hash if report is None else report.settings
         return UncertaintySummary(
-            trial=self.validation_report_,
-            familiar=self.ood_detector_,
+            validation_report=report,
+            ood_detector=self.ood_detector_,
             alpha=float(self.config.calibration.conformal_alpha),
             calibrated=calibration is not None,
             series_calibration=calibration if self.calibration_level_ == "series" else None,
-            changed=tried != self.current_config.score_hash,
+            changed=validated != self.current_config.score_hash,
             rates=self.training_data_["rates"],
             seen=TrainingRecord.of(self.training_data_),
         )
 
     @property
-    def _as_fitted(self) -> bool:
-        """Whether no setting was changed since `fit` or `from_pretrained`."""
-        return self._checked is not None and self.config is self._checked[1]
-
-    @property
     def _calibration_in_use(self) -> Calibration | None:
-        if self._as_fitted:
-            return self.calibration_
-        asked = self.config.calibration
+        requested = self.config.calibration
         return calibration_in_use(
             self.calibration_,
-            asked.calibration,
+            requested.calibration,
             fitted_level=self.calibration_level_,
-            level=asked.calibration_level,
+            level=requested.calibration_level,
         )
 
     @property
     def _heads_in_use(self) -> FeatureHeads | None:
-        if self._as_fitted:
-            return self.heads_
         return heads_in_use(self.heads_, projection=self.projection, weighting=self.weighting)
 
     def predictor(self) -> Predictor:
-        """What was fitted, with the settings as they stand: what predicts, and other weights can be tried with."""
+        """The fitted network under the current settings, for predictions and for other weights."""
         check_is_fitted(self, "config_")
         return self._predictor(self._calibration_in_use)
 
     def _predictor(self, calibration: Calibration | None) -> Predictor:
-        """What was fitted, with the settings as they stand."""
         config = self.config
         learned = config.aggregation.temperature == "learned"
         return Predictor(
@@ -873,16 +863,16 @@ class RAxSSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         return share_bar(doing, n_windows, unit="windows")
 
-    # Names of old -----------------------------------------------------------------------------------------
+    # Former names -----------------------------------------------------------------------------------------
 
     trial_ = RenamedAttribute("validation_report_")
     familiar_ = RenamedAttribute("ood_detector_")
     answers = RenamedAttribute("score_series")
 
-    # Keeping ----------------------------------------------------------------------------------------------
+    # Model folders ----------------------------------------------------------------------------------------
 
     def save_pretrained(self, folder: Path | str, *, overwrite: bool = False) -> Path:
-        """Write a model folder: weights, settings, history, model card. It appears whole or not at all."""
+        """Write a model folder (weights, settings, history, model card), atomically."""
         check_is_fitted(self, "config_")
         return save_model(self, Path(folder), overwrite=overwrite)
 

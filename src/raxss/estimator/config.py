@@ -1,12 +1,10 @@
-"""Which settings make up a run, where do they come from, and how are they written down?
+"""Settings of the estimator: composition, presets, TOML files, hashes.
 
     preset (paper, sss, recommended) or TOML -> Config -> TOML with every setting that was used
 
-Each stage has its settings in a frozen dataclass of its own; `Config` composes them. Field names are unique over
-the stages, so that the estimator can have them as plain parameters; augmentation is one parameter there, a mapping
-of its settings. A preset is about the method; window length and stride belong to the data, so presets leave them
-at their defaults.
-Next: classifier.py takes these as parameters; method/training/loop.py reads the stages.
+Each stage has its settings in a frozen dataclass of its own; `Config` composes them. Field names are unique
+over the stages, so that the estimator can have them as plain parameters; augmentation is one parameter there, a
+mapping of its settings. Presets leave window length and stride, which depend on the data, at their defaults.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from raxss.method.weighting.protocol import weighting_named
 from raxss.method.windows import WindowConfig
 from raxss.uncertainty.calibration import CalibrationConfig
 
-#: Settings that came later, with what stands for the time before them: so they do not change a hash.
+#: Settings added after the first hashes, with the value that earlier versions had: left out of hashes.
 ADDED_LATER: Mapping[str, Any] = {
     "refresh": "never",
     "projection": 0,
@@ -53,7 +51,7 @@ SIGNALS = ("eeg", "ecg", "motion")  # for which `recommended` has settings of it
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Every setting of the method.
+    """All settings of the method.
 
     Examples
     --------
@@ -78,12 +76,9 @@ class Config:
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def check_fit(self, *, validation_given: bool = False) -> None:
-        """Refuse settings that do not go together in training; at prediction they may be changed at will.
+        """Refuse settings that do not go together in training; prediction may change them.
 
-        Parameters
-        ----------
-        validation_given
-            Whether there is a validation part that need not be set aside.
+        ``validation_given``: whether validation series are passed to `fit`.
         """
         without_validation = self.training.validation_fraction == 0 and not validation_given
         if self.calibration.calibration != "none" and without_validation:
@@ -118,7 +113,7 @@ class Config:
                 )
 
     def _check_refresh(self) -> None:
-        """Refuse support in feature space that training could not have, or that it would have no use for."""
+        """Refuse a refresh of feature-space support that training cannot compute or would not use."""
         retrieval = self.retrieval
         if retrieval.refresh == "never":
             return
@@ -147,7 +142,7 @@ class Config:
             )
 
     def _check_heads(self) -> None:
-        """Refuse a gate or a projection that nothing would teach."""
+        """Refuse a gate or a projection that no loss would train."""
         retrieval, weighting = self.retrieval, weighting_named(self.aggregation.weighting)
         if weighting.needs_gate and weighting.is_control:
             raise ConfigError(
@@ -173,7 +168,7 @@ class Config:
 
     @property
     def learns_from_features(self) -> bool:
-        """Whether a step looks at features: for a gate, or for support within the batch."""
+        """Whether a training step needs features: for a gate, or for support within the batch."""
         weighting = weighting_named(self.aggregation.weighting)
         return weighting.needs_gate or (self.retrieval.refresh == "batch" and weighting.needs_retrieval)
 
@@ -199,8 +194,7 @@ class Config:
         Parameters
         ----------
         signal
-            ``"eeg"``, ``"ecg"`` or ``"motion"``: which views of a window `recommended` takes, and how it changes
-            training windows, for signals of this kind.
+            ``"eeg"``, ``"ecg"`` or ``"motion"``: views and augmentation of `recommended` for such signals.
 
         >>> Config.preset("recommended", signal="eeg").backbone.backbone_options
         {'views': ['ppv']}
@@ -222,8 +216,7 @@ class Config:
     def from_tables(cls, tables: Mapping[str, Any]) -> Config:
         """Settings as a model folder keeps them: `tables`, of this version or of an earlier one.
 
-        A setting that an earlier version did not have gets the value that stands for the time before it, which need
-        not be the default of today.
+        Settings that an earlier version did not have get the values of `ADDED_LATER`, not the defaults of today.
 
         >>> tables = Config().tables()
         >>> del tables["training"]["update_batch_norm"]
@@ -252,10 +245,10 @@ class Config:
 
     @classmethod
     def from_toml(cls, text: str, *, start: Config | None = None) -> Config:
-        """Read settings; what is not mentioned is as in ``start``, what is not known is refused.
+        """Read settings on top of ``start`` (default: `Config()`); unknown ones are refused.
 
         A line ``preset = "paper"`` at the top starts from that preset, with ``signal = "ecg"`` from its settings
-        for such signals. Without either, from the defaults.
+        for such signals.
         """
         tables = toml_of(text, "the file")
         if "preset" in tables:
@@ -263,7 +256,7 @@ class Config:
         return (start or cls()).updated(tables)
 
     def updated(self, tables: Mapping[str, Any]) -> Config:
-        """The same settings with some of them changed: ``{"retrieval": {"measure": "cosine"}}``."""
+        """A copy with changes, by stage: ``{"retrieval": {"measure": "cosine"}}``."""
         stages = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         for stage, settings in tables.items():
             if stage not in stages:
@@ -330,17 +323,17 @@ class Config:
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits that are the same for the same settings."""
+        """Hash of all settings, twelve hex digits."""
         tables = self.tables()
         for stage in ("calibration", "augmentation"):
             if getattr(self, stage) == getattr(DEFAULTS, stage):
-                del tables[stage]  # so that settings from before there was one keep their hash
+                del tables[stage]  # so that settings from before these stages keep their hash
         tables = former_tables({stage: without_additions(settings) for stage, settings in tables.items()})
         return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def score_hash(self) -> str:
-        """Twelve hex digits that are the same for settings under which a fitted network gives the same sums.
+        """Hash, twelve hex digits, of the settings that the uncalibrated scores of a fitted network depend on.
 
         >>> Config().score_hash == Config.from_parameters({"calibration": "isotonic"}).score_hash
         True
@@ -356,7 +349,7 @@ DEFAULTS = Config()
 
 
 def without_additions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those that came later and say what was true before them; for hashes.
+    """Settings without those of `ADDED_LATER` that have the value of earlier versions; for hashes.
 
     >>> without_additions({"measure": "cosine", "smoothing": 0.0, "projection": 8})
     {'measure': 'cosine', 'projection': 8}
@@ -369,7 +362,7 @@ def _preset_text(name: str) -> str:
 
 
 def setting_homes() -> dict[str, str]:
-    """Which stage each parameter of the estimator belongs to; augmentation is one parameter and a stage.
+    """Parameter of the estimator -> its stage; augmentation is both.
 
     >>> setting_homes()["temperature"], setting_homes()["augmentation"]
     ('aggregation', 'augmentation')

@@ -1,11 +1,11 @@
-"""What does training begin with, and what is fitted when it is over?
+"""Steps of `RAxSSClassifier.fit`: validation split, window pool, fresh network, calibration, validation report.
 
-    labels, groups -> series to learn from, series to validate on
+    labels, groups -> indices of training and validation series
     series, targets -> WindowPool: every window with its support
-    settings, seed -> Learner: a network with fresh weights; a fingerprint of the run
-    trained network, validation series -> calibration, temperature, trial
+    settings, seed -> Learner: a network with initial weights; a fingerprint of the run
+    trained network, validation series -> calibration, temperature, validation report
 
-Next: classifier.py calls these in order, and method/training/loop.py in their middle.
+classifier.py calls these in order, with method/training/loop.py in between.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from raxss.uncertainty.validation import CALIBRATED, UNCALIBRATED, ValidationRep
 logger = logging.getLogger("raxss")
 
 WINDOWS_TO_LOOK_AT = 1024  # before training, by networks that take thresholds from the data
-MOST_WINDOWS_TO_CHECK = 65_536  # of the training windows, for whether the model fits them
-LEARNED = 0.25  # of the way from chance to all right; a model below it has not learned its training series
 SAMPLES_TO_LOOK_AT = 2**24  # of all their variates: fewer windows where these are very long
+MOST_WINDOWS_TO_CHECK = 65_536  # training windows that the training accuracy is computed from
+LEARNED = 0.25  # of the way from chance to a perfect training accuracy; below it a warning is given
 
 
 def drawn_seed(random_state: Any) -> int:
@@ -73,7 +73,7 @@ def drawn_seed(random_state: Any) -> int:
 def fresh_learner(
     config: Config, n_variates: int, window_length: int, n_classes: int, *, seed: int
 ) -> Learner:
-    """The network with its initial weights, which the seed alone decides, and the temperature to begin with."""
+    """The network with its initial weights, which depend on the seed alone, and the initial temperature."""
     check_window(n_variates, window_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -85,7 +85,13 @@ def fresh_learner(
             options=config.backbone.backbone_options,
         )
         check_network(backbone)
-        heads = _fresh_heads(config, backbone, n_variates, window_length)
+        heads = None
+        if config.learns_from_features:
+            backbone.eval()
+            with torch.no_grad():
+                width = features_of(backbone, torch.zeros(2, n_variates, window_length)).shape[1]
+            gated = weighting_named(config.aggregation.weighting).needs_gate
+            heads = FeatureHeads(width, projection=config.retrieval.projection, gated=gated)
     if n_parameters(backbone) == 0:
         raise BackboneError(
             f"backbone {type(backbone).__name__} has no parameters, so there is nothing to train. Add a layer, "
@@ -101,10 +107,7 @@ def fresh_learner(
 
 
 def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
-    """Let a network that asks for it (``look_at``) see some training windows before it learns from any.
-
-    Which ones, the seed alone decides.
-    """
+    """Give a network with a method ``look_at`` some training windows, drawn by the seed, before training."""
     look_at = getattr(backbone, "look_at", None)
     if callable(look_at):
         most = max(SAMPLES_TO_LOOK_AT // (len(pool.strip) * pool.window_length), 1)
@@ -112,74 +115,60 @@ def show_windows(backbone: nn.Module, pool: WindowPool, *, seed: int) -> None:
         look_at(pool.gather(torch.from_numpy(drawn).to(pool.starts.device)))
 
 
-def _fresh_heads(
-    config: Config, backbone: nn.Module, n_variates: int, window_length: int
-) -> FeatureHeads | None:
-    """What reads the features of this network, where anything does."""
-    if not config.learns_from_features:
-        return None
-    backbone.eval()
-    with torch.no_grad():
-        width = features_of(backbone, torch.zeros(2, n_variates, window_length)).shape[1]
-    gated = weighting_named(config.aggregation.weighting).needs_gate
-    return FeatureHeads(width, projection=config.retrieval.projection, gated=gated)
-
-
 def validation_split(
     labels: NDArray[Any], groups: NDArray[Any] | None, *, fraction: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Series to learn from, and series that early stopping looks at; indices.
+    """Indices of training and validation series.
 
     Examples
     --------
-    >>> kept, held = validation_split(np.array(["a", "b"] * 4), None, fraction=0.25, seed=0)
-    >>> len(kept), len(held)
+    >>> train, validation = validation_split(np.array(["a", "b"] * 4), None, fraction=0.25, seed=0)
+    >>> len(train), len(validation)
     (6, 2)
     """
     everything = np.arange(len(labels)), np.arange(0)
     if fraction == 0:
         return everything
-    kept, held = hold_out(labels, groups=groups, fraction=fraction, seed=seed)
-    missing = set(np.unique(labels).tolist()) - set(np.unique(labels[kept]).tolist())
-    if len(held) == 0 or missing:
+    train, validation = hold_out(labels, groups=groups, fraction=fraction, seed=seed)
+    missing = set(np.unique(labels).tolist()) - set(np.unique(labels[train]).tolist())
+    if len(validation) == 0 or missing:
         logger.warning(
             "no validation part could be set aside (%d series in %s groups); the last epoch is kept",
             len(labels),
             "no" if groups is None else len(np.unique(groups)),
         )
         return everything
-    return kept, held
+    return train, validation
 
 
 def describe_windows(
-    lengths: Sequence[int], *, asked: int, window_length: int, stride: int
+    lengths: Sequence[int], *, requested: int, window_length: int, stride: int
 ) -> tuple[str, bool]:
-    """What the windows of training became, in one line, and whether that is other than was asked for.
+    """One line about the training windows, and whether they differ from what was requested.
 
     Parameters
     ----------
     lengths
         Samples of each series.
-    asked, window_length
-        The setting, and what it became: no window is longer than the longest series.
+    requested, window_length
+        The setting, and the length in use: no window is longer than the longest series.
 
     Examples
     --------
-    >>> describe_windows([150, 150], asked=1024, window_length=150, stride=128)[0]
+    >>> describe_windows([150, 150], requested=1024, window_length=150, stride=128)[0]
     'window_length=1024 is longer than every series: windows have 150 samples, and each series is one window.'
-    >>> describe_windows([300, 900], asked=256, window_length=256, stride=128)
+    >>> describe_windows([300, 900], requested=256, window_length=256, stride=128)
     ('windows have 256 samples at a stride of 128, 1 to 6 a series.', False)
     """
     counts = [len(window_starts(length, window_length=window_length, stride=stride)) for length in lengths]
     fewest, most = min(counts), max(counts)
+    per_series = f"{fewest} a series" if fewest == most else f"{fewest} to {most} a series"
     if most == 1:
         per_series = "each series is one window"
-    else:
-        per_series = f"{fewest} a series" if fewest == most else f"{fewest} to {most} a series"
     n_short = sum(length < window_length for length in lengths)
     padded = f"; {n_short} of {len(lengths)} series are shorter and are padded with zeros" if n_short else ""
-    if window_length < asked:
-        start = f"window_length={asked} is longer than every series: windows have {window_length} samples"
+    if window_length < requested:
+        start = f"window_length={requested} is longer than every series: windows have {window_length} samples"
         return f"{start}, and {per_series}{padded}.", True
     line = f"windows have {window_length} samples at a stride of {stride}, {per_series}{padded}."
     return line, 2 * n_short > len(lengths)
@@ -200,13 +189,7 @@ def balanced_training_accuracy(backbone: nn.Module, pool: WindowPool) -> float:
 def warn_if_not_learned(
     reached: float, pool: WindowPool, plan: TrainingPlan, *, n_classes: int, n_epochs: int
 ) -> None:
-    """Warn where a model predicts its own training series no better, or hardly better, than chance.
-
-    Parameters
-    ----------
-    reached
-        From `balanced_training_accuracy`; chance is 1/C there, whatever the share of each class.
-    """
+    """Warn where ``reached``, the balanced training accuracy, is not far enough above chance, 1/C."""
     chance = 1 / n_classes
     needed = chance + LEARNED * (1 - chance)
     if reached >= needed:
@@ -245,17 +228,11 @@ def window_pool(
     device: torch.device,
     bar: Callable[[list[Series]], AbstractContextManager[Callable[[float], None] | None]],
 ) -> WindowPool:
-    """Scaled series and their supports, ready for Alg. 1.
-
-    Parameters
-    ----------
-    bar
-        Shows how far retrieval for these series is.
-    """
+    """Windows of scaled series with their supports, for Alg. 1; ``bar`` shows the progress of retrieval."""
     shape: dict[str, Any] = {"window_length": window_length, "stride": config.windows.stride}
     cutting = shape | {"device": device}
     retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
-    if retrieval.refresh != "never":  # all alike until the network has features to compare
+    if retrieval.refresh != "never":  # equal until the network has features to compare
         without = [windows_without_shape(item.samples, **shape) for item in scaled]
         equal = [np.where(nonfinite, np.nan, 0.0) for _, nonfinite in without]
         return WindowPool(scaled, targets, equal, [flat for flat, _ in without], **cutting)
@@ -269,7 +246,7 @@ def window_pool(
 
 
 def support_in_batch(config: Config, window_length: int, *, n_series: int) -> BatchSupport | None:
-    """Retrieval among the windows of a batch, of the signal or of features, where that is what training has."""
+    """Retrieval among the windows of a batch, of the signal or of features; None where training has none."""
     retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     in_features = retrieval.refresh == "batch"
     if not weighting.needs_retrieval or not (in_features or retrieval.bank == "batch"):
@@ -293,7 +270,7 @@ def support_in_batch(config: Config, window_length: int, *, n_series: int) -> Ba
 
 
 def epoch_refresh(config: Config, window_length: int, *, seed: int) -> Refresh | None:
-    """What is computed from all features after every epoch, where training needs any of it."""
+    """Support from the features of all windows, computed after every epoch; None where training needs none."""
     retrieval, weighting = config.retrieval, weighting_named(config.aggregation.weighting)
     in_features = retrieval.refresh != "never" and weighting.needs_retrieval
     if not in_features and not config.learns_from_features:
@@ -312,19 +289,19 @@ def run_fingerprint(
     series: Sequence[Series],
     targets: NDArray[np.int64],
     groups: NDArray[Any] | None,
-    held: NDArray[np.int64],
+    validation: NDArray[np.int64],
     *,
     config: Config,
     seed: int,
 ) -> str:
-    """The same for the same settings, data and seed; names and paths do not enter."""
+    """Hash of settings, data, split and seed; names and paths do not enter."""
     digest = hashlib.sha256(f"{config.hash} {seed}".encode())
     for item in series:
         digest.update(f"{item.samples.shape} {item.samples.dtype}".encode())
         digest.update(np.ascontiguousarray(item.samples).data)
     digest.update(np.ascontiguousarray(targets).data)
     digest.update(repr(None if groups is None else groups.tolist()).encode())
-    digest.update(held.astype(np.int64).data)
+    digest.update(validation.astype(np.int64).data)
     return digest.hexdigest()[:16]
 
 
@@ -338,7 +315,7 @@ def feature_scaling(backbone: nn.Module, pool: WindowPool) -> tuple[NDArray[np.f
 def fitted_calibration(
     method: str, predictor: Predictor, series: list[Series], targets: NDArray[np.int64]
 ) -> Calibration:
-    """From the windows of series that were not learned from."""
+    """A map fitted on the windows of validation series."""
     posteriors = list(predictor.window_probabilities(series))
     logger.info("calibrating on %d windows of %d validation series", sum(map(len, posteriors)), len(series))
     return fitted_on_windows(calibration_named(method), posteriors, targets)
@@ -348,27 +325,25 @@ def fitted_on_windows(
     kind: type[Calibration], posteriors: Sequence[NDArray[np.float64]], targets: NDArray[np.int64]
 ) -> Calibration:
     """A map from the windows of each series ``(n_windows, C)``, each window with the target of its series."""
-    return kind.fit(
-        np.concatenate(posteriors), np.repeat(targets, [len(posterior) for posterior in posteriors])
-    )
+    return kind.fit(np.concatenate(posteriors), np.repeat(targets, list(map(len, posteriors))))
 
 
 def validation_predictions(predictor: Predictor, series: list[Series]) -> list[Prediction]:
-    """What a chain without calibration says of series that were not learned from."""
+    """Uncalibrated predictions of validation series; neighbours are kept where smoothing needs them."""
     found = predictor.predictions(series, with_lists=False)
     return [item if predictor.smoothing else replace(item, retrieval=None) for item in found]
 
 
 def fitted_series_calibration(
-    method: str, tried: Sequence[Prediction], targets: NDArray[np.int64]
+    method: str, predictions: Sequence[Prediction], targets: NDArray[np.int64]
 ) -> Calibration:
-    """From the scores of series that were not learned from."""
-    logger.info("calibrating on the scores of %d validation series", len(tried))
-    return calibration_named(method).fit(_sums(tried), targets)
+    """A map fitted on the scores of validation series."""
+    logger.info("calibrating on the scores of %d validation series", len(predictions))
+    return calibration_named(method).fit(_sums(predictions), targets)
 
 
 def validation_report_of(
-    tried: Sequence[Prediction],
+    predictions: Sequence[Prediction],
     targets: NDArray[np.int64],
     groups: NDArray[Any] | None,
     config: Config,
@@ -376,38 +351,47 @@ def validation_report_of(
     n_classes: int,
     seed: int,
 ) -> ValidationReport:
-    """Probabilities of the validation part, as honest as that part allows: see `raxss.uncertainty.validation`."""
-    method, level = config.calibration.calibration, config.calibration.calibration_level
-    said = {UNCALIBRATED: _sums(tried)}
+    """The validation report, with a calibration cross-fitted over groups: see `raxss.uncertainty.validation`."""
+    method, smoothing = config.calibration.calibration, config.aggregation.smoothing
+    sums = _sums(predictions)
+    probabilities = {UNCALIBRATED: sums}
     if method != "none":
-        kind, judge = calibration_named(method), _by_windows if level == "window" else _by_series
+        kind = calibration_named(method)
 
-        def fit_and_apply(others: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.float64]:
-            return judge(kind, tried, targets, others, held, config.aggregation.smoothing)
+        def by_series(train: NDArray[np.int64], test: NDArray[np.int64]) -> NDArray[np.float64]:
+            return kind.fit(sums[train], targets[train])(sums[test])
 
+        def by_windows(train: NDArray[np.int64], test: NDArray[np.int64]) -> NDArray[np.float64]:
+            posteriors = [predictions[place].usable_posteriors for place in train]
+            calibration = fitted_on_windows(kind, posteriors, targets[train])
+            return np.stack([_recalibrated(predictions[place], calibration, smoothing) for place in test])
+
+        fit_and_apply = by_windows if config.calibration.calibration_level == "window" else by_series
         found = cross_fitted(targets, groups, fit_and_apply, n_classes=n_classes, seed=seed)
-        said |= {} if found is None else {CALIBRATED: found}
+        probabilities |= {} if found is None else {CALIBRATED: found}
     n_groups = len(targets) if groups is None else len(np.unique(groups))
-    trial = ValidationReport.of(targets, said, n_groups=n_groups, settings=config.score_hash)
+    report = ValidationReport.of(targets, probabilities, n_groups=n_groups, settings=config.score_hash)
     alpha = config.calibration.conformal_alpha
-    if alpha > 0 and (why := trial.why_no_sets(alpha, calibrated=method != "none")):
+    if alpha > 0 and (why := report.why_no_sets(alpha, calibrated=method != "none")):
         logger.info("there will be no prediction sets: %s", why)
-    return trial
+    return report
 
 
-def mean_supports(pools: Sequence[WindowPool], tried: Sequence[Prediction], config: Config) -> list[float]:
-    """The mean support of each series, as prediction will find it; empty where training had none to compare with.
+def mean_supports(
+    pools: Sequence[WindowPool], predictions: Sequence[Prediction], config: Config
+) -> list[float]:
+    """The mean support of each series, as in prediction; empty where there is none.
 
-    Support of the signal is that of all series. In feature space it is that of the validation part: the network
-    knows the windows that it has learned from.
+    Support of the signal is that of all series, in feature space that of the validation series: the network knows
+    its training windows.
     """
     weighting = weighting_named(config.aggregation.weighting)
     if config.retrieval.space == "signal":
         found = [weighting.mean_support(mean) for pool in pools for mean in _means_by_series(pool)]
-        return [item for item in found if item is not None]
+        return [mean for mean in found if mean is not None]
     if not weighting.needs_retrieval and config.aggregation.smoothing == 0:
         return []
-    return [float(np.nanmean(item.aggregation.support)) for item in tried]
+    return [float(np.nanmean(item.aggregation.support)) for item in predictions]
 
 
 def _means_by_series(pool: WindowPool) -> list[float]:
@@ -416,44 +400,22 @@ def _means_by_series(pool: WindowPool) -> list[float]:
     return [float(total) / n for total, n in zip(sums, pool.n_windows, strict=True) if n]
 
 
-def _sums(tried: Sequence[Prediction]) -> NDArray[np.float64]:
-    return np.stack([item.aggregation.series_probability for item in tried])
+def _sums(predictions: Sequence[Prediction]) -> NDArray[np.float64]:
+    return np.stack([item.aggregation.series_probability for item in predictions])
 
 
-def _by_series(
-    kind: type[Calibration],
-    tried: Sequence[Prediction],
-    targets: NDArray[np.int64],
-    others: NDArray[np.int64],
-    held: NDArray[np.int64],
-    _: float,
-) -> NDArray[np.float64]:
-    sums = _sums(tried)
-    return kind.fit(sums[others], targets[others])(sums[held])
-
-
-def _by_windows(
-    kind: type[Calibration],
-    tried: Sequence[Prediction],
-    targets: NDArray[np.int64],
-    others: NDArray[np.int64],
-    held: NDArray[np.int64],
-    smoothing: float,
-) -> NDArray[np.float64]:
-    fitted = fitted_on_windows(kind, [tried[place].usable_posteriors for place in others], targets[others])
-    told = []
-    for place in held:
-        item = tried[place]
-        posteriors = fitted(item.aggregation.posteriors)
-        if smoothing > 0 and item.retrieval is not None:
-            mute = np.isnan(item.aggregation.influence) | item.retrieval.flat
-            posteriors = smooth_posteriors(posteriors, item.retrieval.neighbors, smoothing, left_out=mute)
-        told.append(item.aggregation.weights @ posteriors)  # twin of `series_probability`, as a product
-    return np.stack(told)
+def _recalibrated(item: Prediction, calibration: Calibration, smoothing: float) -> NDArray[np.float64]:
+    """The score ``(C,)`` of a series whose window posteriors are calibrated by another map."""
+    posteriors = calibration(item.aggregation.posteriors)
+    if smoothing > 0 and item.retrieval is not None:
+        mute = np.isnan(item.aggregation.influence) | item.retrieval.flat
+        posteriors = smooth_posteriors(posteriors, item.retrieval.neighbors, smoothing, left_out=mute)
+    score: NDArray[np.float64] = item.aggregation.weights @ posteriors  # twin of `series_probability`
+    return score
 
 
 def fitted_temperature(predictor: Predictor, series: list[Series], targets: NDArray[np.int64]) -> float:
-    """The temperature that suits series that were not learned from, by what the predictor adds up."""
+    """The temperature with the least loss on validation series."""
     parts = [prediction.aggregation for prediction in predictor.predictions(series, with_lists=False)]
     posteriors = [
         torch.from_numpy(part.posteriors if part.smoothed is None else part.smoothed) for part in parts

@@ -1,8 +1,8 @@
-"""In which ways may series, labels and groups be given to the estimator?
+"""Inputs of the estimator: conversion and validation of series, labels and groups.
 
     arrays, ragged lists, Series, tables -> list of Series;  y, groups -> one value a series
 
-What scikit-learn's own validation covers is left to it. Next: classifier.py.
+scikit-learn's own validation is used where it applies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger("raxss")
 
 
 def as_series(X: Any, *, estimator: BaseEstimator, reset: bool) -> list[Series]:
-    """Every way of giving series, as a list of them."""
+    """Series from a collection, a list of series or arrays, an array of two or three dimensions, or a table."""
     if isinstance(X, Series):
         raise DataError(
             f"a single series, {X.name!r}, was given where several are expected. Put it into a list: [series]."
@@ -99,15 +99,15 @@ def groups_or_own(series: Sequence[Series]) -> NDArray[Any]:
     >>> groups_or_own([Series([0.0], group="ann"), Series([0.0]), Series([0.0], group="ann")])
     array([0, 1, 0])
     """
-    places: dict[Any, int] = {}
     keys = [
-        ("own", place) if item.group is None else ("group", item.group) for place, item in enumerate(series)
+        (place, None) if item.group is None else ("group", item.group) for place, item in enumerate(series)
     ]
-    return np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    return np.array([places[key] for key in keys], dtype=np.int64)
 
 
 def check_rates(series: list[Series]) -> None:
-    """Warn where windows of equal length last different times."""
+    """Warn of differing sampling rates."""
     rates = [item.rate for item in series if is_rate_known(item.rate, item.preparation)]
     if rates and max(rates) > (1 + SAME_RATE) * min(rates):
         warnings.warn(
@@ -119,30 +119,30 @@ def check_rates(series: list[Series]) -> None:
 
 
 def common_preparation(series: list[Series]) -> str:
-    """What was done to all of these series before; they must agree."""
+    """The preparation of these series; they must have the same."""
     first = series[0]
     for item in series:
         if item.preparation != first.preparation:
             raise DataError(
-                f"series {item.name!r} was prepared by {_told(item.preparation)} and series {first.name!r} by "
-                f"{_told(first.preparation)}; all need the same. Prepare them together, with `raxss prepare`."
+                f"series {item.name!r} was prepared by {_text(item.preparation)} and series {first.name!r} by "
+                f"{_text(first.preparation)}; all need the same. Prepare them together, with `raxss prepare`."
             )
     return first.preparation
 
 
 def check_preparation(series: list[Series], fitted: str) -> None:
-    """Refuse series that were prepared otherwise than those the model learned from."""
+    """Refuse series with another preparation than the training data."""
     for item in series:
         if item.preparation != fitted:
             raise DataError(
-                f"series {item.name!r} was prepared by {_told(item.preparation)}, but the model was fitted on "
-                f"series prepared by {_told(fitted)}. Start from the recording: `raxss predict` prepares it "
+                f"series {item.name!r} was prepared by {_text(item.preparation)}, but the model was fitted on "
+                f"series prepared by {_text(fitted)}. Start from the recording: `raxss predict` prepares it "
                 "likewise, as does Preparation.parse(model.preparation_).apply(series)."
             )
 
 
 def check_validation(series: list[Series], labels: NDArray[Any], n_training: int) -> None:
-    """Refuse a validation part, the series behind the first ``n_training``, that shows what was learned."""
+    """Refuse validation series, those behind the first ``n_training``, that are training series too."""
     seen = {item.digest: item.name for item in series[:n_training]}
     for item in series[n_training:]:
         if item.digest in seen:
@@ -159,13 +159,13 @@ def check_validation(series: list[Series], labels: NDArray[Any], n_training: int
 
 
 def forget_fit(estimator: BaseEstimator) -> None:
-    """Drop what an earlier fit left, so that a fit that fails does not leave a mixture of two."""
+    """Remove fitted attributes, so that a fit that fails does not leave a mixture of two."""
     for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
         delattr(estimator, name)
 
 
-def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]) -> None:
-    """Say where groups sit in training and validation at once, as they do on purpose in a leaky split."""
+def warn_of_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]) -> None:
+    """Log a warning about groups in both training and validation set (group leakage)."""
     known = set() if groups is None else set(groups.tolist())
     shared = known & {item.group for item in validation if item.group is not None}
     if shared:
@@ -177,7 +177,7 @@ def tell_shared_groups(groups: NDArray[Any] | None, validation: Sequence[Series]
         )
 
 
-def _told(preparation: str) -> str:
+def _text(preparation: str) -> str:
     return repr(preparation) if preparation else "nothing"
 
 

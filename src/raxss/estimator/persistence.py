@@ -2,11 +2,11 @@
 
     RAxSSClassifier <-> folder: model.safetensors, config.json, settings.toml, history.csv, README.md
 
-The folder appears whole or not at all. Reading it runs no code from it: weights are safetensors, the rest is text.
-It is sealed: config.json has the SHA-256 of every file, of itself as well, and dtype and shape of every tensor, and
-a folder that differs in a byte is refused. A hash does not stop a forger, who can compute it anew; see
-_core/sealing.py.
-What a folder asks for (windows, classes, networks) is compared with its weights before memory is taken for it.
+The folder appears whole or not at all. Reading it runs no code from it: weights are safetensors, the rest is
+text. It is sealed: config.json has the SHA-256 of every file, of itself as well, and dtype and shape of every
+tensor, and a folder that differs in a byte is refused. A hash does not stop a forger, who can compute it anew;
+see _core/sealing.py. What a folder asks for (windows, classes, networks) is compared with its weights before
+memory is taken for it.
 """
 
 from __future__ import annotations
@@ -467,7 +467,7 @@ def _read_trial(facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Vali
     scores = {name: item.numpy() for name, item in _taken(tensors, "trial/").items()}
     told = facts.get("trial")
     if told is None and scores:
-        raise ValueError("it has the scores of a trial, but no trial")
+        raise ValueError("it has the scores of a validation report, but no report")
     return None if told is None else ValidationReport.from_json(told, scores)
 
 

@@ -1,12 +1,11 @@
-"""How far would a score go if other stretches of the same recording had been seen?
+"""Bootstrap interval of a series score: a block bootstrap over the windows of the series.
 
     weights (n_windows,), contributions (n_windows, C), starts (n_windows,) -> Interval: low (C,), high (C,)
 
-A block bootstrap: windows that start within one stretch of L samples are drawn together, with replacement,
-because they overlap and say nearly the same; the weights of each draw are made to sum to 1 again. The interval
-is about the recording, not about the class: it says how much the score depends on which stretches there were,
-and nothing of whether the network is right. A model whose series scores are calibrated by Venn-Abers has an
-interval of the other kind (calibration/venn_abers.py). Next: explain/series_evidence.py shows either, by its name.
+Windows that start within one stretch of L samples are drawn together, with replacement, because they overlap
+and have nearly the same posterior; the weights of each draw are normalised to sum to 1. The interval shows how
+much the score depends on which stretches of the recording there were, not whether the network is right. Series
+scores calibrated by Venn-Abers have an interval of another kind (calibration/venn_abers.py).
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from raxss.metrics import draw_counts
 N_DRAWS = 1000
 LEVEL = 0.95
 FEWEST_BLOCKS = 5  # fewer can be drawn in too few ways
-MOST_BLOCKS = 2000  # of a longer series stretches go together: blocks get longer, not more
-SEED = 69421  # one for all: the same windows have the same interval, whatever else is predicted
+MOST_BLOCKS = 2000  # longer series have longer blocks, not more
+SEED = 69421  # fixed: the interval of a series does not depend on what else is predicted
 BOOTSTRAP, VENN_ABERS = "block bootstrap over windows", "Venn-Abers"
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Where the probability of each class may lie.
+    """Interval of the probability of each class.
 
     Attributes
     ----------
@@ -39,8 +38,7 @@ class Interval:
     method
         ``"block bootstrap over windows"`` or ``"Venn-Abers"``.
     level
-        Share of the draws within it; None for Venn-Abers, which has none: it is a pair of probabilities of which
-        one is calibrated.
+        Share of the draws within it; None for Venn-Abers, a pair of probabilities of which one is calibrated.
     """
 
     low: NDArray[np.float64]
@@ -50,8 +48,7 @@ class Interval:
 
     def to_json(self) -> dict[str, Any]:
         """In plain types."""
-        told = {"low": self.low.tolist(), "high": self.high.tolist()}
-        return told | {"method": self.method, "level": self.level}
+        return vars(self) | {"low": self.low.tolist(), "high": self.high.tolist()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -68,31 +65,29 @@ def bootstrap_interval(
     window_length: int,
     after: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> Interval | None:
-    """The middle 95 % of the scores of 1000 draws of blocks of windows; None where there are fewer than 5 blocks.
+    """The middle 95 % of the scores of 1000 draws of blocks of windows; None for fewer than 5 blocks.
+
+    Windows of neighbouring blocks still overlap, and a recording is seldom stationary, so the interval is rather
+    too narrow than too wide.
 
     Parameters
     ----------
     weights, contributions
-        alpha_k, and alpha_k times what the window says.
+        alpha_k, and alpha_k times the posterior of the window.
     starts
         First sample of each window.
     after
-        What is done to scores ``(n, C)`` when they have been added up: a calibration of series.
-
-    Notes
-    -----
-    Windows of neighbouring blocks still overlap, and a recording is seldom stationary, so the interval is rather
-    too narrow than too wide.
+        Calibration of series scores ``(n, C)``, applied to each draw.
 
     Examples
     --------
-    Ten stretches, of which every second says yes.
+    Ten stretches, of which every second has the second class.
 
     >>> starts = np.arange(0, 10_000, 100)
     >>> weights = np.full(100, 0.01)
-    >>> yes = (starts // 1000) % 2
-    >>> said = weights[:, None] * np.stack([1 - yes, yes], axis=1)
-    >>> interval = bootstrap_interval(weights, said, starts, window_length=1000)
+    >>> second = (starts // 1000) % 2
+    >>> contributions = weights[:, None] * np.stack([1 - second, second], axis=1)
+    >>> interval = bootstrap_interval(weights, contributions, starts, window_length=1000)
     >>> interval.low.round(1), interval.high.round(1)
     (array([0.2, 0.2]), array([0.8, 0.8]))
     """
@@ -102,11 +97,10 @@ def bootstrap_interval(
     parts = np.column_stack([weights, contributions])
     sums = np.zeros((int(blocks.max()) + 1, parts.shape[1]))
     np.add.at(sums, blocks, parts)
-    sums = sums[sums[:, 0] > 0]  # the others count for nothing, and a draw of them alone for less
+    sums = sums[sums[:, 0] > 0]  # a draw of blocks without weight would have no score
     if len(sums) < FEWEST_BLOCKS:
         return None
-    counts = draw_counts(len(sums), N_DRAWS, np.random.default_rng(SEED))
-    drawn = counts @ sums
+    drawn = draw_counts(len(sums), N_DRAWS, np.random.default_rng(SEED)) @ sums
     scores = drawn[:, 1:] / drawn[:, :1]
     if after is not None:
         scores = after(scores)

@@ -1,15 +1,13 @@
-"""Which classes can not be ruled out?
+"""Split conformal prediction: sets of classes that cannot be ruled out.
 
-    1 - p of the true class of series not learned from (n,), alpha -> threshold
-    probabilities (n_series, C), threshold                         -> sets (n_series, C) of bool
+    1 - p of the true class of validation series (n,), alpha -> threshold
+    probabilities (n_series, C), threshold                   -> sets (n_series, C) of bool
 
-Split conformal prediction: a class stays in the set unless it is less likely than the true class was in all but a
-share alpha of the series that were tried. If a new series is like those (exchangeable with them), its set holds the
-true class with probability 1 - alpha at least, whatever the network is. A set of one class is an answer; one of
-several, or of none, is a reason to abstain. That is so on average over trials; of one trial on few series, or on
-few groups whose series are alike, the share may lie some way off. The score is LAC's (Sadinle et al., 2019), which
-has the smallest sets.
-Next: validation.py keeps the scores of the series that were tried.
+The score is LAC's (Sadinle et al., 2019), which has the smallest sets: a class stays in the set unless it is
+less likely than the true class was in all but a share alpha of the validation series. If a new series is
+exchangeable with those, its set holds the true class with probability 1 - alpha at least, whatever the network
+is. A set of several classes, or of none, is a reason to abstain. The guarantee is on average over validation
+sets; with few series, or few groups whose series are alike, the coverage of one of them may lie some way off.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from raxss.errors import ConfigError
 
-ROUNDING = 1e-9  # of (n + 1)(1 - alpha), which is a whole number more often than floats say
+ROUNDING = 1e-9  # of (n + 1)(1 - alpha), which is often a whole number that floats miss
 
 
 def nonconformity(probabilities: ArrayLike, targets: ArrayLike) -> NDArray[np.float64]:
-    """How unlikely the true class was: 1 - p_y, ascending, ``(n,)``.
+    """1 - p of the true class, ascending, ``(n,)``.
 
     >>> nonconformity([[0.9, 0.1], [0.4, 0.6]], [0, 0]).round(3)
     array([0.1, 0.6])
@@ -35,12 +33,8 @@ def nonconformity(probabilities: ArrayLike, targets: ArrayLike) -> NDArray[np.fl
 
 
 def conformal_threshold(scores: ArrayLike, alpha: float) -> float:
-    """The score that a share 1 - alpha of new series stays below: the ⌈(n + 1)(1 - alpha)⌉-th smallest.
+    """The ⌈(n + 1)(1 - alpha)⌉-th smallest score; infinite (sets of all classes) where there are fewer scores.
 
-    Infinite where there are fewer scores than that, so that every set holds every class.
-
-    Examples
-    --------
     >>> conformal_threshold([0.1, 0.2, 0.3, 0.8], 0.25), conformal_threshold([0.1, 0.2, 0.3, 0.8], 0.1)
     (0.8, inf)
     """
@@ -52,7 +46,7 @@ def conformal_threshold(scores: ArrayLike, alpha: float) -> float:
 
 
 def fewest_series(alpha: float) -> int:
-    """How many series must have been tried before a set can leave a class out.
+    """How many validation series are needed before a set can leave a class out.
 
     >>> fewest_series(0.1), fewest_series(0.05)
     (9, 19)

@@ -1,13 +1,11 @@
-"""Is this recording like those that a model has learned from?
+"""Out-of-distribution detection: warnings about recordings unlike the training data.
 
-    training series, their mean supports -> OODDetector: lengths, and what spectra and supports look like together
-    a series, its mean support           -> notes: what is unlike, and how
+    training series, their mean supports -> OODDetector: range of lengths, distributions of spectra and supports
+    a series, its mean support           -> notes: which of these is unusual, and how
 
-Of the training data a summary is kept, no samples: the shortest and the longest, and of spectra and supports the
-middle, the spread, how they go together, and how far from the middle training series are found themselves. A
-model answers whatever it is given; these notes say when the question was another than the one it was made for.
-They do not say that an answer is wrong, and a recording without any may be unfamiliar in ways that are not
-looked at. Next: summary.py puts the notes into the evidence.
+Spectra and supports are compared by a robust Mahalanobis distance; its limit is cross-validated on the training
+series. Summaries are kept, no samples. A note does not mean that a score is wrong, and a recording without any
+may be unusual in ways that are not looked at. summary.py puts the notes into the evidence.
 """
 
 from __future__ import annotations
@@ -29,22 +27,21 @@ SEGMENT = 1024  # samples of which a spectrum is taken
 MOST_SEGMENTS = 64  # of a series, spread evenly: a day has no more of them than an hour
 N_BANDS = 16
 EDGES = np.array([0.0, *np.geomspace(2 / SEGMENT, 0.5, N_BANDS + 1)[1:]])  # in cycles a sample
-FLOOR = 1e-6  # shares below this are alike: rounding, quantisation
-FLAT = 1e-9  # of the largest sample: what a straight line leaves by rounding
-FEWEST_SERIES = 20  # fewer do not say what is usual
+FLOOR = 1e-6  # smaller shares count as equal: rounding, quantisation
+FLAT = 1e-9  # of the largest sample: the rounding error of a straight line
+FEWEST_SERIES = 20  # to estimate a distribution from
 N_FOLDS = 5
 FARTHEST = {"spectrum": 0.975, "support": 0.99}  # share of training series within the limit
-MOST_OFF = 3.0  # spreads from the middle; what is farther does not widen how bands go together
+MOST_OFF = 3.0  # deviations are clipped here before correlations are estimated
 SHRUNK = 0.1  # of correlations, towards none
 TIMES = 2.0  # shorter than the shortest, longer than the longest
 
 
 def spectrum_shares(series: Series) -> Floats:
-    """How the power of a series is shared among 16 bands, ``(16,)``, relative to its rate.
+    """Share of the power of a series in each of 16 bands, ``(16,)``, relative to its rate.
 
     The bands are of equal width on a logarithmic scale, up to half the rate. Several variates are averaged, each
-    with a sum of 1. Scale and offset change nothing. Gaps count as the mean; of a long series 64 stretches are
-    taken.
+    with a sum of 1. Scale and offset change nothing. Gaps count as the mean; of a long series 64 segments are used.
 
     Examples
     --------
@@ -71,19 +68,19 @@ def spectrum_shares(series: Series) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Likeness:
-    """What values of one kind are usual.
+class RobustDistribution:
+    """Robust location, scale and correlations of values ``(n, d)``, with a limit of the Mahalanobis distance.
 
     Attributes
     ----------
     middle, spread
-        ``(d,)`` medians, and median distances from them, scaled to be deviations of a normal variable.
+        ``(d,)`` medians, and median absolute deviations scaled to standard deviations of a normal variable.
     inverse
-        ``(d, d)`` of the correlations.
+        ``(d, d)`` inverse of the correlations.
     limit
-        The distance that is still usual.
+        The largest distance that is still usual.
     low, high
-        ``(d,)`` where nine tenths of the training series lie.
+        ``(d,)`` the middle nine tenths of the training series.
     """
 
     middle: Floats
@@ -95,10 +92,9 @@ class Likeness:
 
     @classmethod
     def of(cls, values: Floats, *, farthest: float) -> Self | None:
-        """From one row a training series ``(n, d)``; None where these are fewer than 20.
+        """From one row a training series; None for fewer than 20.
 
-        The limit is the distance that a share ``farthest`` of the rows has from the others: each fifth of them is
-        measured by the other four.
+        The limit is the distance that a share ``farthest`` of the rows is within, by five-fold cross-validation.
         """
         if len(values) < FEWEST_SERIES:
             return None
@@ -111,124 +107,123 @@ class Likeness:
         return cls(*_fitted(values), limit, low, high)
 
     def distance(self, value: Floats) -> float:
-        """From the middle, in spreads, as bands that go together count once."""
+        """Mahalanobis distance from the middle, divided by the root of d."""
         return float(_distance(value[None], self.middle, self.spread, self.inverse)[0])
 
     def arrays(self) -> dict[str, Floats]:
-        """What `from_arrays` makes the same from."""
-        names = ("middle", "spread", "inverse", "low", "high")
-        return {name: getattr(self, name) for name in names} | {"limit": np.array([self.limit])}
+        """As a model folder keeps it."""
+        return vars(self) | {"limit": np.array([self.limit])}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Floats], d: int) -> Self:
-        """Read back what `arrays` gave, of so many dimensions; whatever else is refused with a ValueError."""
-        shapes: dict[str, tuple[int, ...]] = {"inverse": (d, d), "limit": (1,)}
-        shapes |= dict.fromkeys(("middle", "spread", "low", "high"), (d,))
-        found = {name: item.shape for name, item in arrays.items()}
-        sound = all(item.dtype == np.float64 and np.isfinite(item).all() for item in arrays.values())
+        """Read back `arrays` of d dimensions; anything else is refused with a ValueError."""
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("middle", "spread", "low", "high"), (d,))
+        shapes |= {"inverse": (d, d), "limit": (1,)}
+        found = {name: array.shape for name, array in arrays.items()}
+        sound = all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays.values())
         if found != shapes or not sound or (arrays["spread"] <= 0).any() or arrays["limit"][0] < 0:
-            raise ValueError(f"what it knows of its training data has arrays {found}, needed are {shapes}")
-        parts = {name: item for name, item in arrays.items() if name != "limit"}
-        return cls(**parts, limit=float(arrays["limit"][0]))
+            raise ValueError(f"its summary of the training data has arrays {found}, needed are {shapes}")
+        return cls(**{**arrays, "limit": float(arrays["limit"][0])})
 
 
 @dataclass(frozen=True, eq=False)
 class OODDetector:
-    """What a model folder keeps of its training data besides counts: summaries, no samples.
+    """Summaries of the training data that new series are compared with.
 
     Attributes
     ----------
     shortest, longest
         Samples of the training series.
     spectrum, support
-        What is usual; None where there were fewer than 20 series, or no support to speak of.
+        Their distributions; None for fewer than 20 series, or without support.
     """
 
     shortest: int
     longest: int
-    spectrum: Likeness | None
-    support: Likeness | None
+    spectrum: RobustDistribution | None
+    support: RobustDistribution | None
 
     @classmethod
     def of(cls, series: Sequence[Series], supports: Sequence[float] = ()) -> Self:
-        """From the training series, and mean supports of series that stand for them.
+        """From the training series and their mean supports.
 
         Examples
         --------
         >>> rng = np.random.default_rng(0)
         >>> noise = [Series(rng.normal(size=1000), rate=100.0) for _ in range(40)]
-        >>> familiar = OODDetector.of(noise)
-        >>> familiar.notes(Series(rng.normal(size=1200), rate=100.0))
+        >>> detector = OODDetector.of(noise)
+        >>> detector.notes(Series(rng.normal(size=1200), rate=100.0))
         []
-        >>> for note in familiar.notes(Series(rng.normal(size=2400).cumsum(), rate=100.0)):
+        >>> for note in detector.notes(Series(rng.normal(size=2400).cumsum(), rate=100.0)):
         ...     print(note)
         the recording is longer than any that the model has learned from: 2,400 samples, up to 1,000 there.
         its spectrum is unlike those that the model has learned from: most of all, ...
         """
         lengths = [item.n_samples for item in series]
-        found = np.array([value for value in supports if np.isfinite(value)], dtype=np.float64)
-        spectra = None
+        finite = np.array([value for value in supports if np.isfinite(value)], dtype=np.float64)
+        spectrum = None
         if len(series) >= FEWEST_SERIES:
-            spectra = Likeness.of(np.stack([_logs(item) for item in series]), farthest=FARTHEST["spectrum"])
-        return cls(
-            min(lengths), max(lengths), spectra, Likeness.of(found[:, None], farthest=FARTHEST["support"])
-        )
+            logs = np.stack([_log_shares(item) for item in series])
+            spectrum = RobustDistribution.of(logs, farthest=FARTHEST["spectrum"])
+        support = RobustDistribution.of(finite[:, None], farthest=FARTHEST["support"])
+        return cls(min(lengths), max(lengths), spectrum, support)
 
     def notes(self, series: Series, support: float | None = None) -> list[str]:
-        """What is unlike the training data, in plain words; ``support`` is the mean of the series, where known."""
-        found = []
+        """How a series differs from the training data; ``support`` is its mean, where known."""
+        notes = []
         if series.n_samples < self.shortest / TIMES:
-            found.append(
+            notes.append(
                 f"the recording is shorter than any that the model has learned from: {series.n_samples:,} samples, "
                 f"{self.shortest:,} at least there."
             )
         if series.n_samples > self.longest * TIMES:
-            found.append(
+            notes.append(
                 f"the recording is longer than any that the model has learned from: {series.n_samples:,} samples, "
                 f"up to {self.longest:,} there."
             )
         if self.spectrum is not None:
-            found += _about_spectrum(self.spectrum, series)
+            notes += _about_spectrum(self.spectrum, series)
         if self.support is not None and support is not None and np.isfinite(support):
-            found += _about_support(self.support, support)
-        return found
+            notes += _about_support(self.support, support)
+        return notes
 
     def arrays(self) -> dict[str, Floats]:
-        """What `from_arrays` makes the same from."""
+        """As a model folder keeps it."""
         arrays = {"n_samples": np.array([self.shortest, self.longest], dtype=np.float64)}
-        for name in ("spectrum", "support"):
-            likeness = getattr(self, name)
-            if likeness is not None:
-                arrays |= {f"{name}/{part}": item for part, item in likeness.arrays().items()}
+        for name, usual in (("spectrum", self.spectrum), ("support", self.support)):
+            if usual is not None:
+                arrays |= {f"{name}/{part}": array for part, array in usual.arrays().items()}
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Floats]) -> Self:
-        """Read back what `arrays` gave; whatever else is refused with a ValueError."""
-        known = {"n_samples"} | {name for name in arrays if name.startswith(("spectrum/", "support/"))}
-        lengths = arrays["n_samples"] if "n_samples" in arrays else np.zeros(0)
+        """Read back `arrays`; anything else is refused with a ValueError."""
+        parts: dict[str, dict[str, Floats]] = {"n_samples": {}, "spectrum": {}, "support": {}}
+        for name, array in arrays.items():
+            parts.setdefault(name.partition("/")[0], {})[name.partition("/")[2]] = array
+        lengths = arrays.get("n_samples", np.zeros(0))
         whole = lengths.shape == (2,) and lengths.dtype == np.float64 and (lengths == np.trunc(lengths)).all()
-        if set(arrays) != known or not whole or not 1 <= lengths[0] <= lengths[1] < np.inf:
-            raise ValueError(f"what it knows of its training data is not whole: {sorted(arrays)}")
-        parts = {}
-        for name, d in (("spectrum", N_BANDS), ("support", 1)):
-            own = {key.removeprefix(f"{name}/"): arrays[key] for key in arrays if key.startswith(f"{name}/")}
-            parts[name] = Likeness.from_arrays(own, d) if own else None
-        return cls(int(lengths[0]), int(lengths[1]), parts["spectrum"], parts["support"])
+        known = len(parts) == 3 and len(parts["n_samples"]) == 1
+        if not known or not whole or not 1 <= lengths[0] <= lengths[1] < np.inf:
+            raise ValueError(f"its summary of the training data is incomplete: {sorted(arrays)}")
+        spectrum, support = (
+            RobustDistribution.from_arrays(parts[name], d) if parts[name] else None
+            for name, d in (("spectrum", N_BANDS), ("support", 1))
+        )
+        return cls(int(lengths[0]), int(lengths[1]), spectrum, support)
 
 
-def _logs(series: Series) -> Floats:
+def _log_shares(series: Series) -> Floats:
     return np.log(spectrum_shares(series) + FLOOR)
 
 
 def _fitted(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Middle and spread that a few odd rows do not move, and the inverse of how columns go together."""
+    """Middle, spread, and inverse of the correlations, robust against a few outliers."""
     middle = np.median(values, axis=0)
     spread = 1.4826 * np.median(np.abs(values - middle), axis=0) + 1e-3
     off = np.clip((values - middle) / spread, -MOST_OFF, MOST_OFF)
-    d = values.shape[1]
-    together = (1 - SHRUNK) * np.atleast_2d(np.cov(off.T)) + SHRUNK * np.eye(d)
-    inverse: Floats = np.linalg.inv(together).astype(np.float64)
+    correlations = (1 - SHRUNK) * np.atleast_2d(np.cov(off.T)) + SHRUNK * np.eye(values.shape[1])
+    inverse: Floats = np.linalg.inv(correlations).astype(np.float64)
     return middle, spread, inverse
 
 
@@ -237,8 +232,8 @@ def _distance(values: Floats, middle: Floats, spread: Floats, inverse: Floats) -
     return np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", off, inverse, off), 0.0) / values.shape[1])
 
 
-def _about_spectrum(usual: Likeness, series: Series) -> list[str]:
-    logs = _logs(series)
+def _about_spectrum(usual: RobustDistribution, series: Series) -> list[str]:
+    logs = _log_shares(series)
     distance = usual.distance(logs)
     if distance <= usual.limit:
         return []
@@ -255,7 +250,7 @@ def _about_spectrum(usual: Likeness, series: Series) -> list[str]:
     ]
 
 
-def _about_support(usual: Likeness, support: float) -> list[str]:
+def _about_support(usual: RobustDistribution, support: float) -> list[str]:
     if usual.distance(np.array([support])) <= usual.limit:
         return []
     how = "less" if support < usual.middle[0] else "more"

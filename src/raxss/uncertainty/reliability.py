@@ -1,10 +1,9 @@
-"""When the model says .8, is it right in 8 of 10?
+"""Reliability table and calibration figures of predicted probabilities.
 
-    class indices (n,), probabilities (n, C) -> table: one row a bin, said and found
+    class indices (n,), probabilities (n, C) -> table: one row a bin, mean probability and observed share
                                              -> Brier score, log loss, expected calibration error
 
-Next: validation.py makes these from series that were not learned from; explain/figures.py draws the
-table.
+validation.py computes these on the validation set; explain/figures.py draws the table.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 
 from raxss.metrics import N_BINS, weighted_scores
 
-CLAMP = 1e-6  # as in the loss that is trained with: a map may say 0
+CLAMP = 1e-6  # as in the training loss: a calibration map may give 0
 Z = float(norm.ppf(0.975))
 
 
 def reliability_table(
     targets: ArrayLike, probabilities: ArrayLike, *, n_bins: int = N_BINS
 ) -> list[dict[str, Any]]:
-    """What was said and what was found, bin by bin; empty bins are left out.
+    """Mean predicted probability and observed share, bin by bin; empty bins are left out.
 
     Two classes: bins of the probability of the second, against the share of it. More: bins of the largest
-    probability, against the share of right answers. Bins are of equal width and take their upper edge.
+    probability, against the accuracy. Bins are of equal width and take their upper edge.
 
     Returns
     -------
@@ -36,31 +35,26 @@ def reliability_table(
 
     Examples
     --------
-    >>> said = np.array([0.9, 0.9, 0.9, 0.9, 0.3])
-    >>> for row in reliability_table([1, 1, 0, 1, 0], np.stack([1 - said, said], axis=1)):
+    >>> second = np.array([0.9, 0.9, 0.9, 0.9, 0.3])
+    >>> for row in reliability_table([1, 1, 0, 1, 0], np.stack([1 - second, second], axis=1)):
     ...     print({name: round(value, 2) for name, value in row.items()})
     {'from': 0.2, 'to': 0.3, 'n': 1, 'said': 0.3, 'found': 0.0, 'low': 0.0, 'high': 0.79}
     {'from': 0.8, 'to': 0.9, 'n': 4, 'said': 0.9, 'found': 0.75, 'low': 0.3, 'high': 0.95}
     """
-    said, found = _said_and_found(np.asarray(targets), np.asarray(probabilities, dtype=np.float64))
+    classes, values = np.asarray(targets), np.asarray(probabilities, dtype=np.float64)
+    if values.shape[1] == 2:
+        predicted, hits = values[:, 1], classes == 1
+    else:
+        predicted, hits = values.max(axis=1), values.argmax(axis=1) == classes
     edges = np.linspace(0.0, 1.0, n_bins + 1)
-    bins = np.searchsorted(edges[1:-1], said)
+    bins = np.searchsorted(edges[1:-1], predicted)
     rows = []
     for place in np.unique(bins):
         inside = bins == place
-        n, share = int(inside.sum()), float(found[inside].mean())
-        low, high = _wilson(share, n)
-        rows.append(
-            {
-                "from": float(edges[place]),
-                "to": float(edges[place + 1]),
-                "n": n,
-                "said": float(said[inside].mean()),
-                "found": share,
-                "low": low,
-                "high": high,
-            }
-        )
+        n, share = int(inside.sum()), float(hits[inside].mean())
+        row = {"from": float(edges[place]), "to": float(edges[place + 1]), "n": n}
+        row |= {"said": float(predicted[inside].mean()), "found": share}
+        rows.append(row | dict(zip(("low", "high"), _wilson(share, n), strict=True)))
     return rows
 
 
@@ -72,18 +66,10 @@ def calibration_figures(targets: ArrayLike, probabilities: ArrayLike) -> dict[st
     {'brier': 0.025, 'ece': 0.15, 'log_loss': 0.1643}
     """
     classes, values = np.asarray(targets), np.asarray(probabilities, dtype=np.float64)
-    figures = weighted_scores(classes, values, classes=np.arange(values.shape[1]))
+    scores = weighted_scores(classes, values, classes=np.arange(values.shape[1]))
     picked = np.clip(values[np.arange(len(values)), classes], CLAMP, 1.0 - CLAMP)
-    told = {name: float(figures[name][0]) for name in ("brier", "ece")}
-    return told | {"log_loss": float(-np.log(picked).mean())}
-
-
-def _said_and_found(
-    targets: NDArray[np.int64], probabilities: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    if probabilities.shape[1] == 2:
-        return probabilities[:, 1], targets == 1
-    return probabilities.max(axis=1), probabilities.argmax(axis=1) == targets
+    figures = {name: float(scores[name][0]) for name in ("brier", "ece")}
+    return figures | {"log_loss": float(-np.log(picked).mean())}
 
 
 def _wilson(share: float, n: int) -> tuple[float, float]:

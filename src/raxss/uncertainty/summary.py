@@ -1,9 +1,9 @@
-"""How far may the score of a series be trusted?
+"""Uncertainty summary: probability, interval, prediction set and notes of each scored series.
 
     Prediction -> ScoredSeries: probability, the sum it comes from, interval, prediction set, notes
 
-What was fitted says it together: the trial on the validation part, what is usual among the training data, and the
-calibration of series. Next: estimator/classifier.py asks for each series; explain/ shows it.
+It combines the validation report, the out-of-distribution detector and the calibration of series of a fitted
+model. estimator/classifier.py makes one for each series; explain/ shows it.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from raxss.uncertainty.validation import ValidationReport
 
 @dataclass(frozen=True, eq=False)
 class ScoredSeries:
-    """What a model says of one series, and how sure that is.
+    """The score of one series and its uncertainty.
 
     Attributes
     ----------
     probability
-        ``(C,)`` what `predict_proba` says.
+        ``(C,)`` as `predict_proba` gives it.
     series_probability
-        ``(C,)`` what the contributions of the windows add up to; the same unless series are calibrated.
+        ``(C,)`` the sum of the windows' contributions; the same unless series are calibrated.
     interval
-        Where the probability may lie; None where the series is too short for one.
+        Interval of the probability; None for a series that is too short.
     prediction_set
         ``(C,)`` the classes that cannot be ruled out; None where the model has no sets.
     notes
-        What a reader should know before trusting this, in plain words.
+        Warnings about this series or the model, in plain words.
     seen_in_training
         Whether the model was fitted on this series, by content: one of `raxss.data.training_overlap.STATES`.
     """
@@ -57,32 +57,32 @@ class ScoredSeries:
 
     @property
     def abstains(self) -> bool | None:
-        """Whether the set is no answer: several classes, or none. None where there is no set."""
+        """Whether the set has several classes, or none; None without a set."""
         return None if self.prediction_set is None else int(self.prediction_set.sum()) != 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UncertaintySummary:
-    """What a fitted model knows of its own limits, with the settings as they stand.
+    """What a fitted model, under its current settings, needs to state the uncertainty of a score.
 
     Attributes
     ----------
     alpha
-        Share of the sets that may miss the truth; 0: no sets.
+        Share of the prediction sets that may miss the true class; 0: no sets.
     calibrated
         Whether a calibration is in use, of windows or of series.
     series_calibration
-        That of series, where it is in use.
+        The one of series, where it is in use.
     changed
-        Whether windows, retrieval or weights are other ones than those that the model was tried with.
+        Whether settings of windows, retrieval or weights differ from those of the validation report.
     rates
         Of the training series.
     seen
-        What the model keeps of the content of its training data.
+        Digests of the training data.
     """
 
-    trial: ValidationReport | None
-    familiar: OODDetector | None
+    validation_report: ValidationReport | None
+    ood_detector: OODDetector | None
     alpha: float
     calibrated: bool
     series_calibration: Calibration | None
@@ -99,15 +99,16 @@ class UncertaintySummary:
         """Why prediction sets can leave no class out; empty where they can."""
         if not 0 < alpha < 1:
             raise ConfigError(f"alpha is {alpha!r}; prediction sets need a number above 0 and below 1.")
-        if self.trial is None:
-            return "the model has no validation part to have been tried on"
+        if self.validation_report is None:
+            return "the model was fitted with no validation part"
         if self.changed:
-            return "settings of windows, retrieval or weights were changed since the model was tried"
-        return self.trial.why_no_sets(alpha, calibrated=self.calibrated)
+            return "settings of windows, retrieval or weights were changed since the model was validated"
+        return self.validation_report.why_no_sets(alpha, calibrated=self.calibrated)
 
     def threshold(self, alpha: float) -> float:
         """A class stays in the set where 1 - p is not above this; infinite where none can be left out."""
-        found = None if self.trial is None else self.trial.threshold(alpha, calibrated=self.calibrated)
+        report = self.validation_report
+        found = None if report is None else report.threshold(alpha, calibrated=self.calibrated)
         return np.inf if found is None or self.changed else found
 
     def sets(self, probabilities: NDArray[np.float64], alpha: float) -> NDArray[np.bool_]:
@@ -115,30 +116,24 @@ class UncertaintySummary:
         return prediction_sets(probabilities, self.threshold(alpha))
 
     def answer(self, prediction: Prediction, *, seen_in_training: str | None = None) -> ScoredSeries:
-        """All of it for one series.
-
-        Parameters
-        ----------
-        seen_in_training
-            Where it is known already; see `TrainingRecord.states`.
-        """
+        """The scored series; ``seen_in_training`` where `TrainingRecord.states` has found it already."""
         return ScoredSeries(
             prediction.series,
             prediction.probability,
             prediction.aggregation.series_probability,
-            interval_of(prediction, self.series_calibration),
+            self._interval(prediction),
             self.sets(prediction.probability, self.alpha) if self.has_sets else None,
             tuple(self.notes(prediction)),
             self.seen.state(prediction.series) if seen_in_training is None else seen_in_training,
         )
 
     def notes(self, prediction: Prediction) -> list[str]:
-        """What a reader should know of this series, or of the model, before trusting the score."""
+        """Warnings about this series, or about the model."""
         notes = notes_about_rate(prediction.series, self.rates)
-        if self.familiar is not None:
+        if self.ood_detector is not None:
             with_support = prediction.retrieval is not None and not self.changed
             support = float(np.nanmean(prediction.aggregation.support)) if with_support else None
-            notes += self.familiar.notes(prediction.series, support)
+            notes += self.ood_detector.notes(prediction.series, support)
         if self.series_calibration is not None and self.changed:
             notes.append(
                 "the score is calibrated by a map that was fitted under other settings of windows, retrieval or "
@@ -146,20 +141,16 @@ class UncertaintySummary:
             )
         return notes
 
-
-def interval_of(prediction: Prediction, calibration: Calibration | None = None) -> Interval | None:
-    """Where the probability of a series may lie; ``calibration`` is that of series.
-
-    Venn-Abers has an interval of its own; any other calibration is applied to the draws of a block bootstrap.
-    """
-    aggregation = prediction.aggregation
-    if isinstance(calibration, VennAbersCalibration):
-        low, high = calibration.interval(aggregation.series_probability[None])
-        return Interval(low[0], high[0], VENN_ABERS, None)
-    return bootstrap_interval(
-        aggregation.weights,
-        aggregation.contributions,
-        prediction.windows.starts,
-        window_length=prediction.windows.length,
-        after=calibration,
-    )
+    def _interval(self, prediction: Prediction) -> Interval | None:
+        """Venn-Abers has its own interval; any other calibration is applied to the draws of a block bootstrap."""
+        aggregation, calibration = prediction.aggregation, self.series_calibration
+        if isinstance(calibration, VennAbersCalibration):
+            low, high = calibration.interval(aggregation.series_probability[None])
+            return Interval(low[0], high[0], VENN_ABERS, None)
+        return bootstrap_interval(
+            aggregation.weights,
+            aggregation.contributions,
+            prediction.windows.starts,
+            window_length=prediction.windows.length,
+            after=calibration,
+        )

@@ -1,11 +1,10 @@
-"""How did a model do on the series that it was tried on, but did not learn from?
+"""Validation report: reliability and conformal scores of a model on its validation set.
 
     class indices (n,), probabilities (n, C) -> ValidationReport: scores for prediction sets, reliability, figures
 
-They are those of the validation part. Early stopping has looked at these series, too, so what is found here is
-slightly better than what new series will show. Where probabilities are calibrated, the map is fitted on the same
-part; then each series is judged by a map that was fitted without its group (cross-fitting), and only the map that
-new series get is fitted on all. Next: estimator/fit.py makes one, estimator/persistence.py keeps it.
+Early stopping has seen these series, so figures are slightly better than those of new series will be. A
+calibration is fitted on the same series; its figures are cross-fitted: each series gets its probabilities from
+a map that was fitted without its group. estimator/fit.py makes the report, estimator/persistence.py keeps it.
 """
 
 from __future__ import annotations
@@ -24,18 +23,19 @@ from raxss.uncertainty.reliability import calibration_figures, reliability_table
 N_FOLDS = 5
 CALIBRATED, UNCALIBRATED = "calibrated", "uncalibrated"
 ROUNDING = 1e-9  # by which a sum of probabilities may be beyond 0 or 1
+ROW = {"from": float, "to": float, "n": int, "said": float, "found": float, "low": float, "high": float}
 
 
 @dataclass(frozen=True, eq=False)
 class ValidationReport:
-    """What a model folder keeps of it: no series, no names.
+    """Figures of the validation set; no series, no names.
 
     Attributes
     ----------
     n_series, n_groups
-        How many were tried, in how many groups (patients, pairs).
+        Validation series, and their groups (patients, pairs).
     settings
-        Which settings the scores came about under: a hash.
+        Hash of the settings that the scores depend on.
     scores
         1 - p of the true class, ascending, ``(n_series,)``: ``"uncalibrated"``, and ``"calibrated"`` where a map
         was fitted and could be cross-fitted.
@@ -55,12 +55,12 @@ class ValidationReport:
     def of(
         cls,
         targets: NDArray[np.int64],
-        said: Mapping[str, NDArray[np.float64]],
+        probabilities: Mapping[str, NDArray[np.float64]],
         *,
         n_groups: int,
         settings: str,
     ) -> Self:
-        """From the class index of each series and what was said of it, ``(n_series, C)`` by name.
+        """From the class index of each series, and its probabilities ``(n_series, C)``, calibrated or not.
 
         Examples
         --------
@@ -73,25 +73,25 @@ class ValidationReport:
             n_series=len(targets),
             n_groups=n_groups,
             settings=settings,
-            scores={name: nonconformity(item, targets) for name, item in said.items()},
-            reliability={name: reliability_table(targets, item) for name, item in said.items()},
-            figures={name: calibration_figures(targets, item) for name, item in said.items()},
+            scores={name: nonconformity(rows, targets) for name, rows in probabilities.items()},
+            reliability={name: reliability_table(targets, rows) for name, rows in probabilities.items()},
+            figures={name: calibration_figures(targets, rows) for name, rows in probabilities.items()},
         )
 
     def threshold(self, alpha: float, *, calibrated: bool) -> float | None:
-        """What prediction sets are made with; infinite where too few series were tried, None where none can be."""
+        """Threshold of prediction sets; infinite for too few series, None without scores of this kind."""
         scores = self.scores.get(CALIBRATED if calibrated else UNCALIBRATED)
         return None if scores is None else conformal_threshold(scores, alpha)
 
     def why_no_sets(self, alpha: float, *, calibrated: bool) -> str:
         """Why sets of this level can leave no class out; empty where they can."""
-        found = self.threshold(alpha, calibrated=calibrated)
-        if found is None:
+        threshold = self.threshold(alpha, calibrated=calibrated)
+        if threshold is None:
             return (
                 "the calibration could not be fitted without each validation group in turn, because a class is in "
                 "one group alone"
             )
-        if np.isinf(found):
+        if np.isinf(threshold):
             return (
                 f"{self.n_series} validation series are too few for sets that hold the true class in "
                 f"{100 * (1 - alpha):.4g} of 100; {fewest_series(alpha)} are needed"
@@ -99,58 +99,47 @@ class ValidationReport:
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """What config.json has of it; the scores are among the arrays."""
-        told = {"n_series": self.n_series, "n_groups": self.n_groups, "settings": self.settings}
-        return told | {"reliability": dict(self.reliability), "figures": dict(self.figures)}
+        """The entry of config.json; the scores are among the arrays."""
+        counts = {"n_series": self.n_series, "n_groups": self.n_groups, "settings": self.settings}
+        return counts | {"reliability": dict(self.reliability), "figures": dict(self.figures)}
 
     @classmethod
     def from_json(cls, value: Any, scores: Mapping[str, NDArray[np.float64]]) -> Self:
-        """Read back what `to_json` gave, with the scores; whatever else is refused with a ValueError."""
+        """Read back what `to_json` gave, with the scores; anything else is refused with a ValueError."""
         names = set(scores)
         if UNCALIBRATED not in names or names - {UNCALIBRATED, CALIBRATED}:
-            raise ValueError(f"its trial has scores named {sorted(names)}")
-        if (
-            not isinstance(value, dict)
-            or set(value["reliability"]) != names
-            or set(value["figures"]) != names
-        ):
-            raise ValueError("the parts of its trial do not go together")
-        trial = cls(
+            raise ValueError(f"its validation report has scores named {sorted(names)}")
+        if not isinstance(value, dict) or not names == set(value["reliability"]) == set(value["figures"]):
+            raise ValueError("the parts of its validation report do not go together")
+        report = cls(
             n_series=int(value["n_series"]),
             n_groups=int(value["n_groups"]),
             settings=str(value["settings"]),
             scores=dict(scores),
-            reliability={name: [_row(item) for item in rows] for name, rows in value["reliability"].items()},
+            reliability={
+                name: [{key: kind(row[key]) for key, kind in ROW.items()} for row in rows]
+                for name, rows in value["reliability"].items()
+            },
             figures={
                 name: {figure: float(entry[figure]) for figure in ("brier", "ece", "log_loss")}
                 for name, entry in value["figures"].items()
             },
         )
-        rows = [*trial.figures.values(), *chain.from_iterable(trial.reliability.values())]
+        rows = [*report.figures.values(), *chain.from_iterable(report.reliability.values())]
         finite = np.isfinite([number for row in rows for number in row.values()]).all()
-        if trial.n_series < 1 or trial.n_groups < 1 or not finite:
-            raise ValueError(
-                "the counts and figures of its trial are not finite numbers, of one series at least"
-            )
+        if report.n_series < 1 or report.n_groups < 1 or not finite:
+            raise ValueError("its validation report has counts below 1, or figures that are not finite")
         for score in scores.values():
             # 1 - p, where p is a sum of products and may be above 1 by the rounding of its last digits
-            within = (
-                score.dtype == np.float64
-                and score.shape == (trial.n_series,)
-                and ((score >= -ROUNDING) & (score <= 1 + ROUNDING)).all()
-            )
-            if not (within and (np.diff(score) >= 0).all()):
-                raise ValueError("the scores of its trial are not one number from 0 to 1 a series, ascending")
-        return trial
-
-
-def _row(value: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {"from": 0.0, "to": 0.0, "n": 0, "said": 0.0, "found": 0.0, "low": 0.0, "high": 0.0}
-    return {name: type(item)(value[name]) for name, item in row.items()}
+            sound = score.dtype == np.float64 and score.shape == (report.n_series,)
+            sound = sound and bool(((score >= -ROUNDING) & (score <= 1 + ROUNDING)).all())
+            if not (sound and (np.diff(score) >= 0).all()):
+                raise ValueError("the scores of its validation report are not ascending numbers from 0 to 1")
+        return report
 
 
 def folds_of(targets: NDArray[np.int64], groups: NDArray[Any] | None, *, seed: int) -> NDArray[np.int64]:
-    """Which of up to five folds each series is in: whole groups, dealt out label by label.
+    """The fold of each series, up to five: whole groups, stratified by their most frequent label.
 
     Examples
     --------
@@ -175,18 +164,18 @@ def cross_fitted(
     n_classes: int,
     seed: int,
 ) -> NDArray[np.float64] | None:
-    """What maps say of each series that were fitted without its group; None where no such map can be fitted.
+    """Probabilities ``(n, C)`` from maps fitted without each series' group; None where a class is in one group.
 
     Parameters
     ----------
     fit_and_apply
-        Fits a map on the series of the first indices, and gives what it makes of those of the second, ``(n, C)``.
+        Fits a map on the series of the first indices, and gives probabilities ``(n, C)`` of those of the second.
     """
     folds = folds_of(targets, groups, seed=seed)
-    told = np.empty((len(targets), n_classes))
+    probabilities = np.empty((len(targets), n_classes))
     for fold in np.unique(folds):
-        held, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
-        if len(np.unique(targets[others])) < n_classes:
+        train, test = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        if len(np.unique(targets[train])) < n_classes:
             return None
-        told[held] = fit_and_apply(others, held)
-    return told
+        probabilities[test] = fit_and_apply(train, test)
+    return probabilities

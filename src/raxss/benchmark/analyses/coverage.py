@@ -156,7 +156,10 @@ def _doubt_of(
     )
     by_series = map_ if level == "series" else None
     return replace(
-        model.uncertainty_summary(), trial=trial, calibrated=method != "none", series_calibration=by_series
+        model.uncertainty_summary(),
+        validation_report=trial,
+        calibrated=method != "none",
+        series_calibration=by_series,
     )
 
 

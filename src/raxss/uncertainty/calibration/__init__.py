@@ -1,12 +1,11 @@
-"""How often is a window, or a series, right that says so?
+"""Calibration of probabilities: isotonic, temperature scaling, Venn-Abers.
 
-    posteriors (n_windows, C)      -> calibrated posteriors, before the windows are added up    level "window"
-    scores of series (n_series, C) -> calibrated scores, when they have been                    level "series"
+    posteriors (n_windows, C)      -> calibrated posteriors, before windows are aggregated    level "window"
+    scores of series (n_series, C) -> calibrated scores, after aggregation                    level "series"
 
-A network may be too bold or too timid. A calibration is a map of probabilities that was fitted on series the
-network has not learned from. Acting on windows (as in SSS) it leaves every sum as it is: contributions add up to
-the score. Acting on series it comes after the sum, so evidence shows both numbers. Next: method/aggregation.py
-adds the windows up; estimator/fit.py fits the map.
+A calibration is a map of probabilities, fitted on the validation set (estimator/fit.py). At the level of
+windows (as in SSS) contributions still add up to the score. At the level of series it comes after the sum, so
+evidence shows both numbers.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ CALIBRATIONS: dict[str, type[Calibration]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationConfig:
-    """How probabilities are set right, and how sure a set of classes should be; fitted on the validation part."""
+    """Calibration and prediction sets, both fitted on the validation set."""
 
     calibration: Method = "none"  # SSS's headline has "isotonic"
-    calibration_level: Level = "window"  # before windows are added up, as in SSS; "series": after
+    calibration_level: Level = "window"  # before aggregation, as in SSS; "series": after
     conformal_alpha: float = 0.1  # prediction sets may miss this share of the series; 0: none are made
 
     def __post_init__(self) -> None:
@@ -79,25 +78,25 @@ def calibration_named(method: str) -> type[Calibration]:
 
 
 def calibration_in_use(
-    fitted: Calibration | None, asked: str, *, fitted_level: str = "window", level: str = "window"
+    fitted: Calibration | None, requested: str, *, fitted_level: str = "window", level: str = "window"
 ) -> Calibration | None:
-    """The map that a model was fitted with, or None where it is switched off; no other can be switched on.
+    """The fitted map, or None where it is switched off; no other can be switched on.
 
     >>> calibration_in_use(None, "none") is None
     True
     """
-    if asked == "none":
+    if requested == "none":
         return None
-    if fitted is None or fitted.method != asked:
-        had = "none" if fitted is None else fitted.method
+    if fitted is None or fitted.method != requested:
+        method = "none" if fitted is None else fitted.method
         raise ConfigError(
-            f"calibration is {asked!r}, but the model was fitted with calibration = {had!r}, so there is no map to "
-            f"apply. Fit again with calibration={asked!r}, or set_params(calibration={had!r})."
+            f"calibration is {requested!r}, but the model was fitted with calibration = {method!r}, so there is no "
+            f"map to apply. Fit again with calibration={requested!r}, or set_params(calibration={method!r})."
         )
     if level != fitted_level:
         raise ConfigError(
-            f"calibration_level is {level!r}, but the map was fitted on scores of level {fitted_level!r} and says "
-            f"nothing of others. Fit again with calibration_level={level!r}, or "
+            f"calibration_level is {level!r}, but the map was fitted on scores of level {fitted_level!r} and "
+            f"does not apply to others. Fit again with calibration_level={level!r}, or "
             f"set_params(calibration_level={fitted_level!r})."
         )
     return fitted

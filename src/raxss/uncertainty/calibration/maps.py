@@ -1,14 +1,14 @@
-"""What is a calibration, and what can one be fitted on?
+"""Calibration maps: the interface, and checks that all of them share.
 
     posteriors (n, C), the class of each (n,) -> Calibration: (n, C) -> (n, C), rows that sum to 1
 
-The rows are windows, or the scores of whole series; a map does not know which. It is a frozen value that is made of
-arrays, so that a model folder can hold it. Next: isotonic.py, temperature.py and venn_abers.py are the maps.
+Rows are windows or scores of whole series. A map is a frozen value made of arrays, so that a model folder can
+hold it. The maps are in isotonic.py, temperature.py and venn_abers.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from raxss.errors import ConfigError, LabelError, SignalError
 
+Points = NDArray[np.float64]  # (2, n_points): scores, which ascend, and what they are mapped to
+
 
 class Calibration(Protocol):
-    """A fitted map of window posteriors."""
+    """A fitted map of posteriors."""
 
     method: ClassVar[str]
 
@@ -28,21 +30,21 @@ class Calibration(Protocol):
         ...
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
-        """``(n_windows, C)`` -> ``(n_windows, C)``."""
+        """``(n, C)`` -> ``(n, C)``; NaN stays NaN."""
         ...
 
     @classmethod
     def fit(cls, posteriors: ArrayLike, targets: ArrayLike) -> Self:
-        """From posteriors ``(n_windows, C)`` and the class index of each window's series ``(n_windows,)``."""
+        """From posteriors ``(n, C)`` and the class index of each row ``(n,)``."""
         ...
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """What `from_arrays` makes the same map from."""
+        """As a model folder keeps them."""
         ...
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:
-        """Read back what `arrays` gave; whatever else is refused."""
+        """Read back `arrays`; anything else is refused."""
         ...
 
 
@@ -72,7 +74,7 @@ def checked_sample(
 
 
 def checked_rows(posteriors: ArrayLike, n_classes: int) -> NDArray[np.float64]:
-    """Posteriors as an array, if they are of so many classes."""
+    """Posteriors as an array, if they have so many classes."""
     values = np.asarray(posteriors, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != n_classes:
         raise ConfigError(
@@ -82,38 +84,56 @@ def checked_rows(posteriors: ArrayLike, n_classes: int) -> NDArray[np.float64]:
     return values
 
 
-def shared_out(mapped: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What one map a class says of each row, ``(n, C)``, divided by its sum; 1 / C each where that is 0."""
+def one_against_rest(n_classes: int) -> range:
+    """The classes that have a map: the second of two, or each of more.
+
+    >>> list(one_against_rest(2)), list(one_against_rest(3))
+    ([1], [0, 1, 2])
+    """
+    return range(1, 2) if n_classes == 2 else range(n_classes)
+
+
+def all_classes(mapped: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows ``(n, C)`` of probabilities from the maps of `one_against_rest`, ``(n, n_maps)``.
+
+    One map is of the second of two classes. Rows of more are divided by their sum; 1 / C each where that is 0.
+    """
+    if mapped.shape[1] == 1:
+        return np.hstack([1.0 - mapped, mapped])
     total = mapped.sum(axis=1, keepdims=True)
     even = np.full_like(mapped, 1.0 / mapped.shape[1])
     return np.divide(mapped, total, out=even, where=total != 0)
 
 
-def check_rising(name: str, points: str, map_: NDArray[np.float64]) -> None:
-    """Refuse what is no map from probabilities to probabilities that never falls.
+def checked_maps(name: str, points: str, maps: Iterable[Points]) -> tuple[Points, ...]:
+    """Read-only copies of maps from probabilities to probabilities, if they never fall.
 
     Parameters
     ----------
     name, points
-        Of the map and of what it consists of, for the errors.
-    map_
-        ``(2, n_points)``: scores, which ascend, and what they are mapped to.
+        Of a map and of its points, for the errors.
 
     Examples
     --------
-    >>> check_rising("the map", "knots", np.array([[0.1, 0.9], [0.2, 0.7]]))
-    >>> check_rising("the map", "knots", np.array([[0.1, 0.9], [0.7, 0.2]]))
+    >>> len(checked_maps("map", "knots", [np.array([[0.1, 0.9], [0.2, 0.7]])]))
+    1
+    >>> checked_maps("map", "knots", [np.array([[0.1, 0.9], [0.7, 0.2]])])
     Traceback (most recent call last):
-    raxss.errors.ConfigError: the map is not one: its 2 knots must lie between 0 and 1, ascend, and never ...
+    raxss.errors.ConfigError: map 0 of a calibration is not one: its 2 knots must lie between 0 and 1, ascend, ...
     """
-    if map_.dtype != np.float64 or map_.ndim != 2 or len(map_) != 2 or map_.shape[1] < 1:
-        raise ConfigError(
-            f"{name} is {map_.dtype} of shape {map_.shape}; needed is float64 of shape (2, n_{points})."
-        )
-    scores, mapped = map_
-    within = bool(((map_ >= 0) & (map_ <= 1)).all())  # which NaN is not
-    if not within or (np.diff(scores) <= 0).any() or (np.diff(mapped) < 0).any():
-        raise ConfigError(
-            f"{name} is not one: its {map_.shape[1]} {points} must lie between 0 and 1, ascend, and never fall in "
-            "what they are mapped to."
-        )
+    copies = tuple(map_.copy() for map_ in maps)
+    for place, map_ in enumerate(copies):
+        label = f"{name} {place} of a calibration"
+        if map_.dtype != np.float64 or map_.ndim != 2 or len(map_) != 2 or map_.shape[1] < 1:
+            raise ConfigError(
+                f"{label} is {map_.dtype} of shape {map_.shape}; needed is float64 of shape (2, n_{points})."
+            )
+        scores, mapped = map_
+        within = bool(((map_ >= 0) & (map_ <= 1)).all())  # which NaN is not
+        if not within or (np.diff(scores) <= 0).any() or (np.diff(mapped) < 0).any():
+            raise ConfigError(
+                f"{label} is not one: its {map_.shape[1]} {points} must lie between 0 and 1, ascend, and never "
+                "fall in what they are mapped to."
+            )
+        map_.setflags(write=False)
+    return copies

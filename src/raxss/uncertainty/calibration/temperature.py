@@ -1,9 +1,8 @@
-"""How much bolder, or more timid, should all probabilities be?
+"""Temperature scaling of posteriors (Guo et al., 2017).
 
     posteriors (n, C), the class of each (n,) -> TemperatureCalibration: (n, C) -> (n, C)
 
 One number, so it can be fitted on few rows and never changes which class is the most likely one.
-Next: venn_abers.py has more freedom, and says how sure it is.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SMALLEST = 1e-300  # the logarithm of 0 is kept finite, so that 0 stays next to 
 
 @dataclass(frozen=True, eq=False)
 class TemperatureCalibration:
-    r"""Softmax of log p / T: above 1 more timid, below 1 bolder (Guo et al., 2017).
+    r"""Softmax of log p / T: above 1 less confident, below 1 more confident.
 
     T minimises the mean of -log p_y over the rows it is fitted on, between 0.05 and 20. For two classes this is the
     log-odds divided by T.
@@ -40,7 +39,7 @@ class TemperatureCalibration:
 
     Examples
     --------
-    Nine of ten are right where .99 was said.
+    Nine of ten are right at a posterior of .99.
 
     >>> posteriors = [[0.01, 0.99]] * 10 + [[0.99, 0.01]] * 10
     >>> calibration = TemperatureCalibration.fit(posteriors, [0] + [1] * 9 + [1] + [0] * 9)
@@ -57,7 +56,7 @@ class TemperatureCalibration:
             raise ConfigError(
                 f"the temperature of a calibration is {self.temperature}; needed is one from {LEAST} to {MOST}."
             )
-        if self.n_classes < 2:
+        if not (float(self.n_classes).is_integer() and self.n_classes >= 2):
             raise ConfigError(f"a calibration of {self.n_classes} classes; needed are two at least.")
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
@@ -73,8 +72,8 @@ class TemperatureCalibration:
         logarithms, rows = _logarithms(values), np.arange(len(values))
 
         def loss(log_temperature: float) -> float:
-            told = log_softmax(logarithms / np.exp(log_temperature), axis=1)
-            return -float(told[rows, classes].mean())
+            scaled = log_softmax(logarithms / np.exp(log_temperature), axis=1)
+            return -float(scaled[rows, classes].mean())
 
         bounds = (np.log(LEAST), np.log(MOST))
         found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-10})
@@ -86,22 +85,17 @@ class TemperatureCalibration:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:
-        """Read back what `arrays` gave; whatever else is refused."""
-        needed = {"temperature", "n_classes"}
-        if set(arrays) != needed or any(
-            array.shape != (1,) or array.dtype != np.float64 for array in arrays.values()
-        ):
-            found = ", ".join(
-                f"{name!r} {array.dtype} {array.shape}" for name, array in sorted(arrays.items())
-            )
+        """Read back `arrays`; anything else is refused."""
+        kinds = {name: f"{array.dtype} {array.shape}" for name, array in sorted(arrays.items())}
+        if kinds != dict.fromkeys(("n_classes", "temperature"), "float64 (1,)"):
+            found = ", ".join(f"{name!r} {kind}" for name, kind in kinds.items())
             raise ConfigError(
                 f"a temperature calibration has the arrays {found or 'none'}; needed are 'n_classes' and "
                 "'temperature', each one float64."
             )
         n_classes = float(arrays["n_classes"][0])
-        if not (n_classes.is_integer() and n_classes >= 2):
-            raise ConfigError(f"a calibration of {n_classes} classes; needed are two at least.")
-        return cls(float(arrays["temperature"][0]), int(n_classes))
+        whole = int(n_classes) if n_classes.is_integer() else n_classes  # the other is refused
+        return cls(float(arrays["temperature"][0]), whole)  # type: ignore[arg-type]
 
 
 def _logarithms(values: NDArray[np.float64]) -> NDArray[np.float64]:

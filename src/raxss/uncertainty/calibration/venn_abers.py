@@ -1,12 +1,11 @@
-"""How often is a window right that says so, and how sure is that?
+"""Inductive Venn-Abers calibration of posteriors (Vovk, Petej and Fedorova, 2015).
 
     posteriors (n, C), the class of each (n,) -> VennAbersCalibration: (n, C) -> (n, C), with an interval each
 
-Inductive Venn-Abers predictors (Vovk, Petej and Fedorova, 2015): a score is put among those that the map is
-fitted on, once as a miss and once as a hit, and the isotonic fit of each says how likely a hit is at that score.
-Of these two probabilities, p0 and p1, one is calibrated whatever the scores are, provided that they are
+A new score is put among those that the map is fitted on, once as a miss and once as a hit; the two isotonic
+fits give two probabilities of a hit, p0 and p1. One of them is calibrated, provided that the scores are
 exchangeable with the new one. They lie close together where many scores were like it, and far apart where few
-were. Next: ../bootstrap.py is for scores that have no such pair.
+were.
 """
 
 from __future__ import annotations
@@ -19,9 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raxss.errors import ConfigError
-from raxss.uncertainty.calibration.maps import check_rising, checked_rows, checked_sample, shared_out
+from raxss.uncertainty.calibration.maps import (
+    Points,
+    all_classes,
+    checked_maps,
+    checked_rows,
+    checked_sample,
+    one_against_rest,
+)
 
-Steps = NDArray[np.float64]  # (2, n_steps): scores, which ascend, and the probability there
 Point = tuple[float, float]
 
 
@@ -56,8 +61,8 @@ class VennAbersCalibration:
     """
 
     method: ClassVar[str] = "venn-abers"
-    lower: tuple[Steps, ...]
-    upper: tuple[Steps, ...]
+    lower: tuple[Points, ...]
+    upper: tuple[Points, ...]
 
     def __post_init__(self) -> None:
         if len(self.lower) != len(self.upper) or len(self.lower) in (0, 2):
@@ -66,26 +71,18 @@ class VennAbersCalibration:
                 "one pair for two classes, or one a class for three and more."
             )
         for name in ("lower", "upper"):
-            kept = tuple(item.copy() for item in getattr(self, name))
-            for place, item in enumerate(kept):
-                check_rising(f"the {name} map {place} of a Venn-Abers calibration", "steps", item)
-                item.setflags(write=False)
-            object.__setattr__(self, name, kept)
+            maps = checked_maps(f"{name} map", "steps", getattr(self, name))
+            object.__setattr__(self, name, maps)
 
     @property
     def n_classes(self) -> int:
         """C."""
-        return 2 if len(self.lower) == 1 else len(self.lower)
+        return max(len(self.lower), 2)
 
     def __call__(self, posteriors: ArrayLike) -> NDArray[np.float64]:
         """``(n, C)`` -> ``(n, C)``; NaN stays NaN."""
         low, high = self._pairs(checked_rows(posteriors, self.n_classes))
-        single = high / (1.0 - low + high)
-        return (
-            np.stack([1.0 - single[:, 0], single[:, 0]], axis=1)
-            if self.n_classes == 2
-            else shared_out(single)
-        )
+        return all_classes(high / (1.0 - low + high))
 
     def interval(self, posteriors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The lower and the upper probability of each class, ``(n, C)`` each."""
@@ -96,38 +93,33 @@ class VennAbersCalibration:
 
     def _pairs(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """p0 and p1 of each map: ``(n, n_maps)`` each."""
-        of_interest = values[:, 1:] if self.n_classes == 2 else values
-        low, high = np.full_like(of_interest, np.nan), np.full_like(of_interest, np.nan)
+        scores = values[:, one_against_rest(self.n_classes)]
+        low, high = np.full_like(scores, np.nan), np.full_like(scores, np.nan)
         for place, (lower, upper) in enumerate(zip(self.lower, self.upper, strict=True)):
-            scores = of_interest[:, place]
-            before = np.searchsorted(lower[0], scores, side="right")
-            low[:, place] = np.append(0.0, lower[1])[before]
-            high[:, place] = np.append(upper[1], 1.0)[np.searchsorted(upper[0], scores, side="left")]
-        low[np.isnan(of_interest)] = high[np.isnan(of_interest)] = np.nan
+            below = np.searchsorted(lower[0], scores[:, place], side="right")
+            above = np.searchsorted(upper[0], scores[:, place], side="left")
+            low[:, place] = np.append(0.0, lower[1])[below]
+            high[:, place] = np.append(upper[1], 1.0)[above]
+        low[np.isnan(scores)] = high[np.isnan(scores)] = np.nan
         return low, high
 
     @classmethod
     def fit(cls, posteriors: ArrayLike, targets: ArrayLike) -> Self:
         """From posteriors ``(n, C)`` and the class index of each row ``(n,)``."""
         values, classes = checked_sample(posteriors, targets)
-        of_interest = [1] if values.shape[1] == 2 else range(values.shape[1])
-        pairs = [_fitted_steps(values[:, c], classes == c) for c in of_interest]
+        pairs = [_fitted_steps(values[:, c], classes == c) for c in one_against_rest(values.shape[1])]
         return cls(tuple(low for low, _ in pairs), tuple(high for _, high in pairs))
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """Two arrays a pair, ``(2, n_steps)``, named by its place."""
-        pairs = enumerate(zip(self.lower, self.upper, strict=True))
-        return {
-            f"{place}/{name}": item
-            for place, both in pairs
-            for name, item in zip(("p0", "p1"), both, strict=True)
-        }
+        maps = (("p0", self.lower), ("p1", self.upper))
+        return {f"{place}/{name}": steps for name, pair in maps for place, steps in enumerate(pair)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.float64]]) -> Self:
-        """Read back what `arrays` gave; whatever else is refused."""
+        """Read back `arrays`; anything else is refused."""
         names = [(f"{place}/p0", f"{place}/p1") for place in range(len(arrays) // 2)]
-        if set(arrays) != {item for pair in names for item in pair}:
+        if set(arrays) != {name for pair in names for name in pair}:
             raise ConfigError(
                 f"a Venn-Abers calibration has arrays named {', '.join(sorted(map(repr, arrays)))}; needed are "
                 "'0/p0', '0/p1' and so on."
@@ -135,7 +127,7 @@ class VennAbersCalibration:
         return cls(tuple(arrays[low] for low, _ in names), tuple(arrays[high] for _, high in names))
 
 
-def _fitted_steps(scores: NDArray[np.float64], hits: NDArray[np.bool_]) -> tuple[Steps, Steps]:
+def _fitted_steps(scores: NDArray[np.float64], hits: NDArray[np.bool_]) -> tuple[Points, Points]:
     """p0 and p1 as functions of a new score.
 
     What one more miss does at one end, one more hit does at the other: p0 is 1 - p1 of the misses, from above.
