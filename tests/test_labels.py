@@ -10,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from make_bids import CANARIES, SHORTHANDS, make_bids
+from raxss.data.contacts import electrode_of, is_contact, label_channels, looks_like_contacts, parse_contacts
 from raxss.data.labels import (
     ClinicalRow,
-    electrode_of,
-    is_contact,
-    label_channels,
     labels_of_run,
     labels_of_status,
-    looks_like_contacts,
     match_subjects,
-    parse_contacts,
     read_clinical_sheet,
     read_events,
     read_label_table,

@@ -451,21 +451,21 @@ def _inspected_participants() -> Callable[[Path], object]:
 
 
 def _channels() -> Callable[[Path], object]:
-    from raxss.data.bids import _channel_rows
+    from raxss.data.bids_labels import channel_rows
     from raxss.data.bids_tree import Run, Tree
 
     def read(path: Path) -> object:
         run = Run("sub-01_task-a", "01", "ieeg", path.parent, {"subject": "01"}, None)
-        return _channel_rows(Tree(path.parent), run)
+        return channel_rows(Tree(path.parent), run)
 
     return read
 
 
 def _participants() -> Callable[[Path], object]:
-    from raxss.data.bids import _participants
+    from raxss.data.bids_labels import read_participants
     from raxss.data.bids_tree import Tree
 
-    return lambda path: _participants(Tree(path.parent))
+    return lambda path: read_participants(Tree(path.parent))
 
 
 def _scans() -> Callable[[Path], object]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from raxss.data.contacts import electrode_of
 from raxss.data.files import (
     Line,
     asked_for,
@@ -24,7 +25,7 @@ from raxss.data.files import (
 )
 from raxss.data.formats.opening import files_of, open_recording
 from raxss.data.formats.registry import all_suffixes, format_of, header_of
-from raxss.data.labels import LabelTable, electrode_of, read_label_table
+from raxss.data.labels import LabelTable, read_label_table
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.series import ORIGINS
 from raxss.errors import EmptyDataError, RecordingError, display_name
