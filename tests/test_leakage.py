@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from raxss import RAxSSClassifier
 from raxss.data.datasets import load_sample, load_synthetic
 from raxss.data.leakage import LEAKS, NOTES, audit_split, read_fitted
-from raxss.data.near_duplicates import find_copies, resampled_similarity
+from raxss.data.near_duplicates import find_near_duplicates, resampled_similarity
 from raxss.data.prepare.preprocessing import Scaling
 from raxss.data.series import Series, SeriesCollection
 from raxss.data.splits import Split, folds, leave_one_out, split_series
@@ -543,14 +543,16 @@ def test_one_seizure_in_two_clips_is_found_in_real_data(shared_data):
     """Two packages cut and filtered sub-pt01's first seizure, each in its own way; 14 channels are in both."""
     short, long = pt01(shared_data, "84ch_-1s_+2s"), pt01(shared_data, "14ch_-10s_+20s")
     series = [*short, *(replace(entry, name=f"long {entry.name}") for entry in long)]
-    copies = find_copies(series, [0] * len(short) + [1] * len(long))
+    copies = find_near_duplicates(series, [0] * len(short) + [1] * len(long))
     assert len(copies) == 14
     assert all(f"long {series[item.first].name}" == series[item.second].name for item in copies)
 
 
 @pytest.mark.parametrize("n_each", [1, 20])
 def test_our_own_balanced_splits_are_clean_in_every_fold(n_each, monkeypatch):
-    monkeypatch.setattr("raxss.data.leakage.find_copies", lambda *_: [])  # only balancing is asked for here
+    monkeypatch.setattr(
+        "raxss.data.leakage.find_near_duplicates", lambda *_: []
+    )  # only balancing is asked for here
     collection = few_positive(n_each)
     splits = [
         *leave_one_out(collection, level="patient", seed=1, balance="train_val").values(),
@@ -647,7 +649,7 @@ def runs_apart(collection):
 
 def test_a_flat_series_is_nobodys_copy():
     flat = [Series(np.full(1000, value)) for value in (0.0, 0.0, 3.0, np.nan)]
-    assert find_copies(flat, [0, 1, 1, 0]) == []
+    assert find_near_duplicates(flat, [0, 1, 1, 0]) == []
 
 
 def spike_in(samples, at, height):
@@ -690,14 +692,14 @@ def test_signals_that_say_nothing_of_their_origin_are_no_copies(name):
     for length in (3000, 520):
         rng = np.random.default_rng(length)
         series = [Series(POOR[name](rng)[-length:], 500.0) for _ in range(12)]
-        found = find_copies(series, np.arange(len(series)) % 3)
+        found = find_near_duplicates(series, np.arange(len(series)) % 3)
         assert [item for item in found if item.kind != "identical"] == []  # pulses of one phase are identical
 
 
 def test_identical_values_are_found_in_poor_signals_too():
     rng = np.random.default_rng(1)
     sine, pulses = (POOR[name](rng) for name in ("slow sine", "regular pulses"))
-    copies = find_copies([Series(sine), Series(pulses), Series(sine), Series(pulses)], [0, 0, 1, 1])
+    copies = find_near_duplicates([Series(sine), Series(pulses), Series(sine), Series(pulses)], [0, 0, 1, 1])
     assert [(item.first, item.second, item.kind) for item in copies] == [
         (0, 2, "identical"),
         (1, 3, "identical"),
@@ -706,7 +708,7 @@ def test_identical_values_are_found_in_poor_signals_too():
 
 def test_a_copy_is_found_where_one_variate_is_mains_only(rng):
     both = np.stack([rng.normal(size=1500).cumsum(), np.sin(0.3 * np.arange(1500))])
-    copies = find_copies([Series(both[::-1]), Series(3 * both[::-1][:, 200:])], [0, 1])
+    copies = find_near_duplicates([Series(both[::-1]), Series(3 * both[::-1][:, 200:])], [0, 1])
     assert [(item.first, item.second, item.kind) for item in copies] == [(0, 1, "stretch")]
 
 
@@ -734,7 +736,7 @@ def test_a_copy_is_found_beside_gaps(rng):
     samples = rng.normal(size=2000).cumsum()
     other = 2 - 3 * samples
     other[300:340] = np.nan
-    copies = find_copies([Series(samples), Series(other, gaps_marked=True)], [0, 1])
+    copies = find_near_duplicates([Series(samples), Series(other, gaps_marked=True)], [0, 1])
     assert [(item.first, item.second) for item in copies] == [(0, 1)]
 
 
@@ -745,20 +747,22 @@ def test_a_stretch_is_found_across_the_borders_of_what_is_read_at_once(rng, monk
     mapped = Series(np.load(tmp_path / "long.npy", mmap_mode="r"), 100.0)
     crops = [Series(long[begin : begin + 900], 100.0) for begin in (1, 1100, 2600, 8470, 19_100)]
     others = [Series(rng.normal(size=900).cumsum(), 100.0) for _ in range(5)]
-    copies = find_copies([mapped, *crops, *others], [0] + [1] * 10)
+    copies = find_near_duplicates([mapped, *crops, *others], [0] + [1] * 10)
     assert [(item.first, item.second, item.kind) for item in copies] == [
         (0, k, "stretch") for k in range(1, 6)
     ]
     halved = Series(resample_poly(long, 1, 2), 50.0)
-    assert [item.kind for item in find_copies([mapped, halved, *others], [0] + [1] * 6)] == ["resampled"]
+    assert [item.kind for item in find_near_duplicates([mapped, halved, *others], [0] + [1] * 6)] == [
+        "resampled"
+    ]
 
 
 def test_all_variates_must_be_copied(rng):
     first, second = rng.normal(size=(2, 3, 1500)).cumsum(axis=2)
     mixed = first.copy()
     mixed[2] = second[2]
-    assert len(find_copies([Series(first), Series(first[:, 100:] * [[2], [-1], [5]])], [0, 1])) == 1
-    assert find_copies([Series(first), Series(mixed)], [0, 1]) == []
+    assert len(find_near_duplicates([Series(first), Series(first[:, 100:] * [[2], [-1], [5]])], [0, 1])) == 1
+    assert find_near_duplicates([Series(first), Series(mixed)], [0, 1]) == []
 
 
 def test_pooling_is_undone_exactly(rng):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from raxss.data.near_duplicates import find_copies
+from raxss.data.near_duplicates import find_near_duplicates
 from raxss.data.series import Series
 from test_leakage import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
 
@@ -42,7 +42,7 @@ def test_no_two_channels_of_real_data_are_taken_for_copies(name, shared_data):
     series = SETS[name](shared_data)
     for seed in range(1 if name == "cinc2017" else 4):
         parts = np.random.default_rng(seed).choice(3, len(series), p=[0.5, 0.2, 0.3])
-        assert find_copies(series, parts) == []
+        assert find_near_duplicates(series, parts) == []
 
 
 @pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "pt01", "cinc2017"])
@@ -57,7 +57,9 @@ def test_copies_planted_in_real_data_are_found(name, shared_data):
             samples, faster = COPIES[kind](series[source].samples.astype(np.float64))
             copy = replace(series[source], samples=samples, rate=series[source].rate * faster)
             planted.append((int(source), kind, copy))
-    copies = find_copies([*series, *(copy for _, _, copy in planted)], [0] * len(series) + [1] * len(planted))
+    copies = find_near_duplicates(
+        [*series, *(copy for _, _, copy in planted)], [0] * len(series) + [1] * len(planted)
+    )
     found = {(item.first, item.second) for item in copies if item.first < len(series) <= item.second}
     wanted = {(source, len(series) + place): kind for place, (source, kind, _) in enumerate(planted)}
     missed = [kind for pair, kind in wanted.items() if pair not in found]
@@ -72,5 +74,5 @@ def test_ten_thousand_series_take_about_a_minute():
     series = [Series(sample) for sample in samples]
     parts = rng.choice(3, len(series), p=[0.7, 0.1, 0.2])
     began = time.perf_counter()
-    assert find_copies(series, parts) == []
+    assert find_near_duplicates(series, parts) == []
     assert time.perf_counter() - began < 300  # 20 s on two idle cores

@@ -1,4 +1,4 @@
-"""Which difference of two contacts does a table mean?
+"""Bipolar montage: differences of two contacts.
 
     contacts of recordings (a Series each), names such as AHR3-4 -> bipolar channels (a Series each)
 

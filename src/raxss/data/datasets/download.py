@@ -1,10 +1,10 @@
-"""How do a dataset's files get onto this disk, whole, whatever the connection does?
+"""Download of a dataset's files: parallel, resumed after interruption, verified by checksum.
 
     listed files, base address -> folder: every file with the listed length and checksum, or an error that names it
 
 A file is received into ``.NAME.partial`` beside its place and moved there when its checksum is right; so it appears
 whole or not at all, and a download that was stopped, even by ``kill -9``, goes on where it was. Files
-that are right already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
+that are complete already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
 Next: folders.py says what is there; plans.py what is in it.
 """
 
@@ -53,7 +53,7 @@ TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Downloaded:
-    """What a download did.
+    """Result of a download.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Downloaded:
 
 
 class _Dropped(Exception):
-    """The connection failed in a way that may be gone next time."""
+    """The connection failed; another attempt may succeed."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -79,7 +79,7 @@ class _Dropped(Exception):
 
 
 class _WrongBytes(Exception):
-    """What arrived is not what the list says."""
+    """The bytes received are not those listed."""
 
 
 class _Refused(Exception):
@@ -87,7 +87,7 @@ class _Refused(Exception):
 
 
 class _Stopped(Exception):
-    """Somebody wants the download to end."""
+    """The download was stopped."""
 
 
 def download(
@@ -124,7 +124,7 @@ def download(
     verify
         Read files again that were found right before; otherwise their length and time of change are believed.
     on_bytes
-        Told how many bytes more (or fewer, after a fresh start) are there; they add up to the size of all files.
+        Called with the number of bytes more (or fewer, after a fresh start); they add up to the size of all files.
         Called by several threads, one at a time.
 
     Raises
@@ -209,7 +209,7 @@ class _Download:
         self.on_bytes = on_bytes
         self.waiting: queue.SimpleQueue[ListedFile] = queue.SimpleQueue()
         self.stop, self.lock = threading.Event(), threading.Lock()
-        self.told: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
         self.fetched: list[str] = []
         self.replaced: list[str] = []
         self.failed: dict[str, str] = {}
@@ -277,11 +277,11 @@ class _Download:
         return path
 
     def _provide(self, listed_file: ListedFile) -> None:
-        """See to it that one file is there and right."""
+        """Make one file complete."""
         path = self._place(listed_file)
         there = os.path.lexists(path)
         if self._is_right(listed_file, path):
-            return self._tell(listed_file, listed_file.size)
+            return self._report(listed_file, listed_file.size)
         make_folder(path.parent)
         failures = wrong = 0
         while True:
@@ -294,7 +294,7 @@ class _Download:
                 wrong += 1
                 with named_output(listed_file.path, KEPT):
                     _partial(path).unlink(missing_ok=True)
-                self._tell(listed_file, 0)
+                self._report(listed_file, 0)
                 if wrong >= MAX_WRONG:
                     raise _Refused(f"{error}, {wrong} times") from error
                 wait = self.backoff
@@ -337,7 +337,7 @@ class _Download:
         if have == listed_file.size:
             return  # only the check is left to do
         have = have or 0
-        self._tell(listed_file, have)
+        self._report(listed_file, have)
         request = urllib.request.Request(
             f"{self.base}/{quote(listed_file.path)}",
             headers={"User-Agent": f"raxss/{__version__}", "Accept-Encoding": "identity"}
@@ -354,7 +354,7 @@ class _Download:
 
     def _copy(self, response: _Response, file: Any, listed_file: ListedFile, start: int) -> None:
         position = renewed = start
-        self._tell(listed_file, position)
+        self._report(listed_file, position)
         while True:
             with _network():
                 chunk = response.read1(CHUNK)
@@ -366,7 +366,7 @@ class _Download:
                 raise _WrongBytes(f"more than the listed {listed_file.size:,} bytes arrived")
             file.write(chunk)
             position += len(chunk)
-            self._tell(listed_file, position)
+            self._report(listed_file, position)
             if position - renewed >= MIN_BYTES:
                 response.give_time()
                 renewed = position
@@ -417,17 +417,17 @@ class _Download:
                 self.record.write(f"{listed_file.path}\t{changed}\t{listed_file.digest}\n")
                 self.record.flush()
 
-    def _tell(self, listed_file: ListedFile, position: int) -> None:
+    def _report(self, listed_file: ListedFile, position: int) -> None:
         """Report the bytes that are there since the last report."""
         with self.lock:
-            more = position - self.told.get(listed_file.path, 0)
-            self.told[listed_file.path] = position
+            more = position - self.reported.get(listed_file.path, 0)
+            self.reported[listed_file.path] = position
             if more and self.on_bytes is not None:
                 self.on_bytes(more)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a server to another address, but never from https to something that can be read on the way."""
+    """Follows redirects, but never from https to something unencrypted."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -441,7 +441,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Timely(io.RawIOBase):
-    """The bytes of a connection, until a deadline; a socket's own timeout begins anew with every byte."""
+    """Bytes of a connection, until a deadline; a socket's own timeout restarts with every byte."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
         self.raw, self.connection, self.timeout = raw, connection, connection.gettimeout() or MAX_WAIT
@@ -469,7 +469,7 @@ class _Timely(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose headers come in time, and whose body comes in time as long as it is given more."""
+    """A response with a deadline, which `give_time` extends."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -479,7 +479,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Makes connections, http and https, whose answers are a _Response."""
+    """Opens connections, http and https, whose responses are a _Response."""
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
         def connect(*args: Any, **more: Any) -> http.client.HTTPConnection:
@@ -491,16 +491,16 @@ class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 def _first_byte(response: http.client.HTTPResponse, listed_file: ListedFile, have: int) -> int:
-    """Which byte of the file the answer begins with, if it is the answer that was asked for."""
+    """First byte of the file in the response; an error unless it answers the request."""
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
         raise _WrongBytes(f"the server packs files ({encoding[:20]})")
     start = 0  # a server that does not know ranges sends all of it
     if response.status == 206:
-        told = response.headers.get("Content-Range", "")
-        asked = f"bytes {have}-{listed_file.size - 1}"
-        if told.strip() not in (f"{asked}/{listed_file.size}", f"{asked}/*"):
-            raise _WrongBytes(f"{asked}/{listed_file.size} were asked for, the server sends {told[:60]!r}")
+        sent = response.headers.get("Content-Range", "")
+        wanted = f"bytes {have}-{listed_file.size - 1}"
+        if sent.strip() not in (f"{wanted}/{listed_file.size}", f"{wanted}/*"):
+            raise _WrongBytes(f"{wanted}/{listed_file.size} were asked for, the server sends {sent[:60]!r}")
         start = have
     elif response.status != 200:
         raise _Refused(f"HTTP {response.status}")
@@ -513,13 +513,13 @@ def _first_byte(response: http.client.HTTPResponse, listed_file: ListedFile, hav
 
 
 def _retry_after(headers: Message) -> float:
-    told = headers.get("Retry-After", "")
-    return float(told) if told.isdecimal() else 0.0
+    seconds = headers.get("Retry-After", "")
+    return float(seconds) if seconds.isdecimal() else 0.0
 
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """Whatever a connection can fail with, as something to try again; a false certificate is final."""
+    """Turn failures of a connection into _Dropped, those of a certificate into _Refused."""
     try:
         yield
     except urllib.error.HTTPError:
@@ -539,12 +539,11 @@ def _network() -> Iterator[None]:
 def _reason(error: object) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time, or hardly any"
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return said[:100]
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)[:100]
 
 
 def _printable(text: str) -> str:
-    """One line without control characters: servers' words are in it."""
+    """One line without control characters, because servers' texts are in it."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
@@ -575,7 +574,7 @@ def _opened_record(folder: Path) -> Iterator[IO[str]]:
 
 
 def _read_record(record: IO[str]) -> dict[str, tuple[int, str]]:
-    """Path -> time of change and checksum; a line that a kill cut off says nothing."""
+    """Path -> time of change and checksum; incomplete lines are ignored."""
     record.seek(0)
     known = {}
     text = record.read()
