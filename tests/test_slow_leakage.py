@@ -9,30 +9,18 @@ from scipy.signal import lfilter
 
 from raxss.data.near_duplicates import find_near_duplicates
 from raxss.data.series import Series
-from test_leakage import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
+from test_leakage import COPIES, bids_clip, dataset, pt01
 
 pytestmark = pytest.mark.slow
 
 
-def cinc2017(folder):
-    """All 2000 records: MAT v4 with one int16 row."""
-    series = []
-    for path in sorted((folder / "cinc2017" / "training2017").glob("*.mat")):
-        content = path.read_bytes()
-        _, rows, columns, _, name_length = np.frombuffer(content[:20], "<i4")
-        samples = np.frombuffer(content[20 + name_length :], "<i2")[: rows * columns]
-        series.append(Series(samples, 300.0, name=path.stem))
-    assert len(series) == 2000
-    return series
-
-
 SETS = {
-    "bern-barcelona": lambda folder: list(bern_barcelona(folder)),
-    "bonn": lambda folder: list(bonn(folder, "ZONFS")),
-    "watch": lambda folder: list(watch(folder)),
+    **{
+        name: lambda folder, name=name: list(dataset(name, folder))
+        for name in ("bern-barcelona", "bonn", "watch", "cinc2017")
+    },
     "pt01": lambda folder: list(pt01(folder, "84ch_-1s_+2s")),
     "clip": lambda folder: list(bids_clip(folder)),
-    "cinc2017": cinc2017,
 }
 
 
