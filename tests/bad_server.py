@@ -233,3 +233,75 @@ class Always(list):
 
     def pop(self, _=0):
         return self[0]
+
+
+def digits(header):
+    """A range with thousands of digits."""
+    return lambda handler, content, start: handler.serve(
+        content, start, Content_Range=header.format("9" * 5000)
+    )
+
+
+NO_ADDRESSES = ["http://[::1", "http://a..b/", "http://127.0.0.1:99999999/", "http://127.0.0.1:x/"]
+ARRIVES = {  # size, tricks, ranges that are requested
+    "dropped": (
+        100_000,
+        [drop_after(30_000), drop_after(1), drop_after(40_000)],
+        [None, "bytes=30000-", "bytes=30001-", "bytes=70001-"],
+    ),
+    "ranges ignored": (100_000, [drop_after(30_000), all_of_it], [None, "bytes=30000-"]),
+    "a range too early": (10_000, [drop_after(3000), range_from(-1)], [None, "bytes=3000-", None]),
+    "a range too late": (10_000, [drop_after(3000), range_from(1)], [None, "bytes=3000-", None]),
+    "a range of 99": (10_000, [drop_after(3000), range_from(0, total=99)], [None, "bytes=3000-", None]),
+    "digits first": (
+        10_000, [drop_after(3000), digits("bytes {}-9999/10000")], [None, "bytes=3000-", None]
+    ),
+    "digits last": (10_000, [drop_after(3000), digits("bytes 3000-{}/10000")], [None, "bytes=3000-", None]),
+    "digits of": (10_000, [drop_after(3000), digits("bytes 3000-9999/{}")], [None, "bytes=3000-", None]),
+    **{f"HTTP {code}": (1000, [status(code)] * 2, [None] * 3) for code in (500, 502, 503, 504, 429, 408)},
+    **{f"to {address}": (1000, [redirect_to(address)], [None] * 2) for address in NO_ADDRESSES},
+    "no length": (10_000, [no_length], [None]),
+    "wrong bytes": (50_000, [other_bytes], [None] * 2),
+    "wrong bytes later": (50_000, [drop_after(20_000), other_bytes], [None, "bytes=20000-", None]),
+}  # fmt: skip
+
+
+def misled(handler, content, start):
+    (range_from(5) if start else drop_after(10))(handler, content, start)
+
+
+FAILS = {  # trick, reason, number of requests
+    "wrong ranges": (
+        misled,
+        r"bytes 10-9999/10000 were asked for, the server sends 'bytes 15-9999/10000', 3 times\)",
+        6,
+    ),
+    **{f"HTTP {code}": (status(code), rf"HTTP {code}", 1) for code in (400, 401, 403, 404, 410)},
+    "HTTP 503": (status(503), r"HTTP 503 .*, 4 times in a row\)", 4),
+    "few bytes": (drop_after(10), r"the connection ended after 40 of 10,000 bytes, 4 times in a row", 4),
+    "other bytes": (other_bytes, r"the md5 sum is not the listed one, 3 times\)", 3),
+    "short": (short_object, r"the server announces 5000 bytes where 10000 are listed, 3 times\)", 3),
+    "long": (long_object, r"the server announces 10004 bytes where 10000 are listed, 3 times\)", 3),
+    "long without length": (
+        long_without_length, r"more than the listed 10,000 bytes arrived, 3 times\)", 3
+    ),
+    "packed": (packed, r"the server packs files \(gzip\), 3 times\)", 3),
+    **{
+        f"to {address}": (redirect_to(address), r"(HTTP 302|.*ftp)", 1)
+        for address in ("file:///etc/passwd", "ftp://127.0.0.1/a", "data:,hello")
+    },
+    **{f"to {address}": (redirect_to(address), r".*, 4 times in a row\)", 4) for address in NO_ADDRESSES},
+    **{  # what a server sends cannot steer a terminal
+        f"escapes {number}": (raw(answer), "", None)
+        for number, answer in enumerate(
+            [
+                b"HTTP/1.1 404 \x1b[31mno\x07\r\n\r\n",
+                b"HTTP/1.1 503 \x1b]0;mine\x07\x9b1m\r\n\r\n",
+                b"HTTP/1.1 200 OK\r\nContent-Encoding: \x1b[31m\r\n\r\n",
+                b"HTTP/1.1 200 OK\r\nContent-Length: 1\x1b[31m\r\n\r\n",
+                b"\x1b[31mhello\r\n\r\n",
+                b"HTTP/1.1 302 Found\r\nLocation: /base/a\r\nContent-Length: 0\r\n\r\n",  # urllib adds line ends
+            ]
+        )
+    },
+}  # fmt: skip
