@@ -194,10 +194,8 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
 def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
     """Plan of `plan_bids`, after a warning of what is absent or did not match; an error if nothing is left."""
     plan = plan_bids(root, **options)
-    absent = (
-        f"{_number_of(len(plan.absent), 'file is', 'files are')} absent: {list_names(plan.absent)} (to get: "
-        f"{plan.where_to_get})."
-    )
+    count = "1 file is" if len(plan.absent) == 1 else f"{len(plan.absent)} files are"
+    absent = f"{count} absent: {list_names(plan.absent)} (to get: {plan.where_to_get})."
     remarks = [absent, *plan.refused] if plan.absent else list(plan.refused)
     labels_matter = options.get("only_labelled", True)
     matters = ("is left out", "left out:", "was not read", "sidecars disagree")
@@ -431,7 +429,7 @@ class _Planner:
             if named
         ]
         sentences += [
-            f"patient {patient}: {_number_of(count, 'piece', 'pieces')} of the {name} cell "
+            f"patient {patient}: {count} {'piece' if count == 1 else 'pieces'} of the {name} cell "
             f"{'was' if count == 1 else 'were'} not understood, so channels whose label is not certain have none."
             for patient, count in texts.items()
         ]
@@ -450,10 +448,6 @@ def _series_name(
     shared = sum(item.name == channel.name for item in channels) > 1
     name = f"{run.name}:{channel.name or 'n/a'}" + (f"@{place}" if shared or not channel.name else "")
     return name if n_segments == 1 else f"{name}#{segment + 1}"
-
-
-def _number_of(count: int, item: str, more: str) -> str:
-    return f"{count} {item if count == 1 else more}"
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

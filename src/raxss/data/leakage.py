@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.sealing import open_model
-from raxss.data.near_duplicates import NearDuplicate, find_near_duplicates
-from raxss.data.prepare.preprocessing import Scaling
-from raxss.data.series import Series, SeriesCollection
+from raxss.data.near_duplicates import find_near_duplicates
+from raxss.data.prepare.preprocessing import CHUNK, Scaling
+from raxss.data.series import SeriesCollection
 from raxss.data.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of, weak_parts
 from raxss.errors import DataError, ModelError, VariateMismatchError, join_names, one_of
 
@@ -141,6 +141,7 @@ def audit_split(
 
     Examples
     --------
+    >>> from raxss.data.series import Series
     >>> from raxss.data.splits import split_series
     >>> rng = np.random.default_rng(0)
     >>> series = [
@@ -196,11 +197,7 @@ def _parts(collection: SeriesCollection, split: Split) -> Parts:
 
 
 def _named(things: Iterable[Any], most: int = MOST_NAMED) -> str:
-    """The first ten names, then a count.
-
-    >>> _named(["a", ("pt01", "G")])
-    "'a', 'pt01/G'"
-    """
+    """The first ten names, then a count: ``'a', 'pt01/G'``."""
     names = ("/".join(map(str, thing)) if isinstance(thing, tuple) else str(thing) for thing in things)
     return join_names(map(repr, names), most)
 
@@ -301,11 +298,7 @@ def _spelt_twice(
 
 
 def _plain_id(patient: str) -> str:
-    """An id without case, ``sub-`` and leading zeros.
-
-    >>> _plain_id("sub-ummc_001"), _plain_id("UMMC1")
-    ('ummc1', 'ummc1')
-    """
+    """An id without case, ``sub-`` and leading zeros: ``sub-ummc_001`` and ``UMMC1`` are ``ummc1``."""
     plain = patient.strip().lower().removeprefix("sub-")
     plain = re.sub(r"(?<=[a-z])[_\- ]+(?=\d)", "", plain)
     return re.sub(r"(?<!\d)0+(?=\d)", "", plain)
@@ -333,7 +326,8 @@ def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Find
             within.append(f"{left.name} = {right.name}")
             continue
         pair = f"{left.name} ({PARTS[part]}) = {right.name} ({PARTS[other]})"
-        across.setdefault(_COPY_CODES[copy.kind], []).append(pair + _how_alike(copy))
+        alike = "" if copy.kind == "identical" else f", correlation {copy.similarity:.4f}"
+        across.setdefault(_COPY_CODES[copy.kind], []).append(pair + alike)
         ids = group_of(left, "patient"), group_of(right, "patient")
         if None not in ids and ids[0] != ids[1]:
             patients.add((str(ids[0]), str(ids[1])))
@@ -350,10 +344,6 @@ def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Find
         )
 
 
-def _how_alike(copy: NearDuplicate) -> str:
-    return "" if copy.kind == "identical" else f", correlation {copy.similarity:.4f}"
-
-
 # Balancing --------------------------------------------------------------------------------------------------
 
 
@@ -362,11 +352,9 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
     left_out = sorted(set(range(len(collection))) - set(placed))
     unexplained = sorted(set(left_out) - set(split.dropped.tolist()))
     if unexplained:
-        yield Finding(
-            "series-left-out",
-            f"{len(unexplained)} series are in no part, and balancing did not drop them: "
-            f"{_named(collection[index].name for index in unexplained)}.",
-        )
+        names = _named(collection[index].name for index in unexplained)
+        message = f"{len(unexplained)} series are in no part, and balancing did not drop them: {names}."
+        yield Finding("series-left-out", message)
     if split.balance in BALANCED_BEFORE:
         yield Finding(
             "balanced-before-split",
@@ -437,23 +425,19 @@ def _seen_in_training(
     training_names: Collection[str] | None,
     training_digests: Collection[str] | None,
 ) -> Iterator[Finding]:
-    if training_names is not None:
-        seen = set(training_names)
-        for part, code in (("test", "training-saw-test"), ("validation", "validation-in-training-names")):
-            both = sorted({collection[index].name for index in parts[part]} & seen)
-            if both:
-                yield Finding(
-                    code,
-                    f"{len(both)} series of the {part} part are among the training names: {_named(both)}.",
-                )
-    if training_digests is not None:
-        learned = set(training_digests)
-        both = [collection[index].name for index in parts["test"] if collection[index].digest in learned]
+    names, digests = set(training_names or ()), set(training_digests or ())
+    test, validation = (
+        {collection[index].name for index in parts[part]} & names for part in ("test", "validation")
+    )
+    tested = [collection[index] for index in parts["test"] if digests]  # a digest reads all samples
+    fitted = [series.name for series in tested if series.digest in digests]
+    for code, part, both, where in (
+        ("training-saw-test", "test", sorted(test), "the training names"),
+        ("validation-in-training-names", "validation", sorted(validation), "the training names"),
+        ("training-saw-test", "test", fitted, "those the model was fitted on"),
+    ):
         if both:
-            yield Finding(
-                "training-saw-test",
-                f"{len(both)} series of the test part are among those the model was fitted on: {_named(both)}.",
-            )
+            yield Finding(code, f"{len(both)} series of the {part} part are among {where}: {_named(both)}.")
 
 
 def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) -> Iterator[Finding]:
@@ -507,15 +491,15 @@ Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 def _moments(collection: SeriesCollection, members: Sequence[int]) -> Moments:
-    return _pooled(_moments_of_chunk(part) for index in members for part in _chunks(collection[index]))
+    return _pooled(
+        _moments_of_chunk(collection[index].samples[:, begin : begin + CHUNK])
+        for index in members
+        for begin in range(0, collection[index].n_samples, CHUNK)
+    )
 
 
-def _chunks(series: Series, size: int = 2**18) -> Iterator[NDArray[np.float64]]:
-    for begin in range(0, series.n_samples, size):
-        yield np.asarray(series.samples[:, begin : begin + size], dtype=np.float64)
-
-
-def _moments_of_chunk(samples: NDArray[np.float64]) -> Moments:
+def _moments_of_chunk(chunk: NDArray[Any]) -> Moments:
+    samples = np.asarray(chunk, dtype=np.float64)
     finite = np.isfinite(samples)
     count = finite.sum(axis=1).astype(np.float64)
     mean = samples.sum(axis=1, where=finite) / np.maximum(count, 1)
