@@ -68,7 +68,7 @@ def predicted(model, path, out, *options):
 def test_a_rate_more_than_a_tenth_off_is_refused_with_both_rates(known, rate):
     series = wave(rate, seconds=100 / rate + 10, name="far one")
     message = rf"'far one' has a rate of {rate:g} Hz.* fitted at 10 Hz.*resampled"
-    for method in ("predict_proba", "predict", "explain", "answers", "report", "window_probabilities"):
+    for method in ("predict_proba", "predict", "explain", "score_series", "report", "window_probabilities"):
         with pytest.raises(RateMismatchError, match=message):
             list(getattr(known, method)([series]))
     with pytest.raises(RateMismatchError, match="'far one'"):
@@ -213,7 +213,9 @@ def test_a_given_rate_is_used_for_lines_of_a_manifest_and_compared_with_files(fo
 def test_a_rate_that_is_none_is_refused(folders, tmp_path, rate, engine):
     np.save(tmp_path / "bare.npy", wave(10.0).samples)
     with pytest.raises(ConfigError, match="--rate is"):
-        predicted(folders / "known", tmp_path / "bare.npy", tmp_path, f"--rate={rate}", *ENGINES[engine])
+        predicted(
+            folders / "known", tmp_path / "bare.npy", tmp_path / "p.csv", f"--rate={rate}", *ENGINES[engine]
+        )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

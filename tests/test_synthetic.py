@@ -67,8 +67,9 @@ def test_windows_at_the_motif_have_more_support_than_all_others_with_an_exclusio
         distance = np.abs(starts[:, None] - planted.motif_starts[index]).min(axis=1)
         assert support[distance <= 4].mean() > support[distance >= length].mean() + 0.1
         assert support[distance <= 4].min() > support[distance >= length].max()
-        noise, _ = pearson_support(planted.series[index + 1].samples[0], length, 8, 10, length // 2)
-        assert noise.max() < support.max()
+        if index == 0:
+            noise, _ = pearson_support(planted.series[1].samples[0], length, 8, 10, length // 2)
+            assert noise.max() < support.max()
 
 
 def test_several_variates_each_have_their_own_motif():
