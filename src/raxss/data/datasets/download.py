@@ -520,14 +520,17 @@ def _network() -> Iterator[None]:
     except urllib.error.HTTPError:
         raise
     except (OSError, ValueError, http.client.HTTPException) as error:
-        cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            raise _Refused(f"the server's certificate is not valid: {cause.verify_message}") from error
-        if isinstance(error, urllib.error.URLError):
-            raise _Dropped(f"no connection ({_reason(cause)})") from error
-        if isinstance(error, ValueError | http.client.InvalidURL):  # not quoted: it may hold a password
-            raise _Dropped("the address of a redirect or of the proxy is not valid") from error
-        raise _Dropped(f"the connection failed ({_reason(error)})") from error
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> _Dropped | _Refused:
+    is_connecting = isinstance(error, urllib.error.URLError)
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return _Refused(f"the server's certificate is not valid: {cause.verify_message}")
+    if isinstance(error, ValueError | http.client.InvalidURL):  # not quoted: it may hold a password
+        return _Dropped("the address of a redirect or of the proxy is not valid")
+    return _Dropped(f"{'no connection' if is_connecting else 'the connection failed'} ({_reason(cause)})")
 
 
 def _reason(error: object) -> str:
