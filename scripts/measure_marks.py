@@ -29,8 +29,8 @@ from raxss.benchmark.pages.figures import png
 from raxss.benchmark.pages.markdown import data_table
 from raxss.benchmark.study import Study
 from raxss.data.bids import read_bids
+from raxss.data.contacts import poles_of
 from raxss.data.datasets import load_dataset
-from raxss.data.labels import poles_of
 from raxss.data.prepare.preprocessing import Preparation
 from raxss.data.series import Series, SeriesCollection
 from raxss.estimator.classifier import RAxSSClassifier

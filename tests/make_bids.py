@@ -72,9 +72,8 @@ class BidsTruth:
     labels: dict[str, str] = field(default_factory=dict)
     onsets: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, int] = field(default_factory=dict)
-    samples: dict[str, NDArray[np.float64]] = field(
-        default_factory=dict
-    )  # recording -> microvolts, CHANNELS first
+    # recording -> microvolts, CHANNELS first
+    samples: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     centres: dict[str, str] = field(default_factory=dict)
     soz: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unmatched_contact: tuple[str, str] = ("", UNMATCHED)
@@ -93,7 +92,7 @@ def make_bids(
     seconds: int = 20,
     rate: int = 250,
 ) -> BidsTruth:
-    """Write a tree into ``folder`` (which need not exist) and tell what is in it.
+    """Write a tree into ``folder`` (which need not exist) and return what is in it.
 
     Runs last ``seconds`` to half as much again. The first run of a patient is BrainVision, the second EDF, and so
     on; EDF channels of NIH are named ``POL AD1`` where channels.tsv says ``AD1``.

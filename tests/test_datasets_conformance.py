@@ -1,4 +1,4 @@
-"""What every dataset of the registry must do, and one that a user adds.
+"""Conformance of every dataset of the registry, and of one that a user adds.
 
 The datasets are those of `DATASETS`, and example_dataset.py; small_datasets.py has a few files of each.
 """
@@ -98,11 +98,8 @@ def test_planned_series_are_read_with_their_rate_label_and_group(dataset, root):
     plan = plan_dataset(dataset.name, root=root)
     read = read_plan(plan)
     for (_, planned), item in zip(plan, read, strict=True):
-        assert (item.name, item.label, item.group) == (
-            planned.name,
-            planned.label,
-            planned.origin[dataset.group_by],
-        )
+        assert (item.name, item.label) == (planned.name, planned.label)
+        assert item.group == planned.origin[dataset.group_by]
         assert item.n_variates == len(planned.channels)
         assert np.isfinite(item.samples).all()
         assert dataset.rate in (None, item.rate)
@@ -171,21 +168,21 @@ def test_what_is_there_is_counted(dataset, root):
 
 
 def test_the_list_has_its_facts(dataset, root):
-    told = {load["name"]: load for load in json.loads(run("datasets", "--root", root, "--json").output)}
-    found = told[dataset.name]
+    listed = json.loads(run("datasets", "--root", root, "--json").output)
+    (found,) = [item for item in listed if item["name"] == dataset.name]
     assert (found["licence"], found["citation"]) == (dataset.licence, dataset.citation)
     assert (found["classes"], found["group_by"]) == (list(dataset.labels), dataset.group_by)
     assert found["state"] == on_disk(dataset, root).state
     assert f"\n{dataset.name} " in "\n" + run("datasets", "--root", root).output
 
 
-def test_the_summary_is_told_as_text_and_as_json(dataset, root):
+def test_the_summary_is_printed_as_text_and_as_json(dataset, root):
     command = ("datasets", "summary", dataset.name, "--root", root)
     assert len(run(*command).output.splitlines()) >= 3
-    told = json.loads(run(*command, "--json").output)
+    summary = json.loads(run(*command, "--json").output)
     if not dataset.options:
-        assert told["classes"].keys() == set(dataset.labels)
-        assert told["rates"] == [dataset.rate]
+        assert summary["classes"].keys() == set(dataset.labels)
+        assert summary["rates"] == [dataset.rate]
 
 
 def test_it_is_prepared_by_its_name(dataset, root, tmp_path):
@@ -207,9 +204,7 @@ def test_every_module_of_the_package_registers_a_dataset():
 
 def test_a_name_belongs_to_one_dataset(monkeypatch):
     monkeypatch.setitem(DATASETS, "tremor", TREMOR)
-    assert (
-        register_dataset(replace(TREMOR, size=13)).size == 13
-    )  # the same class: a notebook cell that runs again
+    assert register_dataset(replace(TREMOR, size=13)).size == 13  # as a notebook cell that runs again
     with pytest.raises(
         ConfigError, match=r"'bonn' belongs to .*bonn\.Bonn already .* example_dataset\.Tremor"
     ):
@@ -220,15 +215,15 @@ def test_a_name_belongs_to_one_dataset(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"licence": "", "citation": ""}, r"'tremor' says nothing about licence, citation"),
         ({"labels": ()}, r"nothing about labels"),
         ({"group_by": "patients"}, r"group_by of dataset 'tremor' is 'patients'; did you mean 'patient'"),
     ],
 )
-def test_a_dataset_without_its_facts_is_refused(change, told):
-    with pytest.raises(ConfigError, match=told):
+def test_a_dataset_without_its_facts_is_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
         register_dataset(replace(TREMOR, **change))
     assert TREMOR.name not in DATASETS
 
@@ -248,7 +243,7 @@ def test_no_name_of_a_dataset_is_compared_outside_its_own_module():
         ):
             continue
         for node in ast.walk(ast.parse(text)):
-            told = f"{file.relative_to(SOURCE)}, line {getattr(node, 'lineno', 0)}"
+            place = f"{file.relative_to(SOURCE)}, line {getattr(node, 'lineno', 0)}"
             compared = []
             if isinstance(node, ast.Compare):
                 compared = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
@@ -257,6 +252,6 @@ def test_no_name_of_a_dataset_is_compared_outside_its_own_module():
             elif isinstance(node, ast.MatchValue):
                 compared = [node.value]
             elif isinstance(node, ast.ImportFrom) and file != home.parent / "__init__.py":
-                assert not (node.module or "").startswith(f"{built_in.__name__}."), told
+                assert not (node.module or "").startswith(f"{built_in.__name__}."), place
             values = {item.value for item in compared if isinstance(item, ast.Constant)}
-            assert not values & set(DATASETS), told
+            assert not values & set(DATASETS), place

@@ -21,9 +21,9 @@ from raxss.data.datasets.archives import TextFile, find_texts, read_numbers
 from raxss.data.datasets.collections.ds003029 import PAPER, summarise_centres
 from raxss.data.datasets.folders import folder_of
 from raxss.data.datasets.listing import choose, read_listing, safe_path
-from raxss.data.datasets.summary import count_variates, summarise_plan
+from raxss.data.datasets.summary import summarise_plan
 from raxss.data.plan import read_plan
-from raxss.errors import ConfigError, DataError, RAxSSWarning, RecordingError
+from raxss.errors import DataError, RAxSSWarning, RecordingError
 
 BERN_TEXT = "".join(f"{value:13.6f},{-value:13.6f}\n" for value in np.linspace(-20, 20, 10240))
 
@@ -74,11 +74,6 @@ def test_bonn_is_five_sets_of_a_hundred(shared_data):
     }
     assert at_the_limit == {"F009": 52, "S059": 2, "S065": 18}
     assert min(item.samples.min() for item in series) == -1885
-
-
-def test_bonn_gives_the_two_sets_of_the_channel_task(shared_data):
-    plan = plan_dataset("bonn", root=shared_data, classes=("F", "N"))
-    assert Counter(item.label for _, item in plan) == {"F": 100, "N": 100}
 
 
 @pytest.fixture(scope="module")
@@ -135,26 +130,12 @@ def test_ds003029_without_signals_lists_every_file_that_is_absent(shared_data):
         load_dataset("ds003029", root=shared_data)
 
 
-def test_ds003029_options_are_those_of_plan_bids(shared_data):
-    with pytest.raises(ConfigError, match=r"no option 'crops'; did you mean 'crop'"):
-        plan_dataset("ds003029", root=shared_data, crops=(0, 1))
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("bern-barcelona", "complete"),
-        ("bonn", "complete"),
-        ("cinc2017", "complete"),
-        ("watch", "complete"),
-        ("ds003029", "partly (362 of 681 files)"),
-    ],
-)
-def test_what_is_on_disk_is_told(shared_data, name, told):
-    assert str(on_disk(DATASETS[name], shared_data)) == told
-    assert str(on_disk(DATASETS[name], shared_data / name)) == told  # the folder itself does as well
+@pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "cinc2017", "watch", "ds003029"])
+def test_what_is_on_disk_is_counted(shared_data, name):
+    state = "partly (362 of 681 files)" if name == "ds003029" else "complete"
+    assert str(on_disk(DATASETS[name], shared_data)) == state
+    assert str(on_disk(DATASETS[name], shared_data / name)) == state  # the folder itself does as well
     assert str(on_disk(DATASETS[name], shared_data / "nowhere")) == "absent"
-    assert str(on_disk(DATASETS[name])) == "unknown"
 
 
 # --- where a dataset lies
@@ -163,24 +144,6 @@ def test_what_is_on_disk_is_told(shared_data, name, told):
 def test_the_root_comes_from_the_variable_too(shared_data, monkeypatch):
     monkeypatch.setenv("RAXSS_DATA", str(shared_data))
     assert len(load_dataset("watch")) == 140
-
-
-def test_a_dataset_without_a_root_says_where_to_put_it():
-    with pytest.raises(DataError, match=r"'bonn' is not part of the package.*RAXSS_DATA: .* 'bonn'.*data490"):
-        load_dataset("bonn")
-
-
-def test_an_absent_dataset_says_what_is_missing_and_where_it_comes_from(tmp_path):
-    with pytest.raises(
-        DataError, match=r"'bonn' can be read; 5 files are absent: Z.zip.*https://doi.org/10.34810"
-    ):
-        load_dataset("bonn", root=tmp_path)
-    with pytest.raises(DataError, match=r"'watch' can be read; 1 file is absent: watch.npz"):
-        load_dataset("watch", root=tmp_path)
-    with pytest.raises(DataError, match=r"'cinc2017'.*training2017/REFERENCE.csv"):
-        load_dataset("cinc2017", root=tmp_path)
-    with pytest.raises(DataError, match=r"'ds003029'.*681 files are absent"):
-        load_dataset("ds003029", root=tmp_path)
 
 
 def test_a_folder_of_the_datasets_name_comes_before_the_root_itself(tmp_path):
@@ -195,9 +158,7 @@ def test_an_incomplete_dataset_is_used_with_a_warning(shared_data, tmp_path):
     (tmp_path / "bonn").mkdir()
     for name in ("F.zip", "N.zip"):
         (tmp_path / "bonn" / name).symlink_to(shared_data / "bonn" / name)
-    with pytest.raises(
-        RecordingError, match=r"'F.zip' leads out"
-    ):  # a link out of the folder is not followed
+    with pytest.raises(RecordingError, match=r"'F.zip' leads out"):
         load_dataset("bonn", root=tmp_path)
     for name in ("F.zip", "N.zip"):
         (tmp_path / "bonn" / name).unlink()
@@ -206,7 +167,7 @@ def test_an_incomplete_dataset_is_used_with_a_warning(shared_data, tmp_path):
         assert len(load_dataset("bonn", root=tmp_path)) == 200
     assert (
         len(load_dataset("bonn", root=tmp_path, classes=("F", "N"))) == 200
-    )  # nothing that was asked for lacks
+    )  # no class that is wanted lacks
 
 
 def test_unpacked_zips_read_like_the_zips(shared_data, tmp_path):
@@ -254,7 +215,7 @@ def test_the_official_layout_of_cinc2017_needs_no_folder_around_it(shared_data, 
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("../secret,N", r"'../secret,N' in line 2"),
         ("A2,X", r"'A2,X' in line 2"),
@@ -262,9 +223,9 @@ def test_the_official_layout_of_cinc2017_needs_no_folder_around_it(shared_data, 
         ("A1,A", r"'A1' twice, with different labels; line 2"),
     ],
 )
-def test_a_damaged_table_of_labels_is_refused(tmp_path, line, told):
+def test_a_damaged_table_of_labels_is_refused(tmp_path, line, message):
     (tmp_path / "REFERENCE.csv").write_text(f"A1,N\n{line}\n")
-    with pytest.raises(RecordingError, match=told):
+    with pytest.raises(RecordingError, match=message):
         plan_dataset("cinc2017", root=tmp_path)
 
 
@@ -324,20 +285,14 @@ def test_a_zip_with_too_many_members_or_bytes_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "member", ["../Data_F_Ind0001.txt", "/etc/Data_F_Ind0001.txt", "a/../../Data_F_Ind0001.txt"]
+    "member", ["../Data_F_Ind0001.txt", "/etc/Data_F_Ind0001.txt", "a/../../Data_F_Ind0001.txt", "link"]
 )
 def test_a_member_that_leads_elsewhere_is_refused(tmp_path, member):
-    make_zip(tmp_path, members={member: BERN_TEXT})
+    if member == "link":
+        member = zipfile.ZipInfo("Data_F_Ind0001.txt")
+        member.external_attr = (stat.S_IFLNK | 0o777) << 16
+    make_zip(tmp_path, members={member: "/etc/passwd"})
     with pytest.raises(RecordingError, match=r"member '(Data|/|\.\.|a).*' *, which leads out of its folder"):
-        plan_dataset("bern-barcelona", root=tmp_path)
-
-
-def test_a_link_in_a_zip_is_refused(tmp_path):
-    link = zipfile.ZipInfo("Data_F_Ind0001.txt")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    with zipfile.ZipFile(tmp_path / "Data_F_50.zip", "w") as archive:
-        archive.writestr(link, "/etc/passwd")
-    with pytest.raises(RecordingError, match=r"'Data_F_Ind0001.txt', which leads out of its folder"):
         plan_dataset("bern-barcelona", root=tmp_path)
 
 
@@ -373,9 +328,7 @@ def test_a_damaged_zip_is_refused_wherever_the_damage_is(tmp_path, rng):
         try:
             with open_first(tmp_path) as recording:
                 assert_array_equal(recording.read([0, 1]), expected)  # a byte that does not matter
-        except RecordingError:
-            refused += 1
-        except IndexError:  # its name was hit: it is no text of this dataset any more
+        except (RecordingError, IndexError):  # of a name that was hit: no text of this dataset any more
             refused += 1
     assert refused > 40
     for length in (0, 10, len(whole) // 2, len(whole) - 1):
@@ -385,7 +338,7 @@ def test_a_damaged_zip_is_refused_wherever_the_damage_is(tmp_path, rng):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (BERN_TEXT[:-28], r"has 10239 rows of 2; 10240 rows of 2"),
         (BERN_TEXT + "1,2\n", r"has 10241 rows of 2"),
@@ -395,9 +348,9 @@ def test_a_damaged_zip_is_refused_wherever_the_damage_is(tmp_path, rng):
         ("é,1\n" + BERN_TEXT, r"is no table of numbers"),
     ],
 )
-def test_a_text_with_other_content_is_refused(tmp_path, text, told):
+def test_a_text_with_other_content_is_refused(tmp_path, text, message):
     (tmp_path / "Data_F_Ind0001.txt").write_text(text)
-    with pytest.raises(RecordingError, match=rf"the text 'Data_F_Ind0001.txt' .*{told}"):
+    with pytest.raises(RecordingError, match=rf"the text 'Data_F_Ind0001.txt' .*{message}"):
         open_first(tmp_path)
 
 
@@ -451,13 +404,22 @@ def test_a_listed_path_that_is_not_plain_is_refused(path):
         safe_path(path)
 
 
-def test_a_damaged_list_of_files_is_refused():
-    with pytest.raises(RecordingError, match=r"has the columns path, md5; needed are path, size_bytes"):
-        read_listing("path\tmd5\n")
-    with pytest.raises(RecordingError, match=r"line 2, has '-3' as size"):
-        read_listing(f"path\tsize_bytes\tmd5\na\t-3\t{'0' * 32}\n")
-    with pytest.raises(RecordingError, match=r"'zz' as md5; .* 32 hexadecimal"):
-        read_listing("path\tsize_bytes\tmd5\na\t3\tzz\n")
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("path\tmd5\n", r"has the columns path, md5; needed are path, size_bytes"),
+        (f"path\tsize_bytes\tmd5\na\t-3\t{'0' * 32}\n", r"line 2, has '-3' as size"),
+        ("path\tsize_bytes\tmd5\na\t3\tzz\n", r"'zz' as md5; .* 32 hexadecimal"),
+        (
+            f"path\tsize_bytes\tmd5\na\t{'9' * 5000}\t{'0' * 32}\n",
+            r"has '9+\.\.\.9+' as size and '0{32}' as md5",
+        ),
+    ],
+)
+def test_a_damaged_list_of_files_is_refused(table, message):
+    with pytest.raises(RecordingError, match=message) as raised:
+        read_listing(table)
+    assert len(str(raised.value)) < 300
 
 
 def test_subjects_and_patterns_choose_files_with_what_concerns_all():
@@ -552,13 +514,6 @@ def test_a_plan_is_summed_up(shared_data):
     }
 
 
-@pytest.mark.parametrize(
-    ("variates", "told"), [([1], "1 variate"), ([6], "6 variates"), ([1, 2], "1, 2 variates")]
-)
-def test_variates_are_counted_in_plain_words(variates, told):
-    assert count_variates(variates) == told
-
-
 # --- on the command line
 
 
@@ -567,11 +522,13 @@ def run(*arguments):
 
 
 def test_the_list_has_licence_size_citation_and_what_is_on_disk(shared_data):
-    told = run("--root", shared_data).output
-    assert re.search(r"^bonn +complete; CC BY 4.0, research and education only; 3.2 MB$", told, re.MULTILINE)
-    assert re.search(r"^ds003029 +partly \(362 of 681 files\); CC0; 11.08 GB$", told, re.MULTILINE)
-    assert "doi:10.34810/data502" in told
-    assert str(shared_data) not in told
+    output = run("--root", shared_data).output
+    assert re.search(
+        r"^bonn +complete; CC BY 4.0, research and education only; 3.2 MB$", output, re.MULTILINE
+    )
+    assert re.search(r"^ds003029 +partly \(362 of 681 files\); CC0; 11.08 GB$", output, re.MULTILINE)
+    assert "doi:10.34810/data502" in output
+    assert str(shared_data) not in output
     without = run().output
     assert re.search(r"^sample +comes with raxss; ODC-By 1.0; 2.0 MB$", without, re.MULTILINE)
     assert "say where with --root or in the variable RAXSS_DATA" in without
@@ -582,12 +539,12 @@ def test_the_list_as_json_has_every_dataset(tmp_path):
     (tmp_path / "bonn" / "Z.zip").write_bytes(b"")
     (tmp_path / "cinc2017").mkdir()
     (tmp_path / "cinc2017" / "REFERENCE.csv").write_text("nonsense\n")
-    told = {load["name"]: load for load in json.loads(run("--root", tmp_path, "--json").output)}
-    assert list(told) == list(DATASETS)
-    states = {name: item["state"] for name, item in told.items()}
+    facts = {item["name"]: item for item in json.loads(run("--root", tmp_path, "--json").output)}
+    assert list(facts) == list(DATASETS)
+    states = {name: item["state"] for name, item in facts.items()}
     assert (states.pop("bonn"), states.pop("cinc2017")) == ("partly", "damaged")
     assert states == {name: "absent" if DATASETS[name].where == "disk" else "inside" for name in states}
-    assert (told["bonn"]["n_present"], told["bonn"]["n_wanted"]) == (1, 5)
+    assert (facts["bonn"]["n_present"], facts["bonn"]["n_wanted"]) == (1, 5)
 
 
 def test_the_summary_prints_the_papers_table_by_centre(shared_data):
@@ -596,24 +553,17 @@ def test_the_summary_prints_the_papers_table_by_centre(shared_data):
     assert lines[0].split()[:4] == ["centre", "patients", "with", "SOZ"]
     assert [line.split()[0] for line in lines[1:5]] == ["JHH", "NIH", "UMMC", "UMH"]
     assert lines[1].split()[1:6] == ["7", "n/a", "31", "3739", "3227"]
-    told = json.loads(run("summary", "ds003029", "--root", shared_data, "--json").output)
-    assert told["centres"][3]["centre"] == "UMH (umf)"
-    assert told["centres"][3]["soz_share"] is None
+    summary = json.loads(run("summary", "ds003029", "--root", shared_data, "--json").output)
+    assert summary["centres"][3]["centre"] == "UMH (umf)"
+    assert summary["centres"][3]["soz_share"] is None
 
 
 def test_the_summary_of_another_dataset_has_its_numbers(shared_data):
-    told = run("summary", "watch", "--root", shared_data).output
-    assert "watch: 140 series of 6 variates" in told
-    assert "947 to 2618 samples, median 1769.5" in told
-    assert "10, by patient" in told
+    output = run("summary", "watch", "--root", shared_data).output
+    assert "watch: 140 series of 6 variates" in output
+    assert "947 to 2618 samples, median 1769.5" in output
+    assert "10, by patient" in output
     assert json.loads(run("summary", "sample", "--json").output)["classes"] == {"AF": 200, "normal": 200}
-
-
-def test_the_summary_of_an_absent_dataset_says_where_it_comes_from(tmp_path):
-    with pytest.raises(DataError, match=r"nothing of dataset 'bonn' is there. Get it from https://doi.org/"):
-        run("summary", "bonn", "--root", tmp_path)
-    with pytest.raises(DataError, match=r"nothing of dataset 'ds003029' is there. Fetch it with"):
-        run("summary", "--root", tmp_path)
 
 
 def test_a_dataset_that_cannot_be_fetched_says_where_it_comes_from(tmp_path):

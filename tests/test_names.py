@@ -1,4 +1,4 @@
-"""Which channel does a table mean? Nothing is matched that leaves a choice."""
+"""Channel names of tables matched with those of recordings: nothing is matched that leaves a choice."""
 
 import csv
 import re

@@ -1,4 +1,4 @@
-"""Rates of recordings beside those that a model learned from: refused, warned about, resampled, or not known."""
+"""Sampling rates other than those of the training series: refused, warned about, resampled, or unknown."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ def known():
 
 @pytest.fixture(scope="module")
 def unknown():
-    """Learned from arrays, whose rate nobody knows."""
+    """Learned from arrays, whose rate is unknown."""
     series = waves(np.random.default_rng(69421))
     return RAxSSClassifier(**SMALL).fit([item.samples for item in series], series.labels)
 
@@ -67,19 +67,10 @@ def predicted(model, path, out, *options):
 @pytest.mark.parametrize("rate", [2.0, 5.0, 8.9, 11.1, 20.0, 1000.0])
 def test_a_rate_more_than_a_tenth_off_is_refused_with_both_rates(known, rate):
     series = wave(rate, seconds=100 / rate + 10, name="far one")
-    asks = (
-        known.predict_proba,
-        known.predict,
-        known.explain,
-        known.answers,
-        known.report,
-        known.window_probabilities,
-    )
-    for ask in asks:
-        with pytest.raises(
-            RateMismatchError, match=rf"'far one' has a rate of {rate:g} Hz.* fitted at 10 Hz.*resampled"
-        ):
-            list(ask([series]))
+    message = rf"'far one' has a rate of {rate:g} Hz.* fitted at 10 Hz.*resampled"
+    for method in ("predict_proba", "predict", "explain", "score_series", "report", "window_probabilities"):
+        with pytest.raises(RateMismatchError, match=message):
+            list(getattr(known, method)([series]))
     with pytest.raises(RateMismatchError, match="'far one'"):
         known.faithfulness(series)
 
@@ -117,10 +108,8 @@ def test_rates_that_are_not_known_are_never_refused(known, unknown):
     known.predict_proba([array])
     unknown.predict_proba([array])
     unknown.predict_proba([wave(1000.0)])
-    assert (
-        "the rate of series 'series' is not known, and the model was fitted at 10 Hz"
-        in known.explain(array).notes[0]
-    )
+    note = "the rate of series 'series' is not known, and the model was fitted at 10 Hz"
+    assert note in known.explain(array).notes[0]
     assert not any("rate" in note for note in unknown.explain(array).notes)
 
 
@@ -129,12 +118,11 @@ def test_pooling_does_not_make_an_unknown_rate_known():
     assert not is_rate_known(1 / 12, "pool 24/12, z-score")
     pool = Preparation(pooling=(2, 2))
     series = waves(np.random.default_rng(4))
-    model = RAxSSClassifier(**{**SMALL, "window_length": 16}).fit(
-        [pool.apply(Series(item.samples, name=item.name)) for item in series], series.labels
-    )
+    untimed = [pool.apply(Series(item.samples, name=item.name)) for item in series]
+    model = RAxSSClassifier(**{**SMALL, "window_length": 16}).fit(untimed, series.labels)
     model.predict_proba([pool.apply(wave(500.0))])  # of the training series no rate is known
     timed = RAxSSClassifier(**{**SMALL, "window_length": 16}).fit(
-        [pool.apply(item) for item in series], series.labels
+        list(map(pool.apply, series)), series.labels
     )
     timed.predict_proba([pool.apply(Series(wave(10.0).samples))])
     with pytest.raises(
@@ -212,9 +200,8 @@ def test_a_table_says_where_no_rate_is_known(folders, tmp_path, model, engine):
 def test_a_given_rate_is_used_for_lines_of_a_manifest_and_compared_with_files(folders, tmp_path):
     np.save(tmp_path / "bare.npy", wave(10.0).samples)
     (tmp_path / "m.csv").write_text("path\nbare.npy\n")
-    assert (
-        predicted(folders / "known", tmp_path / "m.csv", tmp_path / "p.csv", "--rate", 10)["seconds"][0] == 12
-    )
+    table = predicted(folders / "known", tmp_path / "m.csv", tmp_path / "p.csv", "--rate", 10)
+    assert table["seconds"][0] == 12
     with pytest.raises(RateMismatchError, match="rate of 40 Hz"):
         predicted(folders / "known", tmp_path / "m.csv", tmp_path / "p.csv", "--rate", 40)
     with pytest.raises(DataError, match="says 10 Hz itself, and 40 Hz was asked for"):

@@ -1,4 +1,4 @@
-"""One labelled sequence, and a collection of them."""
+"""Series and collections of them."""
 
 import pickle
 
@@ -9,15 +9,11 @@ from raxss.data.series import Series, SeriesCollection
 from raxss.errors import DataError, EmptyDataError, LabelError
 
 
-def test_the_digest_tells_samples_and_nothing_else():
+def test_the_digest_is_of_the_samples_alone():
     item = Series([1.0, 2.0, 3.0, 4.0], name="a", rate=5.0)
     assert item.digest == Series(np.array([[1, 2, 3, 4]]), name="b", label="x").digest
     assert item.digest != Series([1.0, 2.0, 3.0, 5.0]).digest
     assert item.digest != Series([[1.0, 2.0], [3.0, 4.0]]).digest  # the same bytes in another shape
-
-
-def test_one_sequence_becomes_one_variate():
-    assert Series([1.0, 2.0, 3.0]).samples.tolist() == [[1.0, 2.0, 3.0]]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
@@ -33,18 +29,16 @@ def test_counts_and_duration_follow_from_samples_and_rate():
     assert (series.n_variates, series.n_samples, series.seconds) == (3, 500, 2.0)
 
 
-def test_booleans_and_objects_that_are_numbers_become_floats():
+def test_sequences_become_one_variate_and_booleans_and_objects_floats():
+    assert Series([1.0, 2.0, 3.0]).samples.tolist() == [[1.0, 2.0, 3.0]]
     assert Series([True, False]).samples.tolist() == [[1.0, 0.0]]
     assert Series(np.array([1, 2.5], dtype=object)).samples.dtype == np.float64
 
 
-def test_a_series_does_not_change():
-    with pytest.raises(AttributeError):
-        Series([1.0]).rate = 2.0
-
-
 def test_other_samples_keep_everything_else():
     series = Series([1.0, 2.0], 4.0, "a", ("p1", 2), "lead II", 1.5, True)
+    with pytest.raises(AttributeError):
+        series.rate = 2.0
     other = series.with_samples([[5.0]])
     assert other.samples.tolist() == [[5.0]]
     for name in ("rate", "label", "group", "name", "start_seconds", "gaps_marked"):
@@ -104,17 +98,9 @@ def test_slices_lists_and_masks_pick_the_same_series(key):
     assert picked.names == ["s1", "s2"]
 
 
-def test_picking_nothing_gives_an_empty_collection():
-    assert len(collection()[[]]) == 0
-    assert repr(collection()[[]]) == "SeriesCollection(empty)"
-
-
-def test_labels_and_groups_stand_side_by_side():
+def test_labels_and_groups_have_one_entry_a_series():
     assert collection().labels.tolist() == ["a", "b", "a", "b"]
     assert collection().groups.tolist() == [0, 0, 1, 1]
-
-
-def test_a_group_of_two_parts_is_one_group():
     groups = SeriesCollection([Series([1], group=("p1", 1)), Series([1], group=("p1", 2))]).groups
     assert groups.shape == (2,)
     assert groups.tolist() == [("p1", 1), ("p1", 2)]
@@ -132,6 +118,8 @@ def test_the_series_without_a_label_is_named():
 
 
 def test_what_is_shown_counts_lengths_and_labels():
+    assert len(collection()[[]]) == 0
+    assert repr(collection()[[]]) == "SeriesCollection(empty)"
     assert repr(collection()) == "SeriesCollection(4 series of 1 to 4 samples, labels: a 2, b 2)"
     assert repr(SeriesCollection([Series([1, 2])])) == "SeriesCollection(1 series of 2 samples)"
     assert repr(Series(np.zeros((2, 5)), rate=2)) == "Series('series', 2 variates, 5 samples at 2 Hz = 2.5 s)"

@@ -7,32 +7,20 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from raxss.data.near_duplicates import find_copies
+from raxss.data.near_duplicates import find_near_duplicates
 from raxss.data.series import Series
-from test_leakage import COPIES, bern_barcelona, bids_clip, bonn, pt01, watch
+from test_leakage import COPIES, bids_clip, dataset, pt01
 
 pytestmark = pytest.mark.slow
 
 
-def cinc2017(folder):
-    """All 2000 records: MAT v4 with one int16 row."""
-    series = []
-    for path in sorted((folder / "cinc2017" / "training2017").glob("*.mat")):
-        content = path.read_bytes()
-        _, rows, columns, _, name_length = np.frombuffer(content[:20], "<i4")
-        samples = np.frombuffer(content[20 + name_length :], "<i2")[: rows * columns]
-        series.append(Series(samples, 300.0, name=path.stem))
-    assert len(series) == 2000
-    return series
-
-
 SETS = {
-    "bern-barcelona": lambda folder: list(bern_barcelona(folder)),
-    "bonn": lambda folder: list(bonn(folder, "ZONFS")),
-    "watch": lambda folder: list(watch(folder)),
+    **{
+        name: lambda folder, name=name: list(dataset(name, folder))
+        for name in ("bern-barcelona", "bonn", "watch", "cinc2017")
+    },
     "pt01": lambda folder: list(pt01(folder, "84ch_-1s_+2s")),
     "clip": lambda folder: list(bids_clip(folder)),
-    "cinc2017": cinc2017,
 }
 
 
@@ -42,7 +30,7 @@ def test_no_two_channels_of_real_data_are_taken_for_copies(name, shared_data):
     series = SETS[name](shared_data)
     for seed in range(1 if name == "cinc2017" else 4):
         parts = np.random.default_rng(seed).choice(3, len(series), p=[0.5, 0.2, 0.3])
-        assert find_copies(series, parts) == []
+        assert find_near_duplicates(series, parts) == []
 
 
 @pytest.mark.parametrize("name", ["bern-barcelona", "bonn", "pt01", "cinc2017"])
@@ -57,7 +45,9 @@ def test_copies_planted_in_real_data_are_found(name, shared_data):
             samples, faster = COPIES[kind](series[source].samples.astype(np.float64))
             copy = replace(series[source], samples=samples, rate=series[source].rate * faster)
             planted.append((int(source), kind, copy))
-    copies = find_copies([*series, *(copy for _, _, copy in planted)], [0] * len(series) + [1] * len(planted))
+    copies = find_near_duplicates(
+        [*series, *(copy for _, _, copy in planted)], [0] * len(series) + [1] * len(planted)
+    )
     found = {(item.first, item.second) for item in copies if item.first < len(series) <= item.second}
     wanted = {(source, len(series) + place): kind for place, (source, kind, _) in enumerate(planted)}
     missed = [kind for pair, kind in wanted.items() if pair not in found]
@@ -72,5 +62,5 @@ def test_ten_thousand_series_take_about_a_minute():
     series = [Series(sample) for sample in samples]
     parts = rng.choice(3, len(series), p=[0.7, 0.1, 0.2])
     began = time.perf_counter()
-    assert find_copies(series, parts) == []
+    assert find_near_duplicates(series, parts) == []
     assert time.perf_counter() - began < 300  # 20 s on two idle cores

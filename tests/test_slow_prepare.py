@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 
 from raxss.data.prepare import read_prepared
-from test_prepared import (
-    content_of,
-    killed_at,
-    killed_while_working,
-    write_recordings,
-)
+from test_prepared import content_of, write_recordings
+from test_prepared_resumed import killed_at, killed_while_working
 
 pytestmark = pytest.mark.slow
 

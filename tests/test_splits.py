@@ -1,8 +1,9 @@
-"""Setting series aside: whole groups, every class, always the same."""
+"""Splits by group: whole groups, every class, fixed by the seed."""
 
 import json
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -81,11 +82,6 @@ def test_groups_may_be_anything_that_a_series_has(kind):
     assert not sides[0] & sides[1]
 
 
-def test_as_many_groups_as_series_are_needed():
-    with pytest.raises(DataError, match="3 groups were given for 2 series"):
-        hold_out(["a", "b"], groups=[1, 2, 3], fraction=0.5, seed=0)
-
-
 # Splits of a collection -------------------------------------------------------------------------------------
 
 PARTS = ("train", "validation", "test")
@@ -150,14 +146,8 @@ def test_the_order_of_the_series_does_not_matter(series, seed, order):
 @some
 @given(n_patients=st.lists(st.integers(3, 20), min_size=2, max_size=3), size=st.integers(1, 6), seed=seeds)
 def test_a_class_of_three_patients_is_in_every_part(n_patients, size, seed):
-    collection = collection_of(
-        [
-            (label, f"{label}{patient}")
-            for label, count in enumerate(n_patients)
-            for patient in range(count)
-            for _ in range(size)
-        ]
-    )
+    of_class = [(label, f"{label}{patient}") for label, n in enumerate(n_patients) for patient in range(n)]
+    collection = collection_of([pair for pair in of_class for _ in range(size)])
     split = split_series(collection, seed=seed)
     for part in PARTS:
         assert set(collection.labels[getattr(split, part)]) == set(range(len(n_patients)))
@@ -239,27 +229,18 @@ def test_each_centre_is_left_out_once_and_patients_stay_whole():
         assert not patients_of(collection, split.train) & patients_of(collection, split.validation)
         assert len(split.validation) / len(rest) == pytest.approx(0.1, abs=0.03)
         assert (split.by, split.fold, split.description) == ("centre", name, "leave one centre out")
-
-
-def test_four_centres_are_too_few_for_three_parts():
     with pytest.raises(DataError, match=r"from 4 centres; 10 are needed.*leave_one_out"):
-        split_series(with_centres(hospital()), by="centre", seed=0)
+        split_series(collection, by="centre", seed=0)
 
 
 def shafts(n_patients=6):
     """Every patient has electrodes A and B in runs 1 and 2."""
-    return SeriesCollection(
-        Series(
-            [0.0],
-            label=channel % 2,
-            name=f"p{patient} {run} {electrode}{channel}",
-            origin={"patient": f"p{patient}", "recording": run, "electrode": electrode},
-        )
-        for patient in range(n_patients)
-        for run in ("run1", "run2")
-        for electrode in "AB"
-        for channel in range(4)
-    )
+    series = []
+    for patient, run, electrode, channel in product(range(n_patients), ("run1", "run2"), "AB", range(4)):
+        origin = {"patient": f"p{patient}", "recording": run, "electrode": electrode}
+        name = f"p{patient} {run} {electrode}{channel}"
+        series.append(Series([0.0], label=channel % 2, name=name, origin=origin))
+    return SeriesCollection(series)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +269,7 @@ def test_a_narrow_split_that_shares_nothing_is_not_called_leaky():
     assert not split_series(collection, by="channel", seed=0).leaky
 
 
-def test_nobody_can_vouch_for_series_without_groups():
+def test_series_without_groups_are_called_leaky():
     collection = SeriesCollection(Series([0.0], label=k % 2, name=f"s{k}") for k in range(30))
     assert split_series(collection, seed=0).description == "channel (leaky)"
 
@@ -327,7 +308,7 @@ def test_the_default_is_the_widest_group_that_is_known(origin, group, by):
     assert groups_by(collection, None)[0] == by
 
 
-def test_a_level_that_some_series_do_not_tell_is_refused_by_name():
+def test_a_level_that_some_series_lack_is_refused_by_name():
     series = list(shafts())
     series[5] = replace(series[5], origin={})
     with pytest.raises(
@@ -346,9 +327,8 @@ def test_balancing_after_the_split_leaves_the_test_part_alone():
         before = Counter(collection.labels[getattr(plain, part)].tolist())
         assert counts["a"] == counts["b"] == min(before.values())
         assert set(getattr(split, part)) <= set(getattr(plain, part))
-    assert set(split.dropped) == set(range(len(collection))) - set(split.train) - set(split.validation) - set(
-        split.test
-    )
+    members = np.concatenate([split.train, split.validation, split.test, split.dropped])
+    assert sorted(members) == list(range(len(collection)))
     assert split.description == "patient, balanced train_val"
 
 
@@ -440,6 +420,8 @@ def test_a_wrong_setting_is_named(options, message):
 
 
 def test_too_few_groups_are_refused():
+    with pytest.raises(DataError, match="3 groups were given for 2 series"):
+        hold_out(["a", "b"], groups=[1, 2, 3], fraction=0.5, seed=0)
     with pytest.raises(DataError, match="2 groups for 3 parts"):
         split_series(shafts(2), seed=0)
     assert len(split_series(shafts(2), seed=0, fractions=(0.5, 0.0, 0.5)).validation) == 0
@@ -451,7 +433,7 @@ def test_too_few_groups_are_refused():
         split_series(SeriesCollection([Series([0.0], name="nameless")] * 5), seed=0)
 
 
-def test_a_patient_that_one_series_does_not_tell_is_refused_unless_asked_for():
+def test_a_patient_that_one_series_lacks_is_refused_by_default():
     series = [
         Series([0.0], label=k % 2, name=f"s{k}", origin={"patient": f"p{k // 8}", "recording": f"r{k % 8}"})
         for k in range(80)
@@ -466,7 +448,7 @@ def test_a_patient_that_one_series_does_not_tell_is_refused_unless_asked_for():
     assert split.description == "recording (leaky: patients shared)"
 
 
-def test_a_narrower_level_that_some_series_do_not_tell_is_no_obstacle():
+def test_a_narrower_level_that_some_series_lack_is_no_obstacle():
     series = [
         Series([0.0], name=f"s{k}", origin={"recording": f"r{k // 4}", **({"pair": f"x{k}"} if k else {})})
         for k in range(20)

@@ -25,8 +25,8 @@ def pearson_support(samples, length, stride, n_neighbors, exclusion):
 
 def test_the_same_seed_gives_the_same_series_and_another_seed_others(planted):
     again, other = make_motif_series(), make_motif_series(seed=1)
-    for item, two in zip(planted.series, again.series, strict=True):
-        assert_array_equal(item.samples, two.samples)
+    for first, second in zip(planted.series, again.series, strict=True):
+        assert_array_equal(first.samples, second.samples)
     assert_array_equal(planted.motif, again.motif)
     assert not np.array_equal(planted.motif, other.motif)
 
@@ -39,7 +39,7 @@ def test_each_positive_series_has_five_motifs_or_more_that_do_not_overlap(plante
         assert np.all((starts >= 0) & (starts + planted.motif_length <= series.n_samples))
 
 
-def test_the_motif_lies_where_it_is_said_to_lie():
+def test_the_motif_lies_at_its_starts():
     planted = make_motif_series(2, amplitude=1000.0)
     series, starts = planted.series[0], planted.motif_starts[0]
     for start in starts:
@@ -47,7 +47,7 @@ def test_the_motif_lies_where_it_is_said_to_lie():
         assert_allclose(found / 1000.0, planted.motif[0], atol=0.01)
 
 
-def test_lengths_differ_and_stay_within_the_asked_range(planted):
+def test_lengths_differ_and_stay_within_the_given_range(planted):
     lengths = {item.n_samples for item in planted.series}
     assert len(lengths) > 10
     assert 2000 <= min(lengths) <= max(lengths) <= 6000
@@ -67,13 +67,9 @@ def test_windows_at_the_motif_have_more_support_than_all_others_with_an_exclusio
         distance = np.abs(starts[:, None] - planted.motif_starts[index]).min(axis=1)
         assert support[distance <= 4].mean() > support[distance >= length].mean() + 0.1
         assert support[distance <= 4].min() > support[distance >= length].max()
-
-
-def test_support_in_the_noise_class_stays_below_that_of_the_motif(planted):
-    length = planted.motif_length
-    motif, _ = pearson_support(planted.series[0].samples[0], length, 8, 10, length // 2)
-    noise, _ = pearson_support(planted.series[1].samples[0], length, 8, 10, length // 2)
-    assert noise.max() < motif.max()
+        if index == 0:
+            noise, _ = pearson_support(planted.series[1].samples[0], length, 8, 10, length // 2)
+            assert noise.max() < support.max()
 
 
 def test_several_variates_each_have_their_own_motif():

@@ -210,14 +210,14 @@ READERS: dict[str, Reader] = {
     "events.tsv, inspected": Reader(
         "events.tsv", EVENTS, "data.inspection.sidecars:_events_problems", _inspected
     ),
-    "channels.tsv": Reader("sub-01_channels.tsv", CHANNELS, "data.bids:_channel_rows", _channels),
+    "channels.tsv": Reader("sub-01_channels.tsv", CHANNELS, "data.bids_labels:channel_rows", _channels),
     "channels.tsv, inspected": Reader(
         "channels.tsv",
         CHANNELS,
         "data.inspection.sidecars:_channels_problems",
         lambda problems, path: _inspected(problems, path, Counter()),
     ),
-    "participants.tsv": Reader("participants.tsv", PARTICIPANTS, "data.bids:_participants", _in_tree),
+    "participants.tsv": Reader("participants.tsv", PARTICIPANTS, "data.bids_labels:read_participants", _in_tree),
     "participants.tsv, inspected": Reader(
         "participants.tsv",
         PARTICIPANTS,

@@ -1,4 +1,4 @@
-"""Which series does a BIDS tree hold, with which labels, and what is missing?
+"""BIDS trees: plan of their labelled series, and table of their channels.
 
     root, labels -> runs, sidecars, channels -> CollectionPlan: what to read; what is absent; what did not match
     root         -> table, one row a channel of a run, from the sidecars alone
@@ -15,45 +15,42 @@ import os
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raxss.data.bids_labels import (
+    CLINICAL_SHEET,
+    BidsLabels,
+    centre_of,
+    channel_rows,
+    find_labels,
+    first_cell,
+    list_names,
+    read_participants,
+)
 from raxss.data.bids_tree import (
     DATATYPES,
     Run,
     Tree,
     find_runs,
     is_bids_root,
-    is_fetched,
     open_tree,
     runs_of,
     sidecar,
     sidecars,
 )
+from raxss.data.contacts import WHOLE_SHAFT, electrode_of, is_contact, looks_like_contacts
 from raxss.data.formats.opening import files_of, open_recording
 from raxss.data.formats.registry import bids_suffixes
 from raxss.data.labels import (
-    CENTRE_COLUMNS,
-    CONTACT_COLUMNS,
     ENGEL_COLUMNS,
     OUTCOME_COLUMNS,
-    WHOLE_SHAFT,
-    ClinicalRow,
     LabelName,
-    LabelTable,
-    electrode_of,
-    is_contact,
-    label_channels,
-    labels_of_run,
-    looks_like_contacts,
-    match_subjects,
     plain_score,
-    read_clinical_sheet,
     read_events,
-    read_label_table,
     seizure_onset,
 )
 from raxss.data.names import canonical, match_channels
@@ -64,11 +61,9 @@ from raxss.data.selection import (
     ChannelRow,
     by_name,
     checked_sidecars,
-    rows_of_channels,
     why_none,
 )
 from raxss.data.series import SeriesCollection
-from raxss.data.tables import read_table
 from raxss.errors import (
     ConfigError,
     LabelError,
@@ -84,137 +79,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CLINICAL_SHEET", "bids_table", "find_runs", "is_bids_root", "plan_bids", "read_bids"]
 
-CLINICAL_SHEET = Path("sourcedata", "clinical_data_summary.xlsx")
-N_LISTED = (
-    2000  # names that one sentence lists: all, unless a file is hostile; how many more there are is said
-)
-
-
-# --- what the tables say
-
-
-def _channel_rows(tree: Tree, run: Run) -> tuple[Path | None, list[ChannelRow]]:
-    """The channels of a run by its ``channels.tsv``, and that file."""
-    path = sidecar(tree, run, "channels.tsv")
-    if path is None:
-        return None, []
-    return path, rows_of_channels(tree.table(path))
-
-
-def _participants(tree: Tree) -> tuple[Path | None, dict[str, Mapping[str, str]]]:
-    """Rows of ``participants.tsv`` by patient."""
-    path = tree.root / "participants.tsv"
-    if path.name not in tree.names(tree.root):
-        return None, {}
-    table = tree.table(path)
-    rows: dict[str, Mapping[str, str]] = {}
-    for line, cells in table.rows:
-        patient = cells.get("participant_id", "").removeprefix("sub-")
-        if rows.setdefault(patient, cells) != cells:
-            raise RecordingError(
-                f"table {display_name(path)} has a second, different row of a participant in line {line}."
-            )
-    return path, rows
-
-
-def _first(cells: Mapping[str, str], names: Iterable[str]) -> str:
-    return next((cells[name] for name in names if cells.get(name)), "")
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """Where labels come from: a clinical sheet, a table, or ``channels.tsv`` itself."""
-
-    label: LabelName
-    path: Path | None = None
-    rows: Mapping[str, ClinicalRow] | None = None  # by patient of the tree
-    table: LabelTable | None = None
-    marked: frozenset[str] = frozenset()  # patients of whom some channels.tsv names a channel
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def are_there(self) -> bool:
-        return self.rows is not None or self.table is not None or bool(self.marked)
-
-    def has(self, patient: str) -> bool:
-        """Whether somebody annotated this patient."""
-        if self.rows is not None:
-            return patient in self.rows and bool(self.rows[patient].contacts)
-        return self.table is not None or patient in self.marked
-
-    def whole_shafts(self, patient: str) -> list[str]:
-        """Shafts that a clinical sheet names without numbers of contacts."""
-        contacts = self.rows[patient].contacts if self.rows is not None and patient in self.rows else ()
-        return [
-            canonical(contact.removesuffix(WHOLE_SHAFT))
-            for contact in contacts
-            if is_contact(contact) and contact.endswith(WHOLE_SHAFT)
-        ]
-
-    def of(self, tree: Tree, run: Run, channels: Sequence[ChannelRow]) -> tuple[list[str | None], list[str]]:
-        """Label of each channel, None where nobody knows; and what was named and is no channel."""
-        names = [channel.name for channel in channels]
-        if not self.has(run.patient):
-            return [None] * len(channels), []
-        if self.rows is not None:
-            return label_channels(names, self.rows[run.patient].contacts, label=self.label)
-        if self.table is not None:
-            return self.table.of(_place(tree, run), names)
-        return labels_of_run([channel.cells for channel in channels], label=self.label), []
-
-
-def _place(tree: Tree, run: Run) -> str:
-    """What a label table may name the end of: ``ds003029/sub-01/ieeg/sub-01_run-1_ieeg``."""
-    return f"{tree.root.name}/{tree.relative(run.folder)}/{run.name}_{run.datatype}"
-
-
-def _find_labels(tree: Tree, runs: Sequence[Run], labels: Path | str | None, label: LabelName) -> _Labels:
-    """Labels from the file that was given; else from the sheet in ``sourcedata``; else from ``channels.tsv``."""
-    patients = list(dict.fromkeys(run.patient for run in runs))
-    if labels is None and is_fetched(tree, tree.root / CLINICAL_SHEET):
-        tree.refuse_outside(tree.root / CLINICAL_SHEET)
-        labels = tree.root / CLINICAL_SHEET
-    if labels is None:
-        return _Labels(label, marked=_marked_patients(tree, runs, label))
-    path = Path(os.path.abspath(labels))
-    if path.suffix.lower() in (".csv", ".tsv"):
-        table = read_table(path)
-        if table.column(("channel", "name", "channel_name")) or not table.column(CONTACT_COLUMNS[label]):
-            read = read_label_table(path, label=label)
-            unknown = read.unknown_recordings(_place(tree, run) for run in runs)
-            told = (
-                f"label table {display_name(path)} names recordings that the tree does not have: "
-                f"{_listed(unknown)}.",
-            )
-            return _Labels(label, path, table=read, remarks=told if unknown else ())
-    sheet = read_clinical_sheet(path, patients, label=label)
-    match = match_subjects(sheet, patients)
-    remarks = []
-    if match.only_in_tree:
-        remarks.append(
-            f"subjects without a row in the clinical sheet {display_name(path)}: {_listed(match.only_in_tree)}."
-        )
-    if match.only_in_sheet:
-        remarks.append(
-            f"rows of the clinical sheet {display_name(path)} without a subject in the tree: "
-            f"{_listed(match.only_in_sheet)}."
-        )
-    rows = {patient: sheet[row] for patient, row in match.pairs.items()}
-    return _Labels(label, path, rows=rows, remarks=tuple(remarks))
-
-
-def _marked_patients(tree: Tree, runs: Sequence[Run], label: LabelName) -> frozenset[str]:
-    marked = set()
-    for run in runs:
-        try:
-            _, channels = _channel_rows(tree, run)
-        except RecordingError:
-            continue  # the run's own turn will tell
-        if label in labels_of_run([channel.cells for channel in channels], label=label):
-            marked.add(run.patient)
-    return frozenset(marked)
-
-
 # --- the plan
 
 
@@ -229,7 +93,7 @@ def plan_bids(
     crop: tuple[float, float] | None = None,
     recordings: Collection[str] | None = None,
 ) -> CollectionPlan:
-    """What to read of a BIDS tree, one series a channel and run; and what is absent or did not match.
+    """Plan the series of a BIDS tree, one a channel and run; list what is absent or did not match.
 
     Parameters
     ----------
@@ -271,13 +135,11 @@ def plan_bids(
         )
     tree = open_tree(root)
     runs = runs_of(tree, datatype)
-    found = _find_labels(
-        tree, runs, labels, label
-    )  # a run may be labelled by what another of its patient tells
+    found = find_labels(tree, runs, labels, label)  # of all runs: one may label another of its patient
     if recordings is not None:
         _refuse_unknown(recordings, runs, tree)
         runs = [run for run in runs if run.name in recordings]
-    participants_file, participants = _participants(tree)
+    participants_file, participants = read_participants(tree)
     shared = tuple(path for path in (participants_file, found.path) if path is not None)
     planner = _Planner(tree, found, participants, shared, only_good, only_labelled, crop)
     planned = [planner.plan(run) for run in runs]
@@ -311,7 +173,7 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
     """Read all that `plan_bids` plans, in memory; it takes the same options.
 
     What is absent or did not match comes as one warning; with ``only_labelled=False`` labels do not matter, and
-    so nothing is said about them.
+    so are not mentioned.
 
     Examples
     --------
@@ -330,30 +192,27 @@ def read_bids(root: Path | str, **options: Any) -> SeriesCollection:
 
 
 def plan_to_read(root: Path | str, **options: Any) -> CollectionPlan:
-    """What `plan_bids` plans, once it was told what is absent or did not match; an error if nothing is left."""
+    """Plan of `plan_bids`, after a warning of what is absent or did not match; an error if nothing is left."""
     plan = plan_bids(root, **options)
-    absent = (
-        f"{_number_of(len(plan.absent), 'file is', 'files are')} absent: {_listed(plan.absent)} (to get: "
-        f"{plan.where_to_get})."
-    )
-    told = [absent] if plan.absent else []
+    count = "1 file is" if len(plan.absent) == 1 else f"{len(plan.absent)} files are"
+    absent = f"{count} absent: {list_names(plan.absent)} (to get: {plan.where_to_get})."
+    remarks = [absent, *plan.refused] if plan.absent else list(plan.refused)
     labels_matter = options.get("only_labelled", True)
-    told += plan.refused
     matters = ("is left out", "left out:", "was not read", "sidecars disagree")
-    told += [item for item in plan.unmatched if labels_matter or any(text in item for text in matters)]
+    remarks += [item for item in plan.unmatched if labels_matter or any(text in item for text in matters)]
     if not plan.recordings:
-        raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(told)}".rstrip())
-    if told:
-        warnings.warn(f"of {plan.source!r}: {' '.join(told)}", RAxSSWarning, stacklevel=3)
+        raise RecordingError(f"{plan.source!r} has no series to read. {' '.join(remarks)}".rstrip())
+    if remarks:
+        warnings.warn(f"of {plan.source!r}: {' '.join(remarks)}", RAxSSWarning, stacklevel=3)
     return plan
 
 
 @dataclass
 class _Planner:
-    """Plans one run after the other, and remembers what there is to report of all."""
+    """Plans run after run, and collects what there is to report."""
 
     tree: Tree
-    labels: _Labels
+    labels: BidsLabels
     participants: Mapping[str, Mapping[str, str]]
     shared_files: tuple[Path, ...]
     only_good: bool
@@ -384,7 +243,7 @@ class _Planner:
             return None
 
     def _planned(self, run: Run, signal: Path) -> RecordingPlan | None:
-        channels_file, channels = _channel_rows(self.tree, run)
+        channels_file, channels = channel_rows(self.tree, run)
         onset, events_file = self._onset(run)
         if self.crop is not None and onset is None:
             return None
@@ -420,9 +279,7 @@ class _Planner:
             self.tree.refuse_outside(path)
         onset = None if path is None else seizure_onset(read_events(path))
         if onset is None:
-            why = (
-                "it has no events.tsv" if path is None else "no event is certain to mark the seizure's onset"
-            )
+            why = "no event is certain to mark the seizure's onset" if path else "it has no events.tsv"
             self.left_out.append(f"recording {run.name} is left out, because a crop was asked for and {why}.")
         return onset, path
 
@@ -435,10 +292,12 @@ class _Planner:
             item.name or "n/a" for place, item in enumerate(recording.channels) if place not in places
         ]
         if lost:
-            self.left_out.append(f"recording {run.name} lacks channels of its channels.tsv: {_listed(lost)}.")
+            self.left_out.append(
+                f"recording {run.name} lacks channels of its channels.tsv: {list_names(lost)}."
+            )
         if unlisted:
             self.left_out.append(
-                f"channels.tsv of recording {run.name} lacks channels of it: {_listed(unlisted)}."
+                f"channels.tsv of recording {run.name} lacks channels of it: {list_names(unlisted)}."
             )
         return places
 
@@ -489,18 +348,18 @@ class _Planner:
                 series.append(SeriesPlan(name, (place,), segment, label, origin, crop))
         if unlabelled:
             self.left_out.append(
-                f"recording {run.name} has channels without a label, left out: {_listed(unlabelled)}."
+                f"recording {run.name} has channels without a label, left out: {list_names(unlabelled)}."
             )
         if crop is not None and series:
-            self._tell_short(run, recording, crop)
+            self._report_short_crop(run, recording, crop)
         if outside and not series:
             self.left_out.append(
                 f"recording {run.name} is left out: it ends before the crop, or begins after it."
             )
         return series
 
-    def _tell_short(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
-        """Say so where a crop is not there as a whole."""
+    def _report_short_crop(self, run: Run, recording: Recording, crop: tuple[float, float]) -> None:
+        """Report a crop that the recording holds in part only."""
         kept = sum(
             max(
                 0.0,
@@ -516,7 +375,7 @@ class _Planner:
             )
 
     def _origin(self, run: Run, channel: ChannelRow) -> dict[str, str]:
-        centre = _centre(run.patient, self.participants, self.labels)
+        centre = centre_of(run.patient, self.participants, self.labels)
         origin = {"centre": centre} if centre else {}
         electrode = electrode_of(channel.name)
         return origin | {
@@ -527,26 +386,26 @@ class _Planner:
         }
 
     def sentences(self, runs: Sequence[Run]) -> list[str]:
-        """Everything that did not match, a sentence each."""
-        told = []
+        """What did not match, a sentence each."""
+        sentences = []
         patients = list(dict.fromkeys(run.patient for run in runs))
         name = self.labels.label.upper() if self.labels.label == "soz" else "resection"
         if not self.labels.are_there:
-            told.append(
+            sentences.append(
                 f"no {name} labels were found, neither {CLINICAL_SHEET.as_posix()} nor in channels.tsv; give a "
                 "clinical sheet or a label table (recording,channel,label)."
             )
         if unlisted := [
             patient for patient in patients if self.participants and patient not in self.participants
         ]:
-            told.append(
-                f"subjects without a row in participants.tsv, of unknown centre: {_listed(unlisted)}."
+            sentences.append(
+                f"subjects without a row in participants.tsv, of unknown centre: {list_names(unlisted)}."
             )
         if self.labels.are_there and (
             without := [patient for patient in patients if not self.labels.has(patient)]
         ):
             fate = "left out" if self.only_labelled else "without label"
-            told.append(f"patients without {name} annotation, {fate}: {_listed(without)}.")
+            sentences.append(f"patients without {name} annotation, {fate}: {list_names(without)}.")
         texts: dict[str, int] = defaultdict(int)
         for (patient, contact), where in self.contacts.items():
             of = sum(run.patient == patient and run.signal is not None for run in runs)
@@ -554,32 +413,32 @@ class _Planner:
             if self.labels.rows is not None and not is_known and not looks_like_contacts(contact):
                 texts[patient] += 1  # free text may say anything, so it is counted and not quoted
             elif self.labels.rows is not None and not is_contact(contact):
-                told.append(
+                sentences.append(
                     f"patient {patient}: {contact!r} of the {name} cell was not understood, so channels whose "
                     "label is not certain have none."
                 )
             else:
-                told.append(
+                sentences.append(
                     f"patient {patient}: {name} contact {contact} has no certain channel in "
                     f"{len(where)} of {of} runs."
                 )
-        told += [
+        sentences += [
             f"patient {patient}: {name} shaft {shaft} is given without contacts; taken as all: "
-            f"{_listed(sorted(named, key=_natural))}."
+            f"{list_names(sorted(named, key=_natural))}."
             for (patient, shaft), named in self.shafts.items()
             if named
         ]
-        told += [
-            f"patient {patient}: {_number_of(count, 'piece', 'pieces')} of the {name} cell "
+        sentences += [
+            f"patient {patient}: {count} {'piece' if count == 1 else 'pieces'} of the {name} cell "
             f"{'was' if count == 1 else 'were'} not understood, so channels whose label is not certain have none."
             for patient, count in texts.items()
         ]
-        told += [
+        sentences += [
             f"patient {patient}: {name} contacts on bad channels, left out: "
-            f"{_listed(sorted(bad, key=_natural))}."
+            f"{list_names(sorted(bad, key=_natural))}."
             for patient, bad in self.bad_contacts.items()
         ]
-        return told + self.left_out
+        return sentences + self.left_out
 
 
 def _series_name(
@@ -591,24 +450,9 @@ def _series_name(
     return name if n_segments == 1 else f"{name}#{segment + 1}"
 
 
-def _centre(patient: str, participants: Mapping[str, Mapping[str, str]], labels: _Labels) -> str:
-    centre = _first(participants.get(patient, {}), ("site", *CENTRE_COLUMNS))
-    if not centre and labels.rows is not None and patient in labels.rows:
-        centre = labels.rows[patient].centre.upper()
-    return centre
-
-
-def _number_of(count: int, item: str, more: str) -> str:
-    return f"{count} {item if count == 1 else more}"
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
     """Orders G2 before G10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return join_names((name if len(name) <= 200 else f"{name[:197]}..." for name in names), N_LISTED)
 
 
 def _openneuro_id(tree: Tree) -> str:
@@ -643,6 +487,11 @@ def _where_to_get(identity: str) -> str:
 
 # --- the table
 
+TABLE_COLUMNS = [
+    *("patient", "centre", "recording", "channel", "electrode", "type", "status"),
+    *("rate", "seconds", "label", "outcome", "engel"),
+]
+
 
 def bids_table(
     root: Path | str, *, clinical: Path | str | None = None, label: LabelName = "soz"
@@ -668,23 +517,23 @@ def bids_table(
 
     tree = open_tree(root)
     runs = runs_of(tree, DATATYPES)
-    found = _find_labels(tree, runs, clinical, label)
-    _, participants = _participants(tree)
+    found = find_labels(tree, runs, clinical, label)
+    _, participants = read_participants(tree)
     rows: list[dict[str, Any]] = []
     for run in runs:
-        _, channels = _channel_rows(tree, run)
+        _, channels = channel_rows(tree, run)
         about: dict[str, Any] = {}
         for path in reversed(sidecars(tree, run, f"{run.datatype}.json")):
             about |= tree.json(path)
         who = participants.get(run.patient, {})
         row = found.rows.get(run.patient) if found.rows is not None else None
-        outcome = _first(who, OUTCOME_COLUMNS) or (row.outcome if row else "")
-        engel = plain_score(_first(who, ENGEL_COLUMNS)) or (row.engel if row else "")
+        outcome = first_cell(who, OUTCOME_COLUMNS) or (row.outcome if row else "")
+        engel = plain_score(first_cell(who, ENGEL_COLUMNS)) or (row.engel if row else "")
         labels, _ = found.of(tree, run, channels)
         rows += [
             {
                 "patient": run.patient,
-                "centre": _centre(run.patient, participants, found),
+                "centre": centre_of(run.patient, participants, found),
                 "recording": run.name,
                 "channel": channel.name,
                 "electrode": f"{run.patient}/{electrode_of(channel.name)}",
@@ -692,29 +541,13 @@ def bids_table(
                 "status": "good" if channel.is_good else "bad",
                 "rate": _number(channel.cells.get("sampling_frequency") or about.get("SamplingFrequency")),
                 "seconds": _number(about.get("RecordingDuration")),
-                "label": said,
+                "label": channel_label,
                 "outcome": outcome,
                 "engel": engel,
             }
-            for channel, said in zip(channels, labels, strict=True)
+            for channel, channel_label in zip(channels, labels, strict=True)
         ]
     return pd.DataFrame(rows, columns=TABLE_COLUMNS)
-
-
-TABLE_COLUMNS = [
-    "patient",
-    "centre",
-    "recording",
-    "channel",
-    "electrode",
-    "type",
-    "status",
-    "rate",
-    "seconds",
-    "label",
-    "outcome",
-    "engel",
-]
 
 
 def _number(value: Any) -> float:

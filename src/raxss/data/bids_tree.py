@@ -1,4 +1,4 @@
-"""Which recordings does a BIDS tree have or should have, and which sidecars belong to each?
+"""Runs of a BIDS tree, with the sidecars that apply to each.
 
     root -> Tree -> runs: name, patient, signal or what is absent of it -> sidecars, the nearest first
 

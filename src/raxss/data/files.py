@@ -1,4 +1,4 @@
-"""Which series do these files hold?
+"""Reading of recording files, CSV manifests and command-line inputs as series.
 
     a recording file          -> Series, or a SeriesCollection of its channels
     a CSV manifest            -> SeriesCollection, one series a line
@@ -63,7 +63,7 @@ def read_series(
         A file, or a WFDB record by any of its files or its bare name. A ``.npz`` holds ``samples`` (variates ×
         time), ``rate`` and perhaps ``channels``; a ``.csv`` has one column a variate, with or without names.
     rate
-        Samples per second, for files that do not say. Neither known: 1, so that times count samples.
+        Samples per second, for files that do not store it. Neither known: 1, so that times count samples.
     channel
         Name or position of the one variate to keep; all of them otherwise. Of EDF, BDF and BrainVision files, one
         must be given, unless they have but one.
@@ -109,7 +109,7 @@ def read_recording(
         have: by the ``channels.tsv`` that applies to the file, without bad channels and what is no electrode, or by
         their names where there is none.
     name
-        What stands for ``file``.
+        Used instead of ``file``.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def plans_of(
 def _one_plan(
     recording: Recording, path: Path, *, rate: float | None, channel: str | int | None, segment: int | None
 ) -> SeriesPlan:
-    """The one series that is asked for, or an error that says which there are."""
+    """Plan of the requested series, or an error that lists what there is."""
     if channel is None and is_channelwise(path) and len(recording.channels) > 1:
         raise RecordingError(
             f"recording {display_name(path)} has {len(recording.channels)} channels, each of which is a series; "
@@ -202,11 +202,11 @@ def _one_plan(
     return plans[segment or 0]
 
 
-def refuse_other_rate(path: Path, asked: float | None, told: float | None) -> None:
-    """A rate that is given beside a recording must be the one that it tells itself, if it does."""
-    if asked is not None and told is not None and not math.isclose(asked, told):
+def refuse_other_rate(path: Path, requested: float | None, stored: float | None) -> None:
+    """Raise if a rate given beside a recording is not the one stored in it."""
+    if requested is not None and stored is not None and not math.isclose(requested, stored):
         raise RecordingError(
-            f"recording {display_name(path)} says {told:g} Hz itself, and {asked:g} Hz was asked for. Leave "
+            f"recording {display_name(path)} says {stored:g} Hz itself, and {requested:g} Hz was asked for. Leave "
             "the rate out; to change it, resample the recording."
         )
 
@@ -240,7 +240,7 @@ def read_inputs(
 ) -> SeriesCollection:
     """Read what a command line names: recordings, manifests (CSV with a ``path`` column), or both.
 
-    ``rate`` is for files that tell none, and for lines of a manifest that have none in a column of their own;
+    ``rate`` is for files that store none, and for lines of a manifest that have none in a column of their own;
     ``channel`` is for recordings, a manifest has a column for it. Recordings of the same name get as many folders
     in front of it as tell them apart. A ``.npz``, ``.npy``, ``.csv`` or WFDB record is one series, of all its
     variates; of EDF, BDF and BrainVision files every channel that `read_recording` would read is one.
@@ -255,8 +255,8 @@ def lines_of_inputs(
     channel: str | int | None = None,
     labels_required: bool = False,
 ) -> list[Line]:
-    """What `read_inputs` is to read, each once; no recording is opened."""
-    asked = [
+    """Lines of what `read_inputs` reads, each once; no recording is opened."""
+    by_input = [
         [
             line if line.rate is not None else replace(line, rate=rate)
             for line in lines_of(path, labels_required=labels_required)
@@ -265,11 +265,11 @@ def lines_of_inputs(
         else [Line(path, written=str(path), where=display_name(path), rate=rate, channel=channel)]
         for path in map(Path, paths)
     ]
-    if not asked:
+    if not by_input:
         raise EmptyDataError("no input was given; name at least one recording or manifest.")
-    lines = [line for some in asked for line in some]
+    lines = [line for some in by_input for line in some]
     if repeat := _first_repeat(lines):
-        inputs = [number for number, some in enumerate(asked, start=1) for _ in some]
+        inputs = [number for number, some in enumerate(by_input, start=1) for _ in some]
         first, again = (f"input {inputs[place]} ({lines[place].where})" for place in repeat)
         raise RecordingError(
             f"the same series is given twice, by {first} and by {again}; once is needed. Remove one of them."
@@ -279,12 +279,12 @@ def lines_of_inputs(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series that was asked for, by a line of a manifest or directly."""
+    """Request for one series, by a line of a manifest or directly."""
 
     path: Path  # from the current folder
     written: str  # from the manifest's folder, or as path
-    where: str  # it was asked for
-    number: int = 0  # of the line in its manifest; 0 if asked for directly
+    where: str  # it was requested
+    number: int = 0  # of the line in its manifest; 0 if requested directly
     label: str | None = None
     group: str | None = None
     rate: float | None = None
@@ -295,7 +295,7 @@ class Line:
 def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> SeriesCollection:
     """Read every line's series.
 
-    ``names``: what `distinct_names` says of all lines, where these are but some of them.
+    ``names``: `distinct_names` of all lines, where these are some of them.
     """
     names = distinct_names(lines) if names is None else names
     series: dict[str, Series] = {}
@@ -303,14 +303,16 @@ def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> Ser
     try:
         for line in lines:
             try:
-                for item in _series_of(line, names[os.path.abspath(line.path)], opened):
+                recording = opened.recording(line.path, line.rate)
+                for plan in requested_plans(line, names[os.path.abspath(line.path)], recording):
                     # a channel by name and by position, or one of a file that is given whole
-                    if item.name in series:
+                    if plan.name in series:
                         raise RecordingError(
-                            f"the series {display_name(item.name)} is given twice; once is needed. Remove one of "
-                            "them."
+                            f"the series {display_name(plan.name)} is given twice; once is needed. Remove one."
                         )
-                    series[item.name] = item
+                    found = read_planned(recording, plan)
+                    origin = {**found.origin, **line.origin}
+                    series[plan.name] = replace(found, label=line.label, group=line.group, origin=origin)
             except RecordingError as error:
                 if not line.number:
                     raise
@@ -320,22 +322,12 @@ def read_lines(lines: list[Line], names: Mapping[str, str] | None = None) -> Ser
     return SeriesCollection(series.values())
 
 
-def _series_of(line: Line, name: str, opened: _LastOpened) -> list[Series]:
-    """What one line, or one path of a command line, gives: a series, or those of several channels or stretches."""
-    recording = opened.recording(line.path, line.rate)
-    found = [read_planned(recording, plan) for plan in asked_for(line, name, recording)]
-    return [
-        replace(item, label=line.label, group=line.group, origin={**item.origin, **line.origin})
-        for item in found
-    ]
-
-
-def asked_for(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
+def requested_plans(line: Line, name: str, recording: Recording) -> list[SeriesPlan]:
     """The channel that a line names; or all of them, of EDF, BDF and BrainVision one by one, else side by side."""
     if line.channel is not None:
         position = position_of(recording, line.channel)
         refuse_other_rate(line.path, line.rate, recording.channels[position].rate)
-        # a channel of EDF, BDF and BrainVision has one name, however it was asked for
+        # a channel of EDF, BDF and BrainVision has one name, however it was requested
         return plans_of(recording, position, name, called=None if is_channelwise(line.path) else line.channel)
     for item in recording.channels:
         refuse_other_rate(line.path, line.rate, item.rate)
@@ -361,16 +353,16 @@ def _electrodes(path: Path, recording: Recording) -> Sequence[int]:
 
 
 class _LastOpened:
-    """The recording that was opened last: lines about one file follow each other, and it is inspected once."""
+    """Cache of the recording that was opened last: lines about one file follow each other."""
 
     def __init__(self) -> None:
-        self._asked: tuple[Path, float | None] | None = None
+        self._key: tuple[Path, float | None] | None = None
         self._recording: Recording | None = None
 
     def recording(self, path: Path, rate: float | None) -> Recording:
-        if self._recording is None or self._asked != (path, rate):
+        if self._recording is None or self._key != (path, rate):
             self.close()
-            self._recording, self._asked = open_recording(path, rate=rate), (path, rate)
+            self._recording, self._key = open_recording(path, rate=rate), (path, rate)
         return self._recording
 
     def close(self) -> None:
@@ -380,12 +372,12 @@ class _LastOpened:
 
 
 def _first_repeat(lines: list[Line]) -> tuple[int, int] | None:
-    """Where the first series stands that is asked for again, however its path is spelled."""
+    """Positions of the first series that is requested twice, however its path is spelled."""
     seen: dict[tuple[str, str], int] = {}
     for place, line in enumerate(lines):
         try:
             key = os.path.realpath(header_of(line.path)), str(line.channel)
-        except (OSError, ValueError):  # reading it will say what is wrong
+        except (OSError, ValueError):  # reading it reports what is wrong
             continue
         if (first := seen.setdefault(key, place)) != place:
             return first, place
@@ -407,7 +399,7 @@ def lines_of(path: Path, *, labels_required: bool) -> list[Line]:
 
 
 def _manifest_lines(path: Path, *, labels_required: bool) -> list[Line]:
-    """Everything a manifest says, checked before any recording is opened."""
+    """Lines of a manifest, checked before any recording is opened."""
     what = f"manifest {display_name(path)}"
     rows = _rows(path, what)
     header = [cell.strip() for cell in next(rows, (0, []))[1]]
@@ -520,7 +512,7 @@ def _refuse_missing(manifest: Path, lines: list[Line]) -> None:
 def _is_there(path: Path) -> bool:
     try:
         return path.exists() or header_of(path).is_file()
-    except OSError:  # a name too long, a folder that may not be entered: reading it will say so
+    except OSError:  # a name too long, a folder that may not be entered: reading it reports that
         return True
 
 
@@ -533,7 +525,7 @@ def _is_manifest(path: Path) -> bool:
         with open_confined(path, root_of(path)) as binary:
             file = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="replace", newline="")
             return "path" in [cell.strip() for cell in cells_of(file.readline(LINE_BYTES))]
-    except (OSError, MalformedCsvError):  # reading it as a recording will say what is wrong
+    except (OSError, MalformedCsvError):  # reading it as a recording reports what is wrong
         return False
 
 
@@ -559,9 +551,7 @@ def distinct_names(lines: Iterable[Line]) -> dict[str, str]:
     n_parts: dict[str, int] = {}
     for line in lines:
         written = Path(os.path.normpath(line.written))
-        relative = (
-            line.number and not written.is_absolute()
-        )  # folders of a manifest tell its recordings apart
+        relative = line.number and not written.is_absolute()  # as folders of a manifest are
         n_written = sum(part != ".." for part in written.parts) if relative else 1
         path = os.path.abspath(line.path)
         n_parts[path] = max(n_parts.get(path, 1), n_written)

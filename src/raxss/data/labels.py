@@ -1,46 +1,31 @@
-"""Which channels does the clinic say are in the seizure onset zone (SOZ)?
+"""Channel labels (seizure onset zone, resection) from clinical sheets, label tables and BIDS sidecars.
 
-    a cell of a clinical sheet ("AD1-4, ATT1,2")   -> contacts
-    a sheet, a label table, a column of a sidecar  -> label of each channel, and what did not match
-    events.tsv                                     -> second of the seizure's onset
+    a clinical sheet, a label table, columns of channels.tsv  -> label of each channel, and what did not match
+    events.tsv                                                -> second of the seizure's onset
 
-A label is attached where its meaning is certain; elsewhere it is None, and not "other". Nothing is dropped in
-silence: what is not understood or has no channel comes back. Only the columns that are needed are kept; names,
-birth dates and event texts stay in their files.
-Next: bids.py attaches these labels to the recordings of a BIDS tree.
+A label is attached where its meaning is certain; elsewhere it is None, and not "other". What is not understood or
+has no channel is returned. Only the columns that are needed are kept; names, birth dates and event texts stay in
+their files. Next: bids.py attaches these labels to the recordings of a BIDS tree.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from raxss.data.contacts import OTHER, is_missing, parse_contacts
 from raxss.data.formats.registry import UNREAD, UNREAD_COMPANIONS, all_suffixes
-from raxss.data.names import (
-    LEADING_ZEROS,
-    PRIMES,
-    canonical,
-    loosest,
-    match_channels,
-    possible_channels,
-)
+from raxss.data.names import LEADING_ZEROS, canonical, loosest, match_channels
 from raxss.data.tables import Table, read_table
 from raxss.data.workbooks import read_workbook
 from raxss.errors import LabelError, RecordingError, display_name, join_names
 
-OTHER = "other"  # the label of a channel that was looked at and not named
-WHOLE_SHAFT = "*"  # "PD*": every contact of PD
-SEPARATORS = ("", *",;:|/\r\n")  # around a shaft alone; beside another word it may be anything
-MAX_CONTACTS = 512  # in one range; no electrode has as many, but a typing error may
 MAX_LABELS = 400_000  # rows of a label table: a hundred channels of 4,000 recordings
-MAX_CELL_LETTERS, MAX_CELL_CONTACTS = 20_000, 20_000
 MAX_SHEET_LETTERS, MAX_SHEET_CONTACTS = 2_000_000, 500_000  # in the contacts of all patients of a sheet
-NOTHING = frozenset({"", "n/a", "na", "nan", "none", "null", "-", "unknown", "not available"})
 YES = frozenset({"1", "1.0", "true", "yes", "y", "t"})
 NO = frozenset({"0", "0.0", "false", "no", "n", "f"})
 # by the name of the label: columns of a clinical sheet that list its contacts
@@ -49,18 +34,10 @@ CONTACT_COLUMNS = {
     "resect": ("resected_contacts", "ablated_contacts", "resect_contacts", "resection_contacts", "resected"),
 }
 TOGETHER = ("resected_contacts", "ablated_contacts")  # surgery did one or the other; else one column counts
-# columns that may say whose row it is; which of them does is decided by the subjects that are there
+# candidates for the column of patient ids; the one that knows most of the subjects is used
 ID_COLUMNS = (
-    "dataset_id",
-    "participant_id",
-    "patient_id",
-    "subject_id",
-    "subject",
-    "patient",
-    "participant",
-    "bids_id",
-    "id",
-    "hospital_id",
+    *("dataset_id", "participant_id", "patient_id", "subject_id", "subject", "patient", "participant"),
+    *("bids_id", "id", "hospital_id"),
 )
 CENTRE_COLUMNS = ("clinical_center", "clinical_centre", "center", "centre", "site")
 OUTCOME_COLUMNS = ("outcome", "surgery_outcome", "surgical_outcome")
@@ -71,200 +48,12 @@ NEEDED_COLUMNS = frozenset(ID_COLUMNS) | ALL_CONTACTS
 LabelName = Literal["soz", "resect"]
 
 
-# --- contacts in shorthand
-
-
-def parse_contacts(text: str) -> list[str]:
-    """The contacts that a clinical sheet means, each once, in order.
-
-    Spelling stays as written; matching loosens it. A shaft alone, between commas or the like, is ``"PD*"``: all of
-    its contacts, whichever the recording has. A piece that is no contact comes back as it was written.
-
-    Examples
-    --------
-    >>> parse_contacts("AD1-4, ATT1,2")
-    ['AD1', 'AD2', 'AD3', 'AD4', 'ATT1', 'ATT2']
-    >>> parse_contacts("a'1-2; G 3 and PD")
-    ["a'1", "a'2", 'G3', 'PD*']
-    >>> parse_contacts("TT1 (spreads to PST1)"), parse_contacts("not PD"), parse_contacts("n/a")
-    (['TT1', '(spreads to PST1)'], ['not', 'PD'], [])
-    """
-    if _nothing(text):
-        return []
-    if len(text) > MAX_CELL_LETTERS:
-        raise LabelError(
-            f"a cell of contacts has {len(text):,} letters; at most {MAX_CELL_LETTERS:,} are read, because no list "
-            "of one patient's contacts is longer. Put the contacts there alone."
-        )
-    found: list[str] = []
-    shaft = ""  # that a number alone belongs to
-    for piece, is_alone in _pieces(text):
-        contacts, shaft = _contacts_of(piece, shaft, is_alone=is_alone)
-        found += contacts or [piece]
-        if len(found) > MAX_CELL_CONTACTS:  # a range is short to write and long to list
-            raise LabelError(
-                f"a cell names more than {MAX_CELL_CONTACTS:,} contacts; no patient has as many. Correct it."
-            )
-    return list(dict.fromkeys(found))
-
-
-def is_contact(piece: str) -> bool:
-    """Whether a piece from `parse_contacts` is a contact or a shaft, rather than text that was not understood."""
-    return re.fullmatch(r"[A-Za-z]+'*(?:[0-9]+'*|\*)", piece) is not None
-
-
-def looks_like_contacts(piece: str) -> bool:
-    """Whether text, understood or not, can be no more than contacts (``XY9``, ``AD1?``), and so may be quoted."""
-    name = r"(?![Gg][Rr][Ii][Dd])[A-Za-z]{1,4}'*"  # a grid's channels are G1, G2
-    return re.fullmatch(rf"{name}-?[0-9]{{1,3}}'*(?:[-.:]+(?:{name})?[0-9]{{0,3}})*\??", piece) is not None
-
-
-def _is_free_text(piece: str) -> bool:
-    """Whether a piece that was not understood may change what the pieces beside it mean (``not``, ``->``)."""
-    is_number = any(map(str.isdigit, piece)) and not any(map(str.isalpha, piece)) and ">" not in piece
-    return not is_number and not looks_like_contacts(piece)
-
-
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Text cut where contacts are separated, and whether each piece stands alone between commas or the like.
-
-    What is in brackets of its own stays one piece.
-    """
-    text = unicodedata.normalize("NFKC", text.translate(PRIMES))
-    text = re.sub(
-        r"(\s{8})\s+|(\.{8})\.+", r"\1\2", text
-    )  # patterns below look through each run again and again
-    text = re.sub(r"(?<=[0-9])\s*(?:\.{2,}|~)\s*(?=[A-Za-z]*'*\s*[0-9])", "-", text)
-    text = re.sub(r"\.+(?=\s|[,;]|$)", "", text)  # the end of a sentence
-    text = re.sub(r"[‐‑‒–—−]", "-", text)
-    text = re.sub(r"([A-Za-z]'*)\s*[\[(]\s*(\d[\d\s,;-]*)[\])]", r"\1\2 ", text)  # AD[1-4] is AD1-4
-    text = re.sub(r"(?<=\d)\s+(?:to|through|thru)\s+(?=[A-Za-z]*'*\s*\d)", "-", text, flags=re.IGNORECASE)
-    text = re.sub(r"\s*-\s*", "-", text.strip())
-    text = re.sub(r"\b(?:and|n/a)\b|&|\+", ",", text, flags=re.IGNORECASE)
-    text = re.sub(r"([A-Za-z]'*)[ \t]+(?=\d)", r"\1", text)  # G 1 is G1
-    # a colon between digits may mean a range or a pair, so it does not separate
-    cut = r"\([^()]*\)?|\[[^][]*\]?|(?:[^\s,;:|/()[\]]|(?<=[0-9]):(?=[0-9]))+|[)\]]"
-    for match in re.finditer(cut, text):
-        start, end = match.span()
-        while text[start - 1 : start] in (" ", "\t"):
-            start -= 1
-        while text[end : end + 1] in (" ", "\t"):
-            end += 1
-        before, after = text[max(start - 1, 0) : start], text[end : end + 1]
-        yield match.group(), before in SEPARATORS and after in SEPARATORS
-
-
-def _contacts_of(piece: str, shaft: str, *, is_alone: bool) -> tuple[list[str], str]:
-    """The contacts of one piece, none if it is not understood, and the shaft that numbers after it belong to."""
-    if re.fullmatch(r"[A-Za-z]+[0-9]+'+", piece):  # A1' for A'1
-        return [piece], ""
-    match = re.fullmatch(r"([A-Za-z]+'*)?-?([0-9]{1,6})(?:-([A-Za-z]+'*)?([0-9]{1,6}))?", piece)
-    if not match:
-        is_shaft = is_alone and re.fullmatch(r"[A-Za-z]+'*", piece)
-        return ([piece + WHOLE_SHAFT] if is_shaft else []), ""
-    own, first, again, last = match.groups()
-    name = own or shaft
-    is_pair = again and again.upper() != name.upper()  # AD1-PD2 is no range
-    if not name or is_pair or piece.startswith("-"):
-        return [], ""
-    low, high = sorted((int(first), int(last or first)))
-    if high - low >= MAX_CONTACTS:
-        return [], ""
-    width = max(len(item) if item.startswith("0") else 0 for item in (first, last or ""))
-    return [f"{name}{number:0{width}d}" for number in range(low, high + 1)], name
-
-
-def _nothing(text: str) -> bool:
-    return text.strip().lower() in NOTHING
-
-
-def electrode_of(channel: str) -> str:
-    """The shaft, strip or grid of a channel: its name without the contact's number.
-
-    Examples
-    --------
-    >>> electrode_of("ATT1"), electrode_of("POL A'12"), electrode_of("AHR3-AHR4"), electrode_of("Cz")
-    ('ATT', "A'", 'AHR', 'CZ')
-    """
-    name = canonical(channel)
-    shaft = re.sub(r"\d+('*)$", r"\1", name.partition("-")[0])
-    return shaft if any(map(str.isalpha, shaft)) else name
-
-
-def label_channels(
-    channels: Sequence[str], contacts: Iterable[str], *, label: str = "soz"
-) -> tuple[list[str | None], list[str]]:
-    """``label`` for each channel that the contacts name, ``"other"`` or None for the rest; and what did not match.
-
-    A channel is None where it is not certain that nobody meant it: a contact could be it or another one, or is
-    one of its two poles (``AD1-AD2``). All but the named channels are None where a piece was not understood
-    (``AD1?``); all are where there is free text (``not AD1``, a shaft that is none) or no contact has a channel.
-
-    Examples
-    --------
-    >>> label_channels(["POL AD1", "POL AD2", "POL PD1"], ["AD2", "PD*", "XY9"])
-    (['other', 'soz', 'soz'], ['XY9'])
-    >>> label_channels(["AD1", "AD2", "PD1"], ["AD1", "AD2?"]), label_channels(["AD1", "PD1"], ["AD1", "no", "PD*"])
-    ((['soz', None, None], ['AD2?']), ([None, None], ['no']))
-    """
-    pieces = list(dict.fromkeys(contacts))
-    named, unmatched, has_free_text = set(), [], False
-    poles = [poles_of(channel) for channel in channels]
-    single = [item for item in pieces if is_contact(item) and not item.endswith(WHOLE_SHAFT)]
-    keys = {loosest(entry) for entry in single}
-    doubted = {place for place, some in enumerate(poles) if keys & {loosest(pole) for pole in some}}
-    possible = dict(zip(single, possible_channels(single, channels), strict=True))
-    for piece in pieces:
-        if piece in possible:
-            place, places = possible[piece]
-            sure = set() if place is None else {place}
-            is_text = not places and not looks_like_contacts(piece)
-        elif is_contact(piece):
-            shaft = canonical(piece.removesuffix(WHOLE_SHAFT))
-            places = [
-                position
-                for position, channel in enumerate(channels)
-                if shaft in map(electrode_of, poles[position] or [channel])
-            ]
-            spelt = [loosest(channels[place]) for place in places]  # a1 and A1 may be of two shafts
-            sure = {place for place in places if not poles[place]} if len(set(spelt)) == len(spelt) else set()
-            is_text = not places
-        else:
-            sure, places, is_text = set(), [], _is_free_text(piece)
-        named |= sure
-        doubted.update(places)
-        has_free_text |= is_text
-        if not sure:
-            unmatched.append(piece)
-    if has_free_text or not named:
-        return [None] * len(channels), unmatched
-    rest = OTHER if all(map(is_contact, pieces)) else None
-    return [
-        label if place in named else None if place in doubted or not canonical(channel) else rest
-        for place, channel in enumerate(channels)
-    ], unmatched
-
-
-def poles_of(channel: str) -> list[str]:
-    """Both contacts of a bipolar channel: ``AD1-AD2``, ``AD1-2``; none of one that is a single contact.
-
-    Examples
-    --------
-    >>> poles_of("AHR3-4"), poles_of("AHR3-AHR4"), poles_of("POL G1-Ref")
-    (['AHR3', 'AHR4'], ['AHR3', 'AHR4'], [])
-    """
-    first, *others = canonical(channel).split("-")
-    if not first or not others:
-        return []
-    return [first, *(electrode_of(first) + other if other.isdigit() else other for other in others)]
-
-
 # --- the clinical sheet
 
 
 @dataclass(frozen=True)
 class ClinicalRow:
-    """What a clinical sheet says of one patient, and no more of it than is needed."""
+    """One patient's row of a clinical sheet, reduced to the columns that are needed."""
 
     patient: str  # as the sheet spells it
     contacts: tuple[str, ...]  # none: not annotated
@@ -336,7 +125,7 @@ def _clinical_rows(table: Table, subjects: list[str], label: LabelName, what: st
     for line, cells in table.rows:
         patient = cells[id_column]
         if not patient:
-            if any(not _nothing(cells[name]) for name in columns):
+            if any(not is_missing(cells[name]) for name in columns):
                 raise LabelError(
                     f"{what} has contacts and no {id_column!r} in line {line}; say whose they are."
                 )
@@ -396,7 +185,7 @@ def _id_column(table: Table, subjects: list[str], what: str) -> str:
     return best
 
 
-# --- whose row is it
+# --- matching of patients
 
 
 @dataclass(frozen=True)
@@ -455,7 +244,7 @@ def _id_key(text: str) -> tuple[str, ...]:
 
 
 def labels_of_status(cells: Mapping[str, str], *, label: LabelName = "soz") -> str | None:
-    """The label that a row of ``channels.tsv`` carries itself, as HUP's trees do; None where it says nothing.
+    """Label in a row of ``channels.tsv``, as in the trees of HUP; None where the row has none.
 
     A column of the label's own name holds yes or no; ``status_description`` lists words (``soz,resect``).
 
@@ -465,8 +254,7 @@ def labels_of_status(cells: Mapping[str, str], *, label: LabelName = "soz") -> s
     ('soz', 'other')
     """
     if cells.get(label, "") != "":
-        said = _yes_or_no(cells[label])
-        return None if said is None else label if said else OTHER
+        return {True: label, False: OTHER, None: None}[_yes_or_no(cells[label])]
     items = re.split(r"[,;/|+&]", cells.get("status_description", "").lower())
     if any(_MENTIONS[label].search(item) and not _WORDS.keys() >= set(item.split()) for item in items):
         return None  # "not soz", "soz?"
@@ -480,10 +268,10 @@ _MENTIONS = {"soz": re.compile(r"soz|onset"), "resect": re.compile(r"resect|abla
 
 
 def labels_of_run(rows: Sequence[Mapping[str, str]], *, label: LabelName = "soz") -> list[str | None]:
-    """The labels that the rows of one ``channels.tsv`` carry themselves; all None where none is marked.
+    """Labels in the rows of one ``channels.tsv``; all None where no channel is marked.
 
-    Beside a marked channel, one whose ``status_description`` does not speak of the label is ``"other"``. A
-    column of the label's own name speaks for itself.
+    Beside a marked channel, one whose ``status_description`` does not mention the label is ``"other"``, unless
+    there is a column of the label's own name.
 
     Examples
     --------
@@ -492,14 +280,14 @@ def labels_of_run(rows: Sequence[Mapping[str, str]], *, label: LabelName = "soz"
     >>> labels_of_run([{"soz": text} for text in ("1", "", "0")]), labels_of_run([{"soz": "0"}])
     (['soz', None, 'other'], [None])
     """
-    said = [labels_of_status(cells, label=label) for cells in rows]
-    if label not in said:
-        return [None] * len(said)
+    labels = [labels_of_status(cells, label=label) for cells in rows]
+    if label not in labels:
+        return [None] * len(labels)
     return [
         item
         if item or label in cells or _MENTIONS[label].search(cells.get("status_description", "").lower())
         else OTHER
-        for item, cells in zip(said, rows, strict=True)
+        for item, cells in zip(labels, rows, strict=True)
     ]
 
 
@@ -517,24 +305,22 @@ class LabelTable:
     origins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # recording -> patient, centre
 
     def names(self, recording: str) -> bool:
-        """Whether the table says anything about a recording."""
-        return any(
-            not name or _fits(name, recording) or name == _subject_of(recording) for name in self.labels
-        )
+        """Whether the table has a row for a recording."""
+        return any(_applies(name, recording) for name in self.labels)
 
     def origin_of(self, recording: str) -> dict[str, str]:
         """Patient and centre of a recording, as far as the table has columns for them."""
-        told: dict[str, str] = {}
+        origin: dict[str, str] = {}
         for name in self.origins:
-            if not name or _fits(name, recording) or name == _subject_of(recording):
-                told |= self.origins[name]
-        return told
+            if _applies(name, recording):
+                origin |= self.origins[name]
+        return origin
 
     def of(self, recording: str, channels: Sequence[str]) -> tuple[list[str | None], list[str]]:
-        """Label of each channel, None where the table is silent; and channels of the table that there are not.
+        """Label of each channel, None where the table has none; and channels of the table that the recording lacks.
 
-        ``recording`` is its path below the data's folder, or its name. What is said of it counts before what is
-        said of its subject, and that before what holds for all.
+        ``recording`` is its path below the data's folder, or its name. Rows of the recording take precedence over
+        those of its subject, and these over those of all recordings.
         """
         held: dict[str, tuple[str, str]] = {}
         for name in ("", _subject_of(recording)):
@@ -576,6 +362,11 @@ class LabelTable:
         return unknown
 
 
+def _applies(name: str, recording: str) -> bool:
+    """Whether rows under a table's name of a recording hold for a recording: its own, its subject's or all."""
+    return not name or _fits(name, recording) or name == _subject_of(recording)
+
+
 def _subject_of(recording: str) -> str:
     """``sub-01`` of ``a/sub-01_run-1``, by which a table may mean every run of it; else nothing."""
     first = recording.split("/")[-1].split("_")[0]
@@ -613,7 +404,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
             f"{what} has no column {missing!r} in its first line; needed are recording, channel and label, or "
             f"name and {label}."
         )
-    said: dict[tuple[str, str], tuple[str, str, int]] = {}
+    decisions: dict[tuple[str, str], tuple[str, str, int]] = {}
     for line, cells in table.rows:
         recording = recording_name(cells.get("recording", ""))
         channel, value = cells[channel_column], cells[label_column]
@@ -630,7 +421,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
             )
         if not value or not channel:
             continue  # a channel that nobody decided on, or one without a name
-        before = said.setdefault((recording, canonical(channel)), (channel, value, line))
+        before = decisions.setdefault((recording, canonical(channel)), (channel, value, line))
         if before[1] != value:
             raise LabelError(
                 f"{what} labels channel {display_name(channel)} twice and differently, in lines {before[2]} and "
@@ -639,7 +430,7 @@ def read_label_table(path: Path | str, *, label: LabelName = "soz") -> LabelTabl
     origins = _origins_of(table, what)
     labels: dict[str, dict[str, str]] = {}
     spelt: dict[str, str] = {}
-    for (recording, _), (channel, value, line) in said.items():
+    for (recording, _), (channel, value, line) in decisions.items():
         labels.setdefault(recording, {})[channel] = value
         if spelt.setdefault(value.lower(), value) != value:
             raise LabelError(
@@ -657,14 +448,14 @@ def _origins_of(table: Table, what: str) -> dict[str, dict[str, str]]:
     }
     origins: dict[str, dict[str, str]] = {}
     for line, cells in table.rows:
-        told = origins.setdefault(recording_name(cells.get("recording", "")), {})
+        origin = origins.setdefault(recording_name(cells.get("recording", "")), {})
         for level, column in columns.items():
             value = cells[column] if column else ""
-            if value and told.setdefault(level, value) != value:
+            if value and origin.setdefault(level, value) != value:
                 raise LabelError(
                     f"{what} gives one recording two values of {column!r}, in line {line} and before."
                 )
-    return {name: told for name, told in origins.items() if told}
+    return {name: origin for name, origin in origins.items() if origin}
 
 
 def recording_name(text: str) -> str:
@@ -683,7 +474,7 @@ _TYPE = re.compile(r"_(?:ieeg|eeg)$")
 
 
 def seizure_onset(events: Iterable[tuple[float, str]]) -> float | None:
-    """When the seizure begins by its electrographic mark, in each centre's words; None where no mark says so.
+    """Second of the seizure's electrographic onset, by the words of each centre; None where no event marks it.
 
     The first kind of mark that a recording has counts, and of several of that kind the first: an electrographic
     onset, often cut off (``Z ELELCTROGRAPHIC ON``); ``SZ EVENT # (EEG SZ)`` and ``SZ EVENT # (PB SZ)``, a push

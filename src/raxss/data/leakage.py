@@ -1,9 +1,9 @@
-"""Does a split keep its word?
+"""Leakage audit: what training could know of the test set under a split.
 
     SeriesCollection, Split -> Audit: findings (code, severity, message), clean
 
-What a split says of itself is not believed: names, groups, signals and figures are looked at. A ``leak`` lets
-something of the test, or of the validation, series be known in training; a ``note`` is worth knowing.
+The split's own description is not trusted: names, groups, signals and statistics are compared. A ``leak`` makes
+something of the test, or of the validation, series known in training; a ``note`` is worth knowing.
 Next: cli/audit_split.py prints it.
 """
 
@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raxss._core.sealing import open_model
-from raxss.data.near_duplicates import Copy, find_copies
-from raxss.data.prepare.preprocessing import Scaling
-from raxss.data.series import Series, SeriesCollection
+from raxss.data.near_duplicates import find_near_duplicates
+from raxss.data.prepare.preprocessing import CHUNK, Scaling
+from raxss.data.series import SeriesCollection
 from raxss.data.splits import BALANCED_BEFORE, GROUPS, PARTS, Split, group_of, weak_parts
 from raxss.errors import DataError, ModelError, VariateMismatchError, join_names, one_of
 
 MOST_NAMED = 10  # in one message; then a count
 EQUAL_STATISTICS = 1e-6  # in deviations: what rounding to float32 leaves
 NEAR_STATISTICS = 1e-3  # in deviations: surely made from these samples
-UNLIKELY = 1e-6  # probability below which nobody believes in chance
+UNLIKELY = 1e-6  # probability below which chance is ruled out
 
 LEAKS = {
     "series-in-two-parts": "a series is in two parts",
@@ -67,14 +67,14 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the audit found."""
+    """One finding of an audit."""
 
     code: str
     message: str
 
     @property
     def severity(self) -> Literal["leak", "note"]:
-        """How bad it is, by its code."""
+        """Severity, by its code."""
         return "leak" if self.code in LEAKS else "note"
 
     def as_json(self) -> dict[str, str]:
@@ -84,14 +84,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was looked at, and what was found.
+    """Result of an audit.
 
     Attributes
     ----------
     split
         The split's own description, such as ``channel (leaky)``.
     checked
-        One pair for each question: what was asked, and of how much.
+        One pair for each check: its name, and the amount of data.
     """
 
     split: str
@@ -121,7 +121,7 @@ def audit_split(
     training_names: Collection[str] | None = None,
     training_digests: Collection[str] | None = None,
 ) -> Audit:
-    """Look for everything that training could know of the test.
+    """Search a split for leakage.
 
     Parameters
     ----------
@@ -141,6 +141,7 @@ def audit_split(
 
     Examples
     --------
+    >>> from raxss.data.series import Series
     >>> from raxss.data.splits import split_series
     >>> rng = np.random.default_rng(0)
     >>> series = [
@@ -151,7 +152,7 @@ def audit_split(
     >>> audit_split(collection, split_series(collection, seed=0)).clean
     True
     >>> leaky = audit_split(collection, split_series(collection, by="paper", seed=0))
-    >>> leaky.split, [one.code for one in leaky.findings]
+    >>> leaky.split, [finding.code for finding in leaky.findings]
     ('channel (leaky)', ['shared-patient', 'leaky-by-design'])
     """
     parts = _parts(collection, split)
@@ -196,17 +197,9 @@ def _parts(collection: SeriesCollection, split: Split) -> Parts:
 
 
 def _named(things: Iterable[Any], most: int = MOST_NAMED) -> str:
-    """Ten of them by name, then a count.
-
-    >>> _named(["a", ("pt01", "G")])
-    "'a', 'pt01/G'"
-    """
+    """The first ten names, then a count: ``'a', 'pt01/G'``."""
     names = ("/".join(map(str, thing)) if isinstance(thing, tuple) else str(thing) for thing in things)
     return join_names(map(repr, names), most)
-
-
-def _pairs_of_parts(parts: Parts) -> Iterator[tuple[str, str]]:
-    return combinations(parts, 2)
 
 
 # Names and groups -------------------------------------------------------------------------------------------
@@ -214,7 +207,7 @@ def _pairs_of_parts(parts: Parts) -> Iterator[tuple[str, str]]:
 
 def _overlaps(collection: SeriesCollection, parts: Parts) -> Iterator[Finding]:
     names = collection.names
-    for pair, other in _pairs_of_parts(parts):
+    for pair, other in combinations(parts, 2):
         both = sorted(set(parts[pair]) & set(parts[other]))
         if both:
             yield Finding(
@@ -248,7 +241,7 @@ def _shared_groups(collection: SeriesCollection, parts: Parts, split: Split) -> 
         known |= {level} if any(groups.values()) else set()
         yield from _shared(level, groups, split)
         if level == "patient":
-            for pair, other in _pairs_of_parts(parts):
+            for pair, other in combinations(parts, 2):
                 yield from _spelt_twice(
                     groups[pair] - groups[other], groups[other] - groups[pair], pair, other
                 )
@@ -277,17 +270,17 @@ def _groups_in(collection: SeriesCollection, members: Sequence[int], level: str)
 
 def _shared(level: str, groups: Mapping[str, set[Hashable]], split: Split) -> Iterator[Finding]:
     """One finding a level, with each pair of parts that shares something of it."""
-    told, with_test = [], False
+    sentences, with_test = [], False
     for combination, other in combinations(groups, 2):
         both = sorted(groups[combination] & groups[other], key=str)
         if both:
-            told.append(
+            sentences.append(
                 f"{len(both)} {level}{'s' * (len(both) > 1)} in {combination} and in {other}: {_named(both)}"
             )
             with_test |= other == "test"
-    if told:
+    if sentences:
         left_out = level == "centre" and split.by == "centre" and with_test
-        yield Finding("left-out-centre-shared" if left_out else f"shared-{level}", "; ".join(told) + ".")
+        yield Finding("left-out-centre-shared" if left_out else f"shared-{level}", "; ".join(sentences) + ".")
 
 
 def _spelt_twice(
@@ -305,11 +298,7 @@ def _spelt_twice(
 
 
 def _plain_id(patient: str) -> str:
-    """An id without case, ``sub-`` and leading zeros.
-
-    >>> _plain_id("sub-ummc_001"), _plain_id("UMMC1")
-    ('ummc1', 'ummc1')
-    """
+    """An id without case, ``sub-`` and leading zeros: ``sub-ummc_001`` and ``UMMC1`` are ``ummc1``."""
     plain = patient.strip().lower().removeprefix("sub-")
     plain = re.sub(r"(?<=[a-z])[_\- ]+(?=\d)", "", plain)
     return re.sub(r"(?<!\d)0+(?=\d)", "", plain)
@@ -324,21 +313,22 @@ def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Find
     placed = [
         (index, part) for part, (_, members) in enumerate(parts.items()) for index in dict.fromkeys(members)
     ]
-    copies = find_copies([collection[index] for index, _ in placed], [part for _, part in placed])
+    copies = find_near_duplicates([collection[index] for index, _ in placed], [part for _, part in placed])
     across: dict[str, list[str]] = {}
     within: list[str] = []
     patients: set[tuple[str, str]] = set()
     for copy in copies:
         (first, part), (second, other) = placed[copy.first], placed[copy.second]
-        if first == second:  # a series that is in two parts, which was said
+        if first == second:  # a series in two parts, which `_overlaps` reports
             continue
-        item, two = collection[first], collection[second]
+        left, right = collection[first], collection[second]
         if part == other:
-            within.append(f"{item.name} = {two.name}")
+            within.append(f"{left.name} = {right.name}")
             continue
-        told = f"{item.name} ({PARTS[part]}) = {two.name} ({PARTS[other]})"
-        across.setdefault(_COPY_CODES[copy.kind], []).append(told + _how_alike(copy))
-        ids = group_of(item, "patient"), group_of(two, "patient")
+        pair = f"{left.name} ({PARTS[part]}) = {right.name} ({PARTS[other]})"
+        alike = "" if copy.kind == "identical" else f", correlation {copy.similarity:.4f}"
+        across.setdefault(_COPY_CODES[copy.kind], []).append(pair + alike)
+        ids = group_of(left, "patient"), group_of(right, "patient")
         if None not in ids and ids[0] != ids[1]:
             patients.add((str(ids[0]), str(ids[1])))
     for code, these in across.items():
@@ -354,10 +344,6 @@ def _copied_signals(collection: SeriesCollection, parts: Parts) -> Iterator[Find
         )
 
 
-def _how_alike(copy: Copy) -> str:
-    return "" if copy.kind == "identical" else f", correlation {copy.similarity:.4f}"
-
-
 # Balancing --------------------------------------------------------------------------------------------------
 
 
@@ -366,11 +352,9 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
     left_out = sorted(set(range(len(collection))) - set(placed))
     unexplained = sorted(set(left_out) - set(split.dropped.tolist()))
     if unexplained:
-        yield Finding(
-            "series-left-out",
-            f"{len(unexplained)} series are in no part, and balancing did not drop them: "
-            f"{_named(collection[index].name for index in unexplained)}.",
-        )
+        names = _named(collection[index].name for index in unexplained)
+        message = f"{len(unexplained)} series are in no part, and balancing did not drop them: {names}."
+        yield Finding("series-left-out", message)
     if split.balance in BALANCED_BEFORE:
         yield Finding(
             "balanced-before-split",
@@ -380,11 +364,11 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
         return
     if not left_out or any(item.label is None for item in collection):
         return
-    told = _lost_by_test(collection, parts, split, left_out)
-    if told:
+    evidence = _lost_by_test(collection, parts, split, left_out)
+    if evidence:
         yield Finding(
             "balanced-before-split",
-            f"{told}: classes were balanced before the split, or in the test part, whose shares are therefore "
+            f"{evidence}: classes were balanced before the split, or in the test part, whose shares are therefore "
             "not those of the data. Use balance='train_val'.",
         )
 
@@ -392,19 +376,18 @@ def _balancing(collection: SeriesCollection, parts: Parts, split: Split) -> Iter
 def _lost_by_test(
     collection: SeriesCollection, parts: Parts, split: Split, left_out: Sequence[int]
 ) -> str | None:
-    """What shows that series were taken from the test part; balancing after the split leaves its groups whole."""
+    """Evidence that series were taken from the test part; balancing after the split leaves its groups whole."""
     groups: list[Hashable] = [group_of(item, split.by) for item in collection]
-    if split.by == "channel" or len(set(groups)) == len(
-        groups
-    ):  # nothing is left of a group that lost a series
+    # of groups of one series, nothing is left after a loss
+    if split.by == "channel" or len(set(groups)) == len(groups):
         looked_at = {"the test part has": parts["test"]}
         if split.balance == "none":  # training and validation should be as drawn, too
             looked_at["all parts together have"] = [index for part in parts.values() for index in part]
         for what, members in looked_at.items():
             counts = _equal_counts_by_design(collection, members)
             if counts:
-                told = ", ".join(f"{label} {count}" for label, count in counts.items())
-                return f"{what} equal classes ({told}), although those of the data are not"
+                shares = ", ".join(f"{label} {count}" for label, count in counts.items())
+                return f"{what} equal classes ({shares}), although those of the data are not"
         return None
     others = {groups[index] for part in ("train", "validation") for index in parts[part]}
     own = {groups[index] for index in parts["test"]} - others - {None}
@@ -428,12 +411,12 @@ def _equal_counts_by_design(collection: SeriesCollection, members: Sequence[int]
 
 
 def _weak(collection: SeriesCollection, split: Split) -> Iterator[Finding]:
-    for part, told in weak_parts(collection, split).items():
+    for part, message in weak_parts(collection, split).items():
         empty = len(getattr(split, part)) == 0
-        yield Finding("part-empty" if empty else "part-one-class", f"{told}.")
+        yield Finding("part-empty" if empty else "part-one-class", f"{message}.")
 
 
-# What a model has seen --------------------------------------------------------------------------------------
+# Models ----------------------------------------------------------------------------------------------------
 
 
 def _seen_in_training(
@@ -442,27 +425,23 @@ def _seen_in_training(
     training_names: Collection[str] | None,
     training_digests: Collection[str] | None,
 ) -> Iterator[Finding]:
-    if training_names is not None:
-        seen = set(training_names)
-        for part, code in (("test", "training-saw-test"), ("validation", "validation-in-training-names")):
-            both = sorted({collection[index].name for index in parts[part]} & seen)
-            if both:
-                yield Finding(
-                    code,
-                    f"{len(both)} series of the {part} part are among the training names: {_named(both)}.",
-                )
-    if training_digests is not None:
-        learned = set(training_digests)
-        both = [collection[index].name for index in parts["test"] if collection[index].digest in learned]
+    names, digests = set(training_names or ()), set(training_digests or ())
+    test, validation = (
+        {collection[index].name for index in parts[part]} & names for part in ("test", "validation")
+    )
+    tested = [collection[index] for index in parts["test"] if digests]  # a digest reads all samples
+    fitted = [series.name for series in tested if series.digest in digests]
+    for code, part, both, where in (
+        ("training-saw-test", "test", sorted(test), "the training names"),
+        ("validation-in-training-names", "validation", sorted(validation), "the training names"),
+        ("training-saw-test", "test", fitted, "those the model was fitted on"),
+    ):
         if both:
-            yield Finding(
-                "training-saw-test",
-                f"{len(both)} series of the test part are among those the model was fitted on: {_named(both)}.",
-            )
+            yield Finding(code, f"{len(both)} series of the {part} part are among {where}: {_named(both)}.")
 
 
 def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) -> Iterator[Finding]:
-    """Whose mean and deviation are these? Those of every union of parts are compared."""
+    """Compare the scaling with mean and deviation of every union of parts."""
     if scaling.mode != "train" or scaling.mean.size == 0:
         return
     n_variates = collection[0].n_variates
@@ -507,21 +486,20 @@ def _statistics(collection: SeriesCollection, parts: Parts, scaling: Scaling) ->
         )
 
 
-Moments = tuple[
-    NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
-]  # count, mean, squared deviations
+# count, mean, squared deviations
+Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 def _moments(collection: SeriesCollection, members: Sequence[int]) -> Moments:
-    return _pooled(_moments_of_chunk(part) for index in members for part in _chunks(collection[index]))
+    return _pooled(
+        _moments_of_chunk(collection[index].samples[:, begin : begin + CHUNK])
+        for index in members
+        for begin in range(0, collection[index].n_samples, CHUNK)
+    )
 
 
-def _chunks(series: Series, size: int = 2**18) -> Iterator[NDArray[np.float64]]:
-    for begin in range(0, series.n_samples, size):
-        yield np.asarray(series.samples[:, begin : begin + size], dtype=np.float64)
-
-
-def _moments_of_chunk(samples: NDArray[np.float64]) -> Moments:
+def _moments_of_chunk(chunk: NDArray[Any]) -> Moments:
+    samples = np.asarray(chunk, dtype=np.float64)
     finite = np.isfinite(samples)
     count = finite.sum(axis=1).astype(np.float64)
     mean = samples.sum(axis=1, where=finite) / np.maximum(count, 1)
@@ -529,9 +507,8 @@ def _moments_of_chunk(samples: NDArray[np.float64]) -> Moments:
 
 
 def _pooled(moments: Iterable[Moments]) -> Moments:
-    """Of several sets of samples as one: Chan's update, which large offsets do not harm."""
-    item, *others = moments
-    count, mean, squares = item
+    """Moments of several sets of samples as one: Chan's update, stable under large offsets."""
+    (count, mean, squares), *others = moments
     for n, m, s in others:
         total = np.maximum(count + n, 1)
         squares = squares + s + (m - mean) ** 2 * count * n / total
@@ -574,7 +551,7 @@ def read_fitted(folder: Path | str) -> tuple[Scaling, list[str]]:
     return Scaling(mode, mean, deviation), digests
 
 
-# What was asked ---------------------------------------------------------------------------------------------
+# List of checks ---------------------------------------------------------------------------------------------
 
 
 def _checked(

@@ -1,4 +1,4 @@
-"""Which series do a manifest, or recordings beside a label table, ask for?
+"""Plans of the series in a CSV manifest, or in recordings beside a label table.
 
     a CSV manifest (path, label, group …)                -> CollectionPlan
     a recording or a folder, a table of channel labels   -> CollectionPlan
@@ -14,24 +14,25 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from raxss.data.contacts import electrode_of
 from raxss.data.files import (
     Line,
-    asked_for,
     distinct_names,
     lines_of,
     plans_of,
     printable,
+    requested_plans,
 )
 from raxss.data.formats.opening import files_of, open_recording
 from raxss.data.formats.registry import all_suffixes, format_of, header_of
-from raxss.data.labels import LabelTable, electrode_of, read_label_table
+from raxss.data.labels import LabelTable, read_label_table
 from raxss.data.plan import CollectionPlan, RecordingPlan, SeriesPlan
 from raxss.data.series import ORIGINS
 from raxss.errors import EmptyDataError, RecordingError, display_name
 
 
 def plan_manifest(path: Path | str, *, labels_required: bool = True) -> CollectionPlan:
-    """What a manifest asks for, as `raxss.data.files.read_manifest` would read it.
+    """Plan the series of a manifest, as `raxss.data.files.read_manifest` would read it.
 
     The manifest's ``group`` is taken for the patient, unless another of its columns says the same; without it the
     patient is the group, and without that the recording.
@@ -43,7 +44,7 @@ def plan_manifest(path: Path | str, *, labels_required: bool = True) -> Collecti
     >>> np.savez(folder / "a.npz", samples=np.zeros((2, 600)), rate=100.0)
     >>> _ = (folder / "all.csv").write_text("path,label,group,channel\\na.npz,ill,p1,0\\na.npz,well,p1,1\\n")
     >>> plan = plan_manifest(folder / "all.csv")
-    >>> [(one.name, one.label, one.origin["patient"]) for _, one in plan]
+    >>> [(series.name, series.label, series.origin["patient"]) for _, series in plan]
     [('a:0', 'ill', 'p1'), ('a:1', 'well', 'p1')]
     """
     path = Path(path)
@@ -95,7 +96,7 @@ def _planned(lines: Sequence[Line], name: str, manifest: Path, group_by: str) ->
                 {**item.origin, **({group_by: line.group} if line.group else {}), **line.origin},
             )
             for line in lines
-            for item in asked_for(line, printable(name), recording)
+            for item in requested_plans(line, printable(name), recording)
         ]
     return RecordingPlan(printable(name), (*files_of(first.path), manifest), opener, tuple(plans))
 
@@ -159,20 +160,18 @@ def plan_labelled(source: Path | str, labels: Path | str) -> CollectionPlan:
 def _recordings_below(folder: Path, labels: Path) -> list[Path]:
     files = (item for item in sorted(folder.rglob("*")) if item.is_file() and item != labels)
     found = dict.fromkeys(header_of(file) for file in files if _states_its_rate(file))
-    parts = {
-        segment for header in found for segment in _segments_of(header)
-    }  # of records of several segments
+    parts = {segment for header in found for segment in _segments_of(header)}
     return [item for item in found if item.is_file() and item not in parts]
 
 
 def _states_its_rate(path: Path) -> bool:
-    """Whether a file is surely one of a recording: a bare array or table beside a label table may be anything."""
+    """Whether a file is a recording for certain: a bare array or table beside a label table may be anything."""
     known = format_of(path)
     return path.suffix.lower() in all_suffixes() and known is not None and known.self_describing
 
 
 def _segments_of(header: Path) -> list[Path]:
-    """Records that are parts of another; what is damaged has none, and is told of when it is opened."""
+    """Records that are segments of another; none of a damaged one, which is reported when it is opened."""
     known = format_of(header)
     if known is None:
         return []
@@ -195,7 +194,7 @@ def _plan_of_labelled(
     path: Path, root: Path, labels: Path, table: LabelTable
 ) -> tuple[RecordingPlan, list[str]]:
     """The labelled channels of one recording, and what did not match."""
-    name, told = _name(path, root), table.origin_of(_place(path, root))
+    name, origin = _name(path, root), table.origin_of(_place(path, root))
     opener = partial(open_recording, path)
     with opener() as recording:
         channels = [channel.name for channel in recording.channels]
@@ -208,8 +207,8 @@ def _plan_of_labelled(
                 label,
                 {
                     **entry.origin,
-                    "electrode": f"{told.get('patient', name)}/{electrode_of(channels[position])}",
-                    **told,
+                    "electrode": f"{origin.get('patient', name)}/{electrode_of(channels[position])}",
+                    **origin,
                 },
             )
             for position, label in enumerate(labelled)

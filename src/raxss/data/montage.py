@@ -1,4 +1,4 @@
-"""Which difference of two contacts does a table mean?
+"""Bipolar montage: differences of two contacts.
 
     contacts of recordings (a Series each), names such as AHR3-4 -> bipolar channels (a Series each)
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from raxss.data.labels import electrode_of, poles_of
+from raxss.data.contacts import electrode_of, poles_of
 from raxss.data.names import match_channels
 from raxss.data.series import Series, SeriesCollection
 from raxss.errors import DataError, RecordingError, join_names

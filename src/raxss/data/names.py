@@ -1,4 +1,4 @@
-"""Which channel of a recording does a table mean?
+"""Channel names of a table matched with those of a recording.
 
     names of a table, names of a recording -> position in the recording of each name, or None
 
@@ -15,12 +15,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 NAMELESS = ("", "N/A")  # BIDS writes n/a where there is nothing
-PRIMES = str.maketrans(
-    "’‘′`´", "'''''"
-)  # A1' is another contact than A1, whichever stroke it is written with
-MONTAGE_PREFIX = re.compile(
-    r"^(?:POL|EEG|SEEG|ECOG|IEEG)(?:\s+|$)"
-)  # a word of its own: POL1 may be a contact
+# A1' is another contact than A1, whichever stroke it is written with
+PRIMES = str.maketrans("’‘′`´", "'''''")
+# a word of its own: POL1 may be a contact
+MONTAGE_PREFIX = re.compile(r"^(?:POL|EEG|SEEG|ECOG|IEEG)(?:\s+|$)")
 # begun at the first sign of a run alone, or a long run would be looked through again from each of its signs
 REFERENCE_SUFFIX = re.compile(r"(?:(?<=[^-_\s])|(?<=^[-_]))[-_\s]+REF$")
 PRIME_BEHIND = re.compile(r"(?<!\d)(\d+)('+)$")

@@ -1,19 +1,19 @@
-"""Which series of two parts hold the same signal, whatever they are called?
+"""Near-duplicate search: series of different parts that hold the same signal, whatever they are called.
 
-    series, parts (n_series,) -> values alike? whole course alike? a stretch alike? -> list of Copy
+    series, parts (n_series,) -> list of NearDuplicate: identical values, a common stretch, or the whole course
 
-Names and ids can change on the way from a recording to a collection; the signal shows where it came from. Three
-searches, each from cheap traits to a comparison of the samples themselves:
+Names and ids can change on the way from a recording to a collection. Three searches, each from cheap features to a
+comparison of the samples themselves:
 
 - *identical*: the same values, by hash; whether stored as integers, float32 or float64.
-- *stretch*: the same samples over a second or so, scaled, shifted, negated or with a little noise. Traits are
-  shapes around anchors, points that the signal itself chooses, so that a crop has the same ones.
-- *resampled*: the same course at another rate, pooled or resampled. Traits are means over 64 equal bins.
+- *stretch*: the same samples over a second or so, scaled, shifted, negated or with a little noise. Features
+  are shapes around anchors, which are local maxima of the signal, so that a crop has the same ones.
+- *resampled*: the same course at another rate, pooled or resampled. Features are means over 64 equal bins.
 
-Signals that would be alike without being copies are left aside, unless identical: see `_is_telling`.
+Signals that would be alike by chance are left out, unless identical: see `_is_distinctive`.
 Neighbouring channels of one recording are not copies, although they correlate with up to .999: in differences
 they do not, and what is left when one is taken from the other is no white noise.
-Next: leakage.py asks this of the parts of a split.
+Next: leakage.py searches the parts of a split.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHORTEST_COPY = 8  # samples; fewer may agree by chance
 
 N_BINS = 64  # of a whole series, for its course
 N_CANDIDATES = 3  # nearest courses that are looked at closely
-COARSEST_COURSE = 0.5  # correlation of courses below which nobody looks closer
+COARSEST_COURSE = 0.5  # correlation of courses below which samples are not compared
 RESAMPLED = 0.997  # correlation of bins and of their differences; neighbouring channels reach .990
 FEWEST_BINS, MOST_BINS = 32, 4096
 SHIFTS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # samples of the lower rate
@@ -48,7 +48,7 @@ NARROWEST_ANCHOR = 64
 FARTHEST_SHAPE = 0.3  # distance of unit vectors, a correlation of .955
 STRETCH = 512  # samples on each side of an anchor that are compared
 SHORTEST_STRETCH = 384
-SIMILAR_STRETCH = 0.8  # correlation of blocks below which nobody looks closer
+SIMILAR_STRETCH = 0.8  # correlation of blocks below which samples are not compared
 MOST_JITTER = 8  # samples by which noise may move an anchor
 
 EXACT = 0.999  # correlation of samples and of their differences; neighbouring channels reach .98 of both
@@ -65,7 +65,7 @@ BETTER_THAN_SELF = 0.2  # of what a signal and itself some time later differ by:
 
 
 @dataclass(frozen=True)
-class Copy:
+class NearDuplicate:
     """Two series that hold the same signal.
 
     Attributes
@@ -84,11 +84,11 @@ class Copy:
     similarity: float = 1.0
 
 
-def find_copies(series: Sequence[Series], parts: ArrayLike) -> list[Copy]:
+def find_near_duplicates(series: Sequence[Series], parts: ArrayLike) -> list[NearDuplicate]:
     """Pairs of series in different parts that hold the same signal; within one part only identical ones.
 
     A stretch must be at least 400 samples long (more if all series together have over 13 million samples) and
-    at the same rate; a copy at another rate must be of the whole series. Flat series are nobody's copy, and hum,
+    at the same rate; a copy at another rate must be of the whole series. Flat series are no copies, and hum,
     sines, ramps, regular pulses, one spike or step only where all values are identical. A copy that was
     high-passed, or that drifts where the other does not, is not found.
 
@@ -101,18 +101,18 @@ def find_copies(series: Sequence[Series], parts: ArrayLike) -> list[Copy]:
     --------
     >>> noise = np.random.default_rng(0).normal(size=(2, 1000))
     >>> series = [Series(noise[0]), Series(noise[1]), Series(-3 * noise[0][200:] + 1)]
-    >>> find_copies(series, [0, 0, 1])
-    [Copy(first=0, second=2, kind='stretch', similarity=1.0)]
+    >>> find_near_duplicates(series, [0, 0, 1])
+    [NearDuplicate(first=0, second=2, kind='stretch', similarity=1.0)]
     """
     parts = np.asarray(parts)
     chosen = [
         index for index in np.flatnonzero(parts >= 0).tolist() if first_varying(series[index]) is not None
     ]
-    copies = {(item.first, item.second): item for item in _identical(series, chosen)}
+    found = {(item.first, item.second): item for item in _identical(series, chosen)}
     for search in (_stretches, _resampled):
         for item in search(series, chosen, parts):
-            copies.setdefault((item.first, item.second), item)
-    return [copies[pair] for pair in sorted(copies)]
+            found.setdefault((item.first, item.second), item)
+    return [found[pair] for pair in sorted(found)]
 
 
 def first_varying(series: Series) -> int | None:
@@ -132,7 +132,7 @@ def _chunks(row: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
 # The same values -------------------------------------------------------------------------------------------
 
 
-def _identical(series: Sequence[Series], chosen: Sequence[int]) -> Iterator[Copy]:
+def _identical(series: Sequence[Series], chosen: Sequence[int]) -> Iterator[NearDuplicate]:
     seen: dict[bytes, int] = {}
     for index in chosen:
         item = series[index]
@@ -144,13 +144,15 @@ def _identical(series: Sequence[Series], chosen: Sequence[int]) -> Iterator[Copy
                 digest.update((np.asarray(part, dtype=np.float64) + 0.0).tobytes())  # + 0.0: no -0.0
         first = seen.setdefault(digest.digest(), index)
         if first != index:
-            yield Copy(first, index, "identical")
+            yield NearDuplicate(first, index, "identical")
 
 
 # A stretch of both ------------------------------------------------------------------------------------------
 
 
-def _stretches(series: Sequence[Series], chosen: Sequence[int], parts: NDArray[Any]) -> Iterator[Copy]:
+def _stretches(
+    series: Sequence[Series], chosen: Sequence[int], parts: NDArray[Any]
+) -> Iterator[NearDuplicate]:
     total = sum(series[index].n_samples for index in chosen)
     radius = max(NARROWEST_ANCHOR, -(-total // (2 * MOST_ANCHORS)))
     owners, places, shapes = [], [], []
@@ -170,13 +172,13 @@ def _stretches(series: Sequence[Series], chosen: Sequence[int], parts: NDArray[A
         similarity = _same_stretch(series[pair[0]], int(place[query]), series[pair[1]], int(place[target]))
         if similarity is not None:
             done.add(pair)
-            yield Copy(min(pair), max(pair), "stretch", similarity)
+            yield NearDuplicate(min(pair), max(pair), "stretch", similarity)
 
 
 def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Where the signal departs most from its surroundings, and the shape there, upright and of norm 1.
 
-    Filters and maxima look at a fixed width of signal, so that the rest of a series has no say.
+    Filters and maxima look at a fixed width of signal, so that the rest of a series has no influence.
     """
     places, shapes = [], []
     row = series.samples[first_varying(series) or 0]
@@ -202,7 +204,7 @@ def _anchors(series: Series, radius: int) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def _same_stretch(first: Series, at_first: int, second: Series, at_second: int) -> float | None:
-    """How alike the samples around two anchors are, if they are those of a copy."""
+    """Similarity of the samples around two anchors; None if they are no copies."""
     before = min(at_first, at_second, STRETCH)
     after = min(first.n_samples - at_first, second.n_samples - at_second, STRETCH)
     length = (before + after - 2 * MOST_JITTER) // SHAPE_BLOCK * SHAPE_BLOCK
@@ -232,8 +234,8 @@ def _stretch(samples: NDArray[Any], begin: int, length: int) -> NDArray[np.float
 
 
 def _copy_similarity(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
-    """The smallest correlation over variates, or None if any of them is no copy or none tells."""
-    smallest, telling = 1.0, False
+    """The smallest correlation over variates, or None if any of them is no copy or none is distinctive."""
+    smallest, distinctive = 1.0, False
     for item, other in zip(first, second, strict=False):
         item, other = item - item.mean(), other - other.mean()
         if not item.any() and not other.any():
@@ -245,36 +247,36 @@ def _copy_similarity(first: NDArray[np.float64], second: NDArray[np.float64]) ->
         ):
             return None
         smallest = min(smallest, similarity)
-        telling = telling or _is_telling(item, other)
-    return round(float(smallest), 6) if telling else None
+        distinctive = distinctive or _is_distinctive(item, other)
+    return round(float(smallest), 6) if distinctive else None
 
 
 def _is_white(residual: NDArray[np.float64]) -> bool:
     return bool(abs(residual[1:] @ residual[:-1]) <= WHITE * (residual @ residual))
 
 
-def _is_telling(
-    n_d_array: NDArray[np.float64], other: NDArray[np.float64], finer: NDArray[np.float64] | None = None
+def _is_distinctive(
+    samples: NDArray[np.float64], other: NDArray[np.float64], finer: NDArray[np.float64] | None = None
 ) -> bool:
-    """Whether two signals that are alike must be copies: chance would not make one like the other.
+    """Whether two signals that are alike must be copies, because they would not be so by chance.
 
     Linear trends do not count. The two must be alike beside the largest event too, which rules out
     a lone spike or step; share more frequencies than a sine or slow course has; and be more alike than either
     is to itself some time later, which rules out whatever repeats (looked for in ``finer`` samples, if given).
     """
-    n_d_array, other = detrend(n_d_array), detrend(other)
-    beside, beside_other = _beside_event(n_d_array, n_d_array), _beside_event(other, n_d_array)
-    flat = beside.std() < 1e-6 * n_d_array.std()  # what rounding leaves of a level
+    samples, other = detrend(samples), detrend(other)
+    beside, beside_other = _beside_event(samples, samples), _beside_event(other, samples)
+    flat = beside.std() < 1e-6 * samples.std()  # what rounding leaves of a level
     if flat or abs(_correlation(beside, beside_other)) < BESIDE_EVENT:
         return False
-    window = blackmanharris(len(n_d_array))
-    power = np.abs(np.fft.rfft(window * n_d_array)) ** 2
-    noise = np.abs(np.fft.rfft(window * (n_d_array - other * (n_d_array @ other) / (other @ other)))) ** 2
+    window = blackmanharris(len(samples))
+    power = np.abs(np.fft.rfft(window * samples)) ** 2
+    noise = np.abs(np.fft.rfft(window * (samples - other * (samples @ other) / (other @ other)))) ** 2
     floor = max(ABOVE_NOISE * noise.mean(), LEAST_POWER * power.mean())
     if np.count_nonzero(power > floor) < FEWEST_FREQUENCIES:
         return False
-    apart = 1 - abs(_correlation(n_d_array, other)) + 1e-6
-    return apart < BETTER_THAN_SELF * (1 - _self_similarity(n_d_array if finer is None else detrend(finer)))
+    apart = 1 - abs(_correlation(samples, other)) + 1e-6
+    return apart < BETTER_THAN_SELF * (1 - _self_similarity(samples if finer is None else detrend(finer)))
 
 
 def _beside_event(samples: NDArray[np.float64], where: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -286,7 +288,7 @@ def _beside_event(samples: NDArray[np.float64], where: NDArray[np.float64]) -> N
 
 
 def _self_similarity(samples: NDArray[np.float64]) -> float:
-    """Largest correlation with itself later on, from where it has first lost sight of itself."""
+    """Largest autocorrelation beyond its first zero crossing."""
     n = len(samples)
     lags = np.arange(n // 2 + 1)
     products = correlate(samples, samples, mode="full", method="fft")[n - 1 + lags]
@@ -301,7 +303,9 @@ def _self_similarity(samples: NDArray[np.float64]) -> float:
 # The whole course -------------------------------------------------------------------------------------------
 
 
-def _resampled(series: Sequence[Series], chosen: Sequence[int], parts: NDArray[Any]) -> Iterator[Copy]:
+def _resampled(
+    series: Sequence[Series], chosen: Sequence[int], parts: NDArray[Any]
+) -> Iterator[NearDuplicate]:
     chosen = [index for index in chosen if series[index].n_samples >= N_BINS]
     if not chosen:
         return
@@ -316,7 +320,7 @@ def _resampled(series: Sequence[Series], chosen: Sequence[int], parts: NDArray[A
         done.add(pair)
         similarity = resampled_similarity(series[pair[0]], series[pair[1]])
         if similarity >= RESAMPLED:
-            yield Copy(pair[0], pair[1], "resampled", round(similarity, 6))
+            yield NearDuplicate(pair[0], pair[1], "resampled", round(similarity, 6))
 
 
 def _course(series: Series) -> NDArray[np.float32]:
@@ -350,13 +354,13 @@ def resampled_similarity(first: Series, second: Series) -> float:
     Bins are about four samples of the shorter series wide. Its bins are fitted by those of the other, taken
     half a sample and a sample early and late, which covers shifts, pooling of overlapping stretches and the
     filters of resampling. Returned is the smallest correlation, over variates, of fit and bins or of both in
-    differences; 0 where that is high although the signals tell nothing.
+    differences; 0 where that is high although the signals are not distinctive.
     """
     if first.n_samples < second.n_samples:
         first, second = second, first
     best = 0.0
     by_length = first.n_samples / second.n_samples
-    for ratio in {first.rate / second.rate, by_length, float(round(by_length))}:  # a told rate may be wrong
+    for ratio in {first.rate / second.rate, by_length, float(round(by_length))}:  # a stated rate may be wrong
         n_low = int(min(second.n_samples, first.n_samples / ratio))
         if abs(n_low - second.n_samples) > 0.05 * second.n_samples:
             continue  # at this ratio it would be no copy of the whole
@@ -366,7 +370,7 @@ def resampled_similarity(first: Series, second: Series) -> float:
             continue
         # Whole samples of the lower rate, so that nothing is interpolated there.
         edges: NDArray[np.float64] = np.arange(1, n_bins * width + 2, width).astype(np.float64)
-        alike, telling = 1.0, False
+        alike, distinctive = 1.0, False
         for sample, other in zip(first.samples, second.samples, strict=False):
             bins = _bin_means(other, edges)
             shifted = _bin_means(sample, (edges + np.array(SHIFTS)[:, None]) * ratio).T
@@ -375,12 +379,12 @@ def resampled_similarity(first: Series, second: Series) -> float:
                 here = min(_correlation(fit, bins), _correlation(np.diff(fit), np.diff(bins)))
                 alike = min(alike, here)
                 if here < RESAMPLED or (
-                    not telling and _is_telling(bins, fit, _stretch(other, 0, LONGEST_LOOK))
+                    not distinctive and _is_distinctive(bins, fit, _stretch(other, 0, LONGEST_LOOK))
                 ):
-                    telling = True
+                    distinctive = True
             if alike < best:
                 break
-        best = max(best, alike if telling else 0.0)
+        best = max(best, alike if distinctive else 0.0)
     return float(best)
 
 
@@ -421,5 +425,5 @@ def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(centred / np.where(norms > 0, norms, 1.0))
 
 
-def _correlation(n_d_array: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(_unit(n_d_array[None])[0] @ _unit(other[None])[0])
+def _correlation(samples: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(_unit(samples[None])[0] @ _unit(other[None])[0])

@@ -1,4 +1,4 @@
-"""Which series shall be made of which recordings, and what is in the way?
+"""Plan of a collection: series to make of recordings, and what is absent or did not match.
 
     a BIDS root, a manifest, a named dataset -> CollectionPlan -> SeriesCollection, or a prepared folder
 
@@ -68,7 +68,7 @@ class CollectionPlan:
     Attributes
     ----------
     source
-        What it is a plan of: a dataset's name, or the last part of a path.
+        A dataset's name, or the last part of a path.
     root
         Where ``files`` are relative to.
     absent
@@ -80,8 +80,8 @@ class CollectionPlan:
     refused
         In whole sentences: recordings that are there and cannot be read.
     group_by
-        The level of `Series.origin` that must not sit on both sides of a split, unless somebody says otherwise;
-        the widest that is known.
+        The level of `Series.origin` that must not sit on both sides of a split, unless chosen
+        otherwise; the widest that is known.
     settings
         What was chosen in planning it, such as a crop; recorded with the result.
     """

@@ -1,4 +1,4 @@
-"""Which channels of a recording are signal of electrodes, by its sidecars or by their names.
+"""Selection of the channels of a recording that are electrodes, by its sidecars or by their names.
 
     path, opened recording -> Selection: positions, and what a reader should know
 
@@ -33,10 +33,9 @@ from raxss.errors import RecordingError, display_name, join_names
 
 CHANNEL_TYPES = {"ieeg": ("ECOG", "SEEG"), "eeg": ("EEG",)}
 ANY_TYPE = ("ECOG", "SEEG", "EEG")  # where nothing says which of the two a recording is
-MATCHED_BY_NAME = (
-    "channels-disagree"  # rows and channels are matched one by one, and what has no partner is left out
-)
-TOLD = ("rate-disagrees", "sidecar-disagrees")
+# rows and channels are matched by name, and what has no partner is left out
+MATCHED_BY_NAME = "channels-disagree"
+REPORTED = ("rate-disagrees", "sidecar-disagrees")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class ChannelRow:
     cells: Mapping[str, str]
 
     def is_wanted(self, types: Sequence[str], *, only_good: bool = True) -> bool:
-        """Whether this is an electrode, and good where that is asked for."""
+        """Whether this is an electrode, and good where ``only_good``."""
         return self.kind in types and (self.is_good or not only_good)
 
 
@@ -82,14 +81,14 @@ def select_channels(path: Path, recording: Recording) -> Selection:
     """
     file = Path(os.path.abspath(header_of(path)))
     root, names = tree_of(file), [channel.name for channel in recording.channels]
-    told = checked_sidecars(file, root)
+    disagreements = checked_sidecars(file, root)
     try:
         found = sidecars_of(file, root, "channels.tsv")
         rows = rows_of_channels(read_table(found[0], root)) if found else None
     except Refused as refused:
         raise _refusal(path, [refused.problem]) from None
     what = f"recording {display_name(path)}"
-    disagreeing = [f"{what} and its sidecars disagree: {item}" for item in told]
+    disagreeing = [f"{what} and its sidecars disagree: {item}" for item in disagreements]
     if rows is None:
         kept, sentence = by_name(names)
         todo = "To have them read, name them (a manifest with a column 'channel'), or add a channels.tsv."
@@ -116,11 +115,11 @@ def select_channels(path: Path, recording: Recording) -> Selection:
 
 
 def checked_sidecars(file: Path, root: Path, facts: RecordingFacts | None = None) -> list[str]:
-    """What channels.tsv and the JSON sidecar state otherwise than the recording; an error where it matters."""
+    """Messages on how channels.tsv and the JSON sidecar differ from the recording; an error where it matters."""
     problems = inspect_sidecars(file, root, facts or facts_of(file, root), events=False)
     if refused := [refusal for refusal in refusals(problems) if refusal.code != MATCHED_BY_NAME]:
         raise _refusal(file, refused)
-    return [problem.message for problem in problems if problem.code in TOLD]
+    return [problem.message for problem in problems if problem.code in REPORTED]
 
 
 def by_name(names: Sequence[str]) -> tuple[list[int], str]:
@@ -148,7 +147,7 @@ def sidecar_files(path: Path) -> tuple[Path, ...]:
         return tuple(
             sidecar for end in ("channels.tsv", f"{suffix}.json") for sidecar in sidecars_of(file, root, end)
         )
-    except Refused:  # reading the file will say why
+    except Refused:  # reported when the file is read
         return ()
 
 

@@ -1,4 +1,4 @@
-"""One labelled sequence, and a collection of them.
+"""Series: a labelled sequence of samples; SeriesCollection: several of them.
 
     samples (n_variates, n_samples), rate, label, group, name  ->  Series
     several Series                                             ->  SeriesCollection
@@ -51,7 +51,7 @@ class Series:
         What was done to the samples before, in the words of
         `raxss.data.prepare.preprocessing.Preparation`; empty: nothing.
     notes
-        What a reader of a score should know of how the samples were read, in whole sentences.
+        Sentences on how the samples were read, shown beside a score.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _checked_origin(origin: Mapping[str, str], name: str) -> Mapping[str, str]:
 
 
 def _as_float(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """Turn objects and booleans into numbers, or say which series cannot be."""
+    """Convert objects and booleans to float64."""
     if np.issubdtype(array.dtype, np.complexfloating):
         raise DataError(
             f"series {name!r} has complex samples, and complex data is not supported; real numbers are "

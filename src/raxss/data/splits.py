@@ -1,4 +1,4 @@
-"""Which series are set aside, so that no group sits on both sides?
+"""Train, validation and test splits by group: hold-out, folds and leave-one-group-out.
 
     labels (n_series,), groups (n_series,) -> two index arrays                    hold_out
     SeriesCollection -> Split: train, validation, test                           split_series
@@ -6,7 +6,7 @@
 
 Training gets only what it may see: the held-out series are never passed to it. A split that lets one patient
 sit on both sides can be made, since the paper's is of that kind, and is called leaky wherever it is shown.
-Next: leakage.py proves from the data that a split keeps its word.
+Next: leakage.py audits a split.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Split:
     by
         What was kept together: patient, pair, recording, electrode, channel or centre.
     leaky
-        Whether something wider than ``by`` sits on both sides, or nobody can tell.
+        Whether something wider than ``by`` sits on both sides, or that is not known.
     balance
         How classes were made equal: ``none``; ``train_val``, after the split; ``before_split`` and
         ``sss_nih_quarter``, before it, so that the test part does not have the natural shares.
@@ -219,7 +219,7 @@ class Split:
 
 
 def _of_kind(value: dict[str, Any], name: str, kind: type[_Kind]) -> _Kind:
-    """A text, whole number or truth value, and nothing that Python would take for one."""
+    """A value of exactly this type."""
     found = value[name].item() if isinstance(value[name], np.generic) else value[name]
     if type(found) is not kind:
         raise DataError(f"{name} is a {type(found).__name__}; needed is {kind.__name__}.")
@@ -250,15 +250,15 @@ def _refuse_names(what: str, names: Sequence[str]) -> None:
         )
 
 
-# Who belongs together ---------------------------------------------------------------------------------------
+# Groups ----------------------------------------------------------------------------------------------------
 
 
 def group_of(series: Series, level: str) -> Hashable:
     """What a series belongs to at a level, or None where that is not known.
 
-    A recording, electrode or pair is told apart by its patient too, or by the recording where the patient is
-    not known: ``G`` is an electrode of many people. A `Series.group` that is none of its origins stands for the
-    patient, as in a manifest.
+    A recording, electrode or pair is qualified by its patient, or by the recording where the patient is
+    not known: ``G`` is an electrode of many people. A `Series.group` that is none of its origins is taken as
+    the patient, as in a manifest.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def group_of(series: Series, level: str) -> Hashable:
 def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[Hashable]]:
     """The level and one group a series; without ``by``, at the widest level that is known.
 
-    A wider level that only some series know is refused then: nobody would see who sits on both sides.
+    A wider level that only some series have is refused then.
 
     Examples
     --------
@@ -295,8 +295,10 @@ def groups_by(collection: SeriesCollection, by: str | None) -> tuple[str, list[H
     alone: list[Hashable] = list(range(len(collection)))
     if by is None:
         known = {level: [group_of(item, level) for item in collection] for level in GROUPS}
-        told = [level for level in GROUPS if None not in known[level]]
-        by = min(told, key=lambda level: len(set(known[level])), default="channel")  # the widest has fewest
+        complete = [level for level in GROUPS if None not in known[level]]
+        by = min(
+            complete, key=lambda level: len(set(known[level])), default="channel"
+        )  # the widest has fewest
         narrow = known.get(by, alone)
         partly = [level for level in GROUPS if None in known[level] and _is_wider(known[level], narrow)]
         by = partly[0] if partly else by  # which is refused below
@@ -503,13 +505,11 @@ def _finish(
     dropped = np.setdiff1d(np.arange(len(collection)), np.concatenate(parts))
     known = {level: [group_of(item, level) for item in collection] for level in GROUPS}
     shared = [level for level in GROUPS if _is_shared(known[level], parts)]
-    unknown = by == "channel" and all(
-        set(groups) == {None} for groups in known.values()
-    )  # nobody can tell what the series share
+    unknown = by == "channel" and all(set(groups) == {None} for groups in known.values())
     leaky = bool(shared) or unknown
-    told = f"leave one {by} out" if left_out else by
+    description = f"leave one {by} out" if left_out else by
     if leaky:
-        told += " (leaky)" if by == "channel" else f" (leaky: {shared[0]}s shared)"
+        description += " (leaky)" if by == "channel" else f" (leaky: {shared[0]}s shared)"
     return Split(
         train=parts[0],
         validation=parts[1],
@@ -521,7 +521,7 @@ def _finish(
         balance=balance,
         fold=fold,
         dropped=dropped,
-        description=told + (f", balanced {balance}" if balance != "none" else ""),
+        description=description + (f", balanced {balance}" if balance != "none" else ""),
     )
 
 
@@ -531,7 +531,7 @@ def _is_shared(groups: Sequence[Hashable], parts: Sequence[NDArray[np.int64]]) -
 
 
 def weak_parts(collection: SeriesCollection, split: Split) -> dict[str, str]:
-    """Which parts cannot do their work, by part: those with one class, or without series though some were due.
+    """Messages by part, for parts of one class, or without series though their fraction is above 0.
 
     Examples
     --------
@@ -572,7 +572,7 @@ def _pool(collection: SeriesCollection, balance: Balance, seed: int) -> NDArray[
 def _balanced_by_centre(
     collection: SeriesCollection, pool: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """SSS's way: each centre, told by how its patients are named, is balanced; the one named pt keeps a quarter."""
+    """As SSS does: each centre, by the names of its patients, is balanced; the one named pt keeps a quarter."""
     patients = groups_by(collection, "patient")[1]
     centres = [re.match(r"(?:sub-)?([A-Za-z]*)", str(patient)) for patient in patients]
     names = [found[1].lower() if found else "" for found in centres]

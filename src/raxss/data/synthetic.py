@@ -1,6 +1,6 @@
-"""What would a series look like whose evidence we know?
+"""Synthetic series: noise with a motif planted at known starts.
 
-    seed -> series of noise, one class with a motif that recurs at known starts
+    seed -> series of noise; in one class a motif recurs at known starts
 
 A classifier should find the motif, retrieval should find its recurrences, and evidence should point at them.
 Next: method/windows.py cuts series into windows.
@@ -17,7 +17,7 @@ from raxss.data.series import Series, SeriesCollection
 from raxss.errors import ConfigError
 
 NOISE_MEMORY = 0.5  # coloured noise: each sample keeps half of the one before
-N_HARMONICS = 8  # of one cycle per motif; smooth, and still rich enough to be told from its peers
+N_HARMONICS = 8  # of one cycle per motif; smooth, and still rich enough to differ from its peers
 # In motif lengths: longer series get more shapes, so that their share stays about equal.
 SAMPLES_PER_SHAPE = 4
 

@@ -1,4 +1,4 @@
-"""Was a series in the data that a model was fitted on?
+"""Overlap with training data: digests and stretch keys that recognise series a model was fitted on.
 
     fit:     series, which of them are for validation -> digests of whole series and keys of stretches, kept
     predict: series -> "training", "validation", "training or validation", "in part", "no" or "unknown"
@@ -8,8 +8,8 @@ The comparison is by content: names, files and formats do not matter. Digests ar
 float32, so a recording is recognised when it is prepared as the training data were. A crop, a longer recording, or
 a copy in other units shares stretches (`stretch_keys`). A copy that was filtered, resampled or
 re-referenced, or whose pooling begins at another sample, is not recognised; `raxss audit-split` finds more kinds of
-copies, where both recordings are at hand. Next: uncertainty/summary.py asks this for each answer; explain/ marks
-it.
+copies, where both recordings are at hand. Next: uncertainty/summary.py has the state of each scored series;
+explain/ marks it.
 """
 
 from __future__ import annotations
@@ -149,9 +149,9 @@ def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[
     Examples
     --------
     >>> noise = np.random.default_rng(0).normal(size=(3, 1000))
-    >>> kept = kept_of_training([Series(one) for one in noise[:2]], np.array([1]))
+    >>> kept = kept_of_training([Series(row) for row in noise[:2]], np.array([1]))
     >>> record = TrainingRecord.of(kept)
-    >>> [record.state(Series(one)) for one in (*noise, 1e6 * noise[0], noise[1, 100:900])]
+    >>> [record.state(Series(row)) for row in (*noise, 1e6 * noise[0], noise[1, 100:900])]
     ['training', 'validation', 'no', 'in part', 'in part']
     """
     digests = [entry.digest for entry in series]
@@ -161,20 +161,17 @@ def kept_of_training(series: Sequence[Series], held: NDArray[np.int64]) -> dict[
     keys = [stretch_keys(entry)[:n_keys] for entry in series]  # the smallest: those of a crop are as small
     return {
         "series": sorted(digests),
-        "validation_series": sorted(
-            for_validation - learned_from
-        ),  # of a series in both, training is what counts
+        "validation_series": sorted(for_validation - learned_from),  # one in both counts as training
         "stretches": np.unique(np.concatenate([*keys, np.zeros(0, np.uint64)])).astype(">u8").tobytes().hex(),
     }
 
 
 def summary_of(states: Sequence[str], thing: str = "channel") -> str:
-    """What to tell above the scores of these series, in a sentence or two.
+    """Sentences on the overlap, shown above the scores of these series.
 
     Examples
     --------
-    >>> told = summary_of(["training", "no", "validation"])
-    >>> told.split(". ")[0]
+    >>> summary_of(["training", "no", "validation"]).split(". ")[0]
     "1 of 3 channels was in the model's training data, 1 in its validation data"
     >>> summary_of(["no", "no"], "series")
     "None of the 2 series was found in the model's training data."
@@ -361,5 +358,5 @@ def describe_data(
         "rates": sorted({item.rate for item in series}),
         "n_samples": [min(lengths), max(lengths)],
         **kept_of_training(series, held),  # by which predictions know what the model has seen
-        "split": None,  # what kept the test part away, where somebody says so
+        "split": None,  # what kept the test part away, where that is given
     }

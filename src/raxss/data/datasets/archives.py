@@ -1,8 +1,8 @@
-"""Which text files are in a dataset's zips and folders, and which numbers are in one of them?
+"""Text files in zip archives and folders of a dataset, and the numbers in them.
 
     folder, pattern -> {stem: TextFile} -> bytes -> (n_columns, n_rows)
 
-A zip is never unpacked to the disk, and its own words about itself are not believed: the number of members,
+A zip is never unpacked to the disk, and what its directory states is not trusted: the number of members,
 their sizes and how far they would expand are limited before anything is read, and names that lead elsewhere
 are refused.
 Next: plans.py makes recordings of these.
@@ -101,8 +101,8 @@ def read_numbers(text: TextFile, folder: Path, *, n_columns: int, n_rows: int) -
         lines = io.StringIO(content.decode("ascii"))
         table = np.loadtxt(lines, delimiter="," if n_columns > 1 else None, ndmin=2, comments=None)
     except ValueError as error:
-        said = " ".join(str(error).partition(";")[0].split())[:120]
-        raise RecordingError(f"{what} is no table of numbers ({said}). Copy it again.") from error
+        reason = " ".join(str(error).partition(";")[0].split())[:120]
+        raise RecordingError(f"{what} is no table of numbers ({reason}). Copy it again.") from error
     if table.shape != (n_rows, n_columns) or not np.isfinite(table).all():
         found = f"{table.shape[0]} rows of {table.shape[1]}" if table.size else "no rows"
         raise RecordingError(
@@ -141,7 +141,7 @@ def _members(path: Path, folder: Path) -> list[str]:
 
 @contextmanager
 def _opened(path: Path, folder: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip after a look at what it says it holds."""
+    """A zip whose directory was checked."""
     what = f"the zip {display_name(path)}"
     with _readable(what), open_confined(path, folder) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
@@ -187,14 +187,14 @@ def _check_member(member: zipfile.ZipInfo, what: str) -> None:
 
 @contextmanager
 def _readable(what: str) -> Iterator[None]:
-    """Whatever zip and the system stumble over, as one kind of error without paths."""
+    """Turn errors of zipfile and the system into a RecordingError without paths."""
     try:
         yield
     except RecordingError:
         raise
     except (OSError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
-        said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        raise RecordingError(f"{what} cannot be read ({said[:120]}). Copy it again.") from error
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        raise RecordingError(f"{what} cannot be read ({reason[:120]}). Copy it again.") from error
     except Exception as error:  # zlib, lzma, struct and unicode errors of damaged zips
         raise RecordingError(f"{what} is damaged ({type(error).__name__}). Copy it again.") from error
 

@@ -1,4 +1,4 @@
-"""Dataset: what a named collection of series is, and which series its folder holds.
+"""Dataset: base class of named datasets, with their facts and the plan of their series.
 
     Dataset: facts (licence, citation, classes, files, ...), plan(folder) -> CollectionPlan
 
@@ -52,7 +52,7 @@ class Dataset(ABC):
         Its folder below the root; its name where nothing is given.
     files
         What must be there: for each part the names that will do, relative to the folder, the published one
-        first; ``*`` stands for anything.
+        first; ``*`` matches anything.
     tables
         Tables of all its files with sizes and checksums (`raxss.data.datasets.listing`), instead of ``files``.
     base
@@ -60,7 +60,7 @@ class Dataset(ABC):
     label_file
         File of the dataset without which its series have no labels, relative to the folder.
     options
-        What ``plan`` can be asked for besides.
+        Names of further options of ``plan``.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class Dataset(ABC):
 
     @property
     def where_to_get(self) -> str:
-        """What to do about absent files, in one sentence."""
+        """Sentence on how to get absent files."""
         if self.base:
             return (
                 f"Fetch it with: raxss datasets download {self.name} --root ROOT (no more than is missing is "

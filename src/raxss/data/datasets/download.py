@@ -1,10 +1,10 @@
-"""How do a dataset's files get onto this disk, whole, whatever the connection does?
+"""Download of a dataset's files: parallel, resumed after interruption, verified by checksum.
 
     listed files, base address -> folder: every file with the listed length and checksum, or an error that names it
 
 A file is received into ``.NAME.partial`` beside its place and moved there when its checksum is right; so it appears
 whole or not at all, and a download that was stopped, even by ``kill -9``, goes on where it was. Files
-that are right already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
+that are complete already are not fetched again. Proxy variables are honoured (``https_proxy``, ``no_proxy``).
 Next: folders.py says what is there; plans.py what is in it.
 """
 
@@ -53,7 +53,7 @@ TRY_AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Downloaded:
-    """What a download did.
+    """Result of a download.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Downloaded:
 
 
 class _Dropped(Exception):
-    """The connection failed in a way that may be gone next time."""
+    """The connection failed; another attempt may succeed."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -79,7 +79,7 @@ class _Dropped(Exception):
 
 
 class _WrongBytes(Exception):
-    """What arrived is not what the list says."""
+    """The bytes received are not those listed."""
 
 
 class _Refused(Exception):
@@ -87,7 +87,7 @@ class _Refused(Exception):
 
 
 class _Stopped(Exception):
-    """Somebody wants the download to end."""
+    """The download was stopped."""
 
 
 def download(
@@ -124,7 +124,7 @@ def download(
     verify
         Read files again that were found right before; otherwise their length and time of change are believed.
     on_bytes
-        Told how many bytes more (or fewer, after a fresh start) are there; they add up to the size of all files.
+        Called with the number of bytes more (or fewer, after a fresh start); they add up to the size of all files.
         Called by several threads, one at a time.
 
     Raises
@@ -190,31 +190,28 @@ def _check_settings(base: str, jobs: int, attempts: int, timeout: float) -> None
             raise ConfigError(f"{name} is {value}; a number above 0 is needed.")
 
 
+@dataclass
 class _Download:
-    """What the threads of one download share."""
+    """State that the threads of one download share."""
 
-    def __init__(
-        self,
-        folder: Path,
-        base: str,
-        record: IO[str],
-        attempts: int,
-        timeout: float,
-        backoff: float,
-        verify: bool,
-        on_bytes: Callable[[int], None] | None,
-    ) -> None:
-        self.folder, self.base, self.record = folder, base.rstrip("/"), record
-        self.attempts, self.timeout, self.backoff, self.verify = attempts, timeout, backoff, verify
-        self.on_bytes = on_bytes
+    folder: Path
+    base: str
+    record: IO[str]
+    attempts: int
+    timeout: float
+    backoff: float
+    verify: bool
+    on_bytes: Callable[[int], None] | None
+
+    def __post_init__(self) -> None:
         self.waiting: queue.SimpleQueue[ListedFile] = queue.SimpleQueue()
         self.stop, self.lock = threading.Event(), threading.Lock()
-        self.told: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
         self.fetched: list[str] = []
         self.replaced: list[str] = []
         self.failed: dict[str, str] = {}
         self.error: BaseException | None = None
-        self.known = _read_record(record)
+        self.known = _read_record(self.record)
         self.opener = urllib.request.build_opener(_SafeRedirects, _TimelyAnswers)
 
     def check_room(self, listed: Sequence[ListedFile]) -> None:
@@ -267,34 +264,34 @@ class _Download:
         n_right = n_listed - len(self.fetched)
         return Downloaded(tuple(sorted(self.fetched)), tuple(sorted(self.replaced)), n_right)
 
-    def _place(self, listed_file: ListedFile) -> Path:
-        path = local_path(self.folder, listed_file)
+    def _place(self, file: ListedFile) -> Path:
+        path = local_path(self.folder, file)
         if leads_outside(path.parent, self.folder):
             raise RecordingError(
-                f"{listed_file.path!r} would be written outside of the dataset's folder, because a folder on its "
+                f"{file.path!r} would be written outside of the dataset's folder, because a folder on its "
                 "way is a link; nothing was fetched. Remove the link."
             )
         return path
 
-    def _provide(self, listed_file: ListedFile) -> None:
-        """See to it that one file is there and right."""
-        path = self._place(listed_file)
+    def _provide(self, file: ListedFile) -> None:
+        """Make one file complete."""
+        path = self._place(file)
         there = os.path.lexists(path)
-        if self._is_right(listed_file, path):
-            return self._tell(listed_file, listed_file.size)
+        if self._is_right(file, path):
+            return self._report(file, file.size)
         make_folder(path.parent)
         failures = wrong = 0
         while True:
             before = _size(_partial(path)) or 0
             try:
-                self._receive(listed_file, _partial(path))
-                self._settle(listed_file, _partial(path), path)
+                self._receive(file, _partial(path))
+                self._settle(file, _partial(path), path)
                 break
             except _WrongBytes as error:
                 wrong += 1
-                with named_output(listed_file.path, KEPT):
+                with named_output(file.path, KEPT):
                     _partial(path).unlink(missing_ok=True)
-                self._tell(listed_file, 0)
+                self._report(file, 0)
                 if wrong >= MAX_WRONG:
                     raise _Refused(f"{error}, {wrong} times") from error
                 wait = self.backoff
@@ -307,54 +304,54 @@ class _Download:
             if self.stop.wait(min(wait, MAX_WAIT) * random.uniform(0.75, 1.25)):
                 raise _Stopped
         with self.lock:
-            self.fetched.append(listed_file.path)
+            self.fetched.append(file.path)
             if there:
-                self.replaced.append(listed_file.path)
+                self.replaced.append(file.path)
 
-    def _is_right(self, listed_file: ListedFile, path: Path) -> bool:
+    def _is_right(self, file: ListedFile, path: Path) -> bool:
         """Whether the file is there with the right content, by what is recorded or by reading it."""
         try:
             found = path.stat()
         except OSError:
             return False
-        if not stat.S_ISREG(found.st_mode) or found.st_size != listed_file.size:
+        if not stat.S_ISREG(found.st_mode) or found.st_size != file.size:
             return False
-        if not self.verify and self.known.get(listed_file.path) == (found.st_mtime_ns, listed_file.digest):
+        if not self.verify and self.known.get(file.path) == (found.st_mtime_ns, file.digest):
             return True
-        with named_output(listed_file.path, KEPT):
-            if self._digest(listed_file, path) != listed_file.digest:
+        with named_output(file.path, KEPT):
+            if self._digest(file, path) != file.digest:
                 return False
-        self._remember(listed_file, found.st_mtime_ns)
+        self._remember(file, found.st_mtime_ns)
         return True
 
-    def _receive(self, listed_file: ListedFile, partial: Path) -> None:
+    def _receive(self, file: ListedFile, partial: Path) -> None:
         """Fetch what a partial file lacks."""
         have = _size(partial)
-        if have is not None and (partial.is_symlink() or have > listed_file.size):
-            with named_output(listed_file.path, KEPT):
+        if have is not None and (partial.is_symlink() or have > file.size):
+            with named_output(file.path, KEPT):
                 partial.unlink()
             have = None
-        if have == listed_file.size:
+        if have == file.size:
             return  # only the check is left to do
         have = have or 0
-        self._tell(listed_file, have)
+        self._report(file, have)
         request = urllib.request.Request(
-            f"{self.base}/{quote(listed_file.path)}",
+            f"{self.base.rstrip('/')}/{quote(file.path)}",
             headers={"User-Agent": f"raxss/{__version__}", "Accept-Encoding": "identity"}
             | ({"Range": f"bytes={have}-"} if have else {}),
         )
         with self._answer(request, partial) as response:
-            start = _first_byte(response, listed_file, have)
+            start = _first_byte(response, file, have)
             with (
-                named_output(listed_file.path, KEPT),
-                open(partial, "r+b" if start else "wb", buffering=0) as file,
+                named_output(file.path, KEPT),
+                open(partial, "r+b" if start else "wb", buffering=0) as target,
             ):
-                file.seek(start)
-                self._copy(response, file, listed_file, start)
+                target.seek(start)
+                self._copy(response, target, file, start)
 
-    def _copy(self, response: _Response, file: Any, listed_file: ListedFile, start: int) -> None:
+    def _copy(self, response: _Response, target: Any, file: ListedFile, start: int) -> None:
         position = renewed = start
-        self._tell(listed_file, position)
+        self._report(file, position)
         while True:
             with _network():
                 chunk = response.read1(CHUNK)
@@ -362,16 +359,16 @@ class _Download:
                 raise _Stopped
             if not chunk:
                 break
-            if position + len(chunk) > listed_file.size:
-                raise _WrongBytes(f"more than the listed {listed_file.size:,} bytes arrived")
-            file.write(chunk)
+            if position + len(chunk) > file.size:
+                raise _WrongBytes(f"more than the listed {file.size:,} bytes arrived")
+            target.write(chunk)
             position += len(chunk)
-            self._tell(listed_file, position)
+            self._report(file, position)
             if position - renewed >= MIN_BYTES:
                 response.give_time()
                 renewed = position
-        if position < listed_file.size:
-            raise _Dropped(f"the connection ended after {position:,} of {listed_file.size:,} bytes")
+        if position < file.size:
+            raise _Dropped(f"the connection ended after {position:,} of {file.size:,} bytes")
 
     @contextmanager
     def _answer(self, request: urllib.request.Request, partial: Path) -> Iterator[_Response]:
@@ -390,44 +387,44 @@ class _Download:
         with response:
             yield response
 
-    def _settle(self, listed_file: ListedFile, partial: Path, path: Path) -> None:
+    def _settle(self, file: ListedFile, partial: Path, path: Path) -> None:
         """Check all of a partial file, and put it into its place."""
-        with named_output(listed_file.path, KEPT):
-            if self._digest(listed_file, partial) != listed_file.digest:
-                raise _WrongBytes(f"the {listed_file.algorithm} sum is not the listed one")
-            with open(partial, "rb+") as file:
-                os.fsync(file.fileno())
+        with named_output(file.path, KEPT):
+            if self._digest(file, partial) != file.digest:
+                raise _WrongBytes(f"the {file.algorithm} sum is not the listed one")
+            with open(partial, "rb+") as whole:
+                os.fsync(whole.fileno())
             changed = partial.stat().st_mtime_ns
             os.replace(partial, path)
             flush(path.parent)
-        self._remember(listed_file, changed)
+        self._remember(file, changed)
 
-    def _digest(self, listed_file: ListedFile, path: Path) -> str:
-        sum_ = hashlib.new(listed_file.algorithm, usedforsecurity=False)
-        with open(path, "rb", buffering=0) as file:
-            while chunk := file.read(CHUNK):
+    def _digest(self, file: ListedFile, path: Path) -> str:
+        checksum = hashlib.new(file.algorithm, usedforsecurity=False)
+        with open(path, "rb", buffering=0) as content:
+            while chunk := content.read(CHUNK):
                 if self.stop.is_set():
                     raise _Stopped
-                sum_.update(chunk)
-        return sum_.hexdigest()
+                checksum.update(chunk)
+        return checksum.hexdigest()
 
-    def _remember(self, listed_file: ListedFile, changed: int) -> None:
+    def _remember(self, file: ListedFile, changed: int) -> None:
         with self.lock:
             if not self.stop.is_set():
-                self.record.write(f"{listed_file.path}\t{changed}\t{listed_file.digest}\n")
+                self.record.write(f"{file.path}\t{changed}\t{file.digest}\n")
                 self.record.flush()
 
-    def _tell(self, listed_file: ListedFile, position: int) -> None:
+    def _report(self, file: ListedFile, position: int) -> None:
         """Report the bytes that are there since the last report."""
         with self.lock:
-            more = position - self.told.get(listed_file.path, 0)
-            self.told[listed_file.path] = position
+            more = position - self.reported.get(file.path, 0)
+            self.reported[file.path] = position
             if more and self.on_bytes is not None:
                 self.on_bytes(more)
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a server to another address, but never from https to something that can be read on the way."""
+    """Follows redirects, but never from https to something unencrypted."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
@@ -441,7 +438,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Timely(io.RawIOBase):
-    """The bytes of a connection, until a deadline; a socket's own timeout begins anew with every byte."""
+    """Bytes of a connection, until a deadline; a socket's own timeout restarts with every byte."""
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
         self.raw, self.connection, self.timeout = raw, connection, connection.gettimeout() or MAX_WAIT
@@ -469,7 +466,7 @@ class _Timely(io.RawIOBase):
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer whose headers come in time, and whose body comes in time as long as it is given more."""
+    """A response with a deadline, which `give_time` extends."""
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -479,7 +476,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Makes connections, http and https, whose answers are a _Response."""
+    """Opens connections, http and https, whose responses are a _Response."""
 
     def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
         def connect(*args: Any, **more: Any) -> http.client.HTTPConnection:
@@ -490,61 +487,60 @@ class _TimelyAnswers(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         return super().do_open(connect, req, **options)
 
 
-def _first_byte(response: http.client.HTTPResponse, listed_file: ListedFile, have: int) -> int:
-    """Which byte of the file the answer begins with, if it is the answer that was asked for."""
+def _first_byte(response: http.client.HTTPResponse, file: ListedFile, have: int) -> int:
+    """First byte of the file in the response; an error unless it answers the request."""
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
         raise _WrongBytes(f"the server packs files ({encoding[:20]})")
     start = 0  # a server that does not know ranges sends all of it
     if response.status == 206:
-        told = response.headers.get("Content-Range", "")
-        asked = f"bytes {have}-{listed_file.size - 1}"
-        if told.strip() not in (f"{asked}/{listed_file.size}", f"{asked}/*"):
-            raise _WrongBytes(f"{asked}/{listed_file.size} were asked for, the server sends {told[:60]!r}")
+        sent = response.headers.get("Content-Range", "")
+        wanted = f"bytes {have}-{file.size - 1}"
+        if sent.strip() not in (f"{wanted}/{file.size}", f"{wanted}/*"):
+            raise _WrongBytes(f"{wanted}/{file.size} were asked for, the server sends {sent[:60]!r}")
         start = have
     elif response.status != 200:
         raise _Refused(f"HTTP {response.status}")
     length = response.headers.get("Content-Length")
-    if length is not None and length.strip() != str(listed_file.size - start):
-        raise _WrongBytes(
-            f"the server announces {length[:20]} bytes where {listed_file.size - start} are listed"
-        )
+    if length is not None and length.strip() != str(file.size - start):
+        raise _WrongBytes(f"the server announces {length[:20]} bytes where {file.size - start} are listed")
     return start
 
 
 def _retry_after(headers: Message) -> float:
-    told = headers.get("Retry-After", "")
-    return float(told) if told.isdecimal() else 0.0
+    seconds = headers.get("Retry-After", "")
+    return float(seconds) if seconds.isdecimal() else 0.0
 
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """Whatever a connection can fail with, as something to try again; a false certificate is final."""
+    """Turn failures of a connection into _Dropped, those of a certificate into _Refused."""
     try:
         yield
     except urllib.error.HTTPError:
         raise
-    except ssl.SSLCertVerificationError as error:
-        raise _Refused(f"the server's certificate is not valid: {error.verify_message}") from error
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise _Refused(f"the server's certificate is not valid: {error.reason.verify_message}") from error
-        raise _Dropped(f"no connection ({_reason(error.reason)})") from error
-    except (ValueError, http.client.InvalidURL) as error:  # not quoted: it may hold a password
-        raise _Dropped("the address of a redirect or of the proxy is not valid") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise _Dropped(f"the connection failed ({_reason(error)})") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> _Dropped | _Refused:
+    is_connecting = isinstance(error, urllib.error.URLError)
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return _Refused(f"the server's certificate is not valid: {cause.verify_message}")
+    if isinstance(error, ValueError | http.client.InvalidURL):  # not quoted: it may hold a password
+        return _Dropped("the address of a redirect or of the proxy is not valid")
+    return _Dropped(f"{'no connection' if is_connecting else 'the connection failed'} ({_reason(cause)})")
 
 
 def _reason(error: object) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time, or hardly any"
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return said[:100]
+    return str(getattr(error, "strerror", None) or str(error) or type(error).__name__)[:100]
 
 
 def _printable(text: str) -> str:
-    """One line without control characters: servers' words are in it."""
+    """One line without control characters, because servers' texts are in it."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
@@ -575,7 +571,7 @@ def _opened_record(folder: Path) -> Iterator[IO[str]]:
 
 
 def _read_record(record: IO[str]) -> dict[str, tuple[int, str]]:
-    """Path -> time of change and checksum; a line that a kill cut off says nothing."""
+    """Path -> time of change and checksum; incomplete lines are ignored."""
     record.seek(0)
     known = {}
     text = record.read()

@@ -41,7 +41,7 @@ def listed_files(tables: tuple[Path, ...]) -> tuple[ListedFile, ...]:
     --------
     >>> from raxss.data.datasets import DATASETS
     >>> everything = listed_files(DATASETS["ds003029"].tables)
-    >>> len(everything), sum(one.size for one in everything)
+    >>> len(everything), sum(file.size for file in everything)
     (681, 11083782694)
     """
     rows = [row for table in tables for row in read_listing(table.read_text("utf-8"), table.name)]
@@ -66,9 +66,7 @@ def read_listing(text: str, what: str = "the list of files") -> list[ListedFile]
         )
     listed = []
     for line, cells in rows:
-        row = dict(
-            zip(columns, cells, strict=False)
-        )  # a row that is cut off lacks its digest, which is told below
+        row = dict(zip(columns, cells, strict=False))  # a row that is cut off lacks its digest: refused below
         path, size, digest = (row.get(name, "") for name in ("path", "size_bytes", algorithm))
         if not (
             re.fullmatch(r"\d{1,18}", size)

@@ -96,11 +96,10 @@ def _check_complete(plan: CollectionPlan) -> None:
     """Raise if nothing can be read; warn if something is missing."""
     if not plan.absent and len(plan):
         return
-    missing = (
-        f"{_count(len(plan.absent))} absent: {join_names(plan.absent, N_LISTED)}."
-        if plan.absent
-        else "no series were found."
-    )
+    missing = "no series were found."
+    if plan.absent:
+        count = "1 file is" if len(plan.absent) == 1 else f"{len(plan.absent)} files are"
+        missing = f"{count} absent: {join_names(plan.absent, N_LISTED)}."
     if not len(plan):
         raise DataError(
             f"nothing of dataset {plan.source!r} can be read; {missing} {plan.where_to_get}".rstrip()
@@ -110,7 +109,3 @@ def _check_complete(plan: CollectionPlan) -> None:
         RAxSSWarning,
         stacklevel=3,
     )
-
-
-def _count(n_files: int) -> str:
-    return "1 file is" if n_files == 1 else f"{n_files} files are"

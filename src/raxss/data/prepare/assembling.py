@@ -1,8 +1,8 @@
-"""How do the finished units of a plan become a prepared folder?
+"""Assembly of finished units into a prepared folder.
 
     units, their results -> FOLDER, in one step (folder.py says what is in it)
 
-Nothing in the folder tells of a time, a machine or a number of workers. Next: folder.py reads it.
+The folder does not depend on time, machine or number of workers. Next: folder.py reads it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def assemble(
         for row in results[unit.slug]["series"]
     ]
     if not rows:
-        left_out = [told for result in results.values() for told in result["left_out"]]
+        left_out = [sentence for result in results.values() for sentence in result["left_out"]]
         raise EmptyDataError(
             f"nothing is left of {plan.source!r}, {len(left_out)} series: {' '.join(left_out[:N_LISTED])}"
         )
@@ -107,14 +107,14 @@ def _write_table(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def _problems(plan: CollectionPlan, units: list[Unit], results: dict[str, Result]) -> dict[str, Any]:
-    """What a reader should know, by name."""
+    """Contents of problems.json."""
     by_recording = {unit.recording.name: results[unit.slug] for unit in units}
     return {
         "absent": list(plan.absent),
         "where_to_get": plan.where_to_get,
         "unmatched": list(plan.unmatched),
         "refused": list(plan.refused),
-        "left_out": [told for result in by_recording.values() for told in result["left_out"]],
+        "left_out": [text for result in by_recording.values() for text in result["left_out"]],
         "with_gaps": [
             row["name"] for item in by_recording.values() for row in item["series"] if row["finite_share"] < 1
         ],

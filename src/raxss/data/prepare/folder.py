@@ -1,4 +1,4 @@
-"""Which series does a prepared folder hold?
+"""Prepared folder: its files, and reading of its series, memory-mapped.
 
     FOLDER/                 written whole by `raxss.data.prepare.preparing.prepare`
       prepared.json         format, source, preparation, hashes of all that went in and came out
@@ -6,10 +6,10 @@
       samples/*.npy         float32, one file a recording: its series one after the other, variates × time
       problems.json         what was absent, unmatched, left out or doubtful, by name
 
-    FOLDER -> PreparedCollection: series whose samples are mapped from the disk when they are asked for
+    FOLDER -> PreparedCollection: series whose samples are mapped from the disk when they are needed
 
-Nothing is unpickled. What does not match its hash is refused; samples are hashed where `read_prepared` is told to
-verify, as the commands do. Next: ../splits.py, method/windows.py.
+Nothing is unpickled. What does not match its hash is refused; samples are hashed with ``verify=True``, as the
+commands do. Next: ../splits.py, method/windows.py.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class _Place:
     """Where the samples of a series are."""
 
     file: str
-    file_sha256: str  # tells a folder from another that took its place
+    file_sha256: str  # differs for a folder that took the place of another
     offset: int
     n_variates: int
     n_samples: int
 
 
 class MappedSeries(Series):
-    """A series whose samples stay on the disk until they are asked for, and are not held then."""
+    """A series whose samples are memory-mapped at each access."""
 
     _place: _Place
 
@@ -104,10 +104,8 @@ class MappedSeries(Series):
             raise _damaged(Path(place.file).parents[1], f"{Path(place.file).name!r} is too short")
         return stretch.reshape(place.n_variates, place.n_samples)
 
-    @samples.setter
-    def samples(
-        self, samples: NDArray[Any]
-    ) -> None:  # a copy with other samples, made by dataclasses.replace
+    @samples.setter  # for dataclasses.replace
+    def samples(self, samples: NDArray[Any]) -> None:
         self.__dict__["_held"] = samples
 
     @property
@@ -188,15 +186,15 @@ def is_prepared(folder: Path | str) -> bool:
 
 
 def read_prepared(folder: Path | str, *, verify: bool = False) -> PreparedCollection:
-    """Open a prepared folder; samples are mapped when they are asked for.
+    """Open a prepared folder; samples are mapped when they are needed.
 
     Facts and table are checked against their hashes, sample files by their size; with ``verify`` these too are read
     and hashed.
     """
     folder = Path(os.path.abspath(folder))
     facts = _read_facts(folder)
-    for name, told in facts["outputs"].items():
-        _check_file(folder, name, told, hashed=verify or not name.startswith("samples/"))
+    for name, expected in facts["outputs"].items():
+        _check_file(folder, name, expected, hashed=verify or not name.startswith("samples/"))
     return PreparedCollection(folder, facts, _read_table(folder, facts))
 
 
@@ -222,8 +220,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         unchanged = facts["seal"] == seal_of(facts)
         Preparation.parse(facts["preparation"])
         outputs = {
-            name: (re.fullmatch("[0-9a-f]{64}", told["sha256"]), told["n_bytes"] >= 0)
-            for name, told in facts["outputs"].items()
+            name: (re.fullmatch("[0-9a-f]{64}", output["sha256"]), output["n_bytes"] >= 0)
+            for name, output in facts["outputs"].items()
         }
         complete = {TABLE, PROBLEMS} <= set(outputs) and all(map(all, outputs.values()))
         complete &= all(isinstance(facts[name], kind) for name, kind in KINDS.items())
@@ -234,8 +232,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _check_file(folder: Path, name: str, told: dict[str, Any], *, hashed: bool) -> None:
-    """There, inside the folder, as long as it was, and with ``hashed`` the very same."""
+def _check_file(folder: Path, name: str, expected: dict[str, Any], *, hashed: bool) -> None:
+    """Raise unless a file is inside the folder, of the listed size and, with ``hashed``, of the listed hash."""
     if name not in (TABLE, PROBLEMS) and not re.fullmatch(r"samples/[A-Za-z0-9_][A-Za-z0-9._-]*\.npy", name):
         raise _damaged(folder, f"{display_name(name)} is no name of a sample file")
     file = folder / name
@@ -244,9 +242,9 @@ def _check_file(folder: Path, name: str, told: dict[str, Any], *, hashed: bool) 
         size = file.stat().st_size
         if not inside:
             raise _damaged(folder, f"{display_name(file)} leads out of it")
-        if size != told["n_bytes"]:
-            raise _damaged(folder, f"{display_name(file)} has {size:,} bytes, not {told['n_bytes']:,}")
-        if hashed and sha256_of(file) != told["sha256"]:
+        if size != expected["n_bytes"]:
+            raise _damaged(folder, f"{display_name(file)} has {size:,} bytes, not {expected['n_bytes']:,}")
+        if hashed and sha256_of(file) != expected["sha256"]:
             raise _damaged(folder, f"{display_name(file)} was changed after it was written")
     except OSError as error:
         raise _damaged(
@@ -286,7 +284,7 @@ def _rows(table: pd.DataFrame) -> Iterator[dict[Any, Any]]:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with a file, where that is told in words of raxss."""
+    """Message of an error of raxss, in brackets."""
     return f" ({str(error).removesuffix('.')})" if isinstance(error, RAxSSError) else ""
 
 

@@ -57,7 +57,7 @@ def prepare(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Path:
-    """Carry a plan out, and give back the folder that holds the result.
+    """Prepare all series of a plan, and return the folder that holds them.
 
     If the folder holds the same already, nothing is done; if a run was stopped, this one goes on.
 
@@ -90,7 +90,7 @@ def prepare(
     """
     folder = Path(os.path.abspath(folder))
     recordings = _wanted(plan, unlabelled=unlabelled)
-    _tell_absent(plan, recordings, strict=strict)
+    _report_absent(plan, recordings, strict=strict)
     if overwrite or not is_prepared(folder):
         refuse_existing(folder, overwrite=overwrite)
     check_writable(folder)
@@ -132,11 +132,11 @@ def _units_and_key(
         for recording in recordings
     ]
     keys = [[unit.slug, unit.key] for unit in units]
-    said = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
-    return units, canonical_hash([FORMAT, str(preparation), said, keys])
+    planned = [plan.source, dict(plan.settings), plan.group_by, plan.absent, plan.unmatched, plan.refused]
+    return units, canonical_hash([FORMAT, str(preparation), planned, keys])
 
 
-# What is asked for --------------------------------------------------------------------------------------------
+# What is wanted --------------------------------------------------------------------------------------------
 
 
 def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
@@ -156,14 +156,12 @@ def _wanted(plan: CollectionPlan, *, unlabelled: bool) -> list[RecordingPlan]:
     return [item for item in kept if item.series]
 
 
-def _tell_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
+def _report_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, strict: bool) -> None:
     """One list of what is absent; an error if nothing is left, or if all is needed."""
-    files = "".join(
-        f"\n  {item}" for item in _by_stem(plan.absent)
-    )  # all of them: it is a list to work through
-    told = f"{len(plan.absent)} files of {plan.source!r} are absent:{files}\n{plan.where_to_get}"
+    files = "".join(f"\n  {item}" for item in _by_stem(plan.absent))  # all: a list to work through
+    absent = f"{len(plan.absent)} files of {plan.source!r} are absent:{files}\n{plan.where_to_get}"
     if plan.absent and not recordings:
-        raise RecordingError(f"there is no signal to prepare. {told.rstrip()}")
+        raise RecordingError(f"there is no signal to prepare. {absent.rstrip()}")
     if plan.refused and not recordings:
         raise RecordingError(f"no recording of {plan.source!r} can be read:{_listed(plan.refused)}")
     if not recordings:
@@ -173,7 +171,7 @@ def _tell_absent(plan: CollectionPlan, recordings: list[RecordingPlan], *, stric
             f"{_listed(plan.unmatched)}"
         )
     unread = f"{len(plan.refused)} recordings of {plan.source!r} cannot be read:{_listed(plan.refused)}"
-    for sentence in [told.rstrip()] * bool(plan.absent) + [unread] * bool(plan.refused):
+    for sentence in [absent.rstrip()] * bool(plan.absent) + [unread] * bool(plan.refused):
         if strict:
             raise RecordingError(sentence)
         warnings.warn(sentence, RAxSSWarning, stacklevel=3)
@@ -246,7 +244,7 @@ def _is_there(folder: Path, key: str) -> bool:
 
 
 def _refuse_left_out(results: dict[str, Result]) -> None:
-    left_out = [told for result in results.values() for told in result["left_out"]]
+    left_out = [sentence for result in results.values() for sentence in result["left_out"]]
     if left_out:
         raise EmptyDataError(
             f"{len(left_out)} series cannot be prepared: {' '.join(sorted(left_out)[:N_LISTED])} "
@@ -311,7 +309,7 @@ def _work_through(units: list[Unit], work: Path, workers: int, *, progress: bool
 
 
 def _attempt(unit: Unit, work: Path) -> Result | Exception:
-    """A unit's result, or why there is none: returned, so that its type is known to the process that asked."""
+    """A unit's result, or why there is none: returned, so that its type is known to the parent process."""
     try:
         return write_unit(unit, work)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What happens to the samples before windows are cut?
+"""Preprocessing of samples: pooling, resampling, z-score, and the scaling of a model.
 
     Series -> Preparation: pooled or resampled, z-scored -> Series, float32
     Series -> Scaling                                    -> Series, float64
@@ -31,7 +31,7 @@ from raxss.errors import (
     one_of,
 )
 
-UNKNOWN_RATE = 1.0  # what a series has whose rate nobody told
+UNKNOWN_RATE = 1.0  # of a series whose rate is not known
 SAME_RATE = 0.01  # of a rate: closer ones are taken as equal
 
 SHORTEST_SIGNAL = 8  # fewer samples are a row of numbers, where being equal is no fault
@@ -43,7 +43,7 @@ CHUNK = 1 << 18  # samples that statistics are summed over at once; part of the 
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """What is done to every series alone, before a model sees it.
+    """Preprocessing of each series on its own, before a model sees it.
 
     Attributes
     ----------
@@ -182,7 +182,7 @@ class Preparation:
 
 
 def is_rate_known(rate: float, preparation: str = "") -> bool:
-    """Whether a rate, after this preparation, is one that somebody told: pooling divides unknown rates as well.
+    """Whether a rate, after this preparation, is a known one: pooling divides unknown rates as well.
 
     >>> is_rate_known(250.0), is_rate_known(1.0), is_rate_known(1 / 12, "pool 24/12")
     (True, False, False)
@@ -312,7 +312,7 @@ def _nonzero(deviation: NDArray[np.float64], mean: NDArray[np.float64]) -> NDArr
 
 
 def check_series(series: Sequence[Series], *, n_variates: int | None = None) -> None:
-    """Refuse series that cannot be worked with, by name; warn about those that say nothing.
+    """Raise for series that cannot be used; warn about constant ones.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ def _check_signal(series: Series) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationConfig:
-    """What happens to the samples before windows are cut."""
+    """Scaling of the samples before windows are cut."""
 
     scaling: Literal["train", "series", "none"] = "train"  # one mean and deviation a variate; z-score; as is
 

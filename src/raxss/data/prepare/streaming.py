@@ -1,4 +1,4 @@
-"""How is a signal pooled or resampled, when it does not fit into memory?
+"""Streaming pooling and resampling, block by block, of signals that do not fit into memory.
 
     blocks (n_channels, any length), one after the other -> blocks of output, float32
 

@@ -40,7 +40,7 @@ KEPT: Final = (
 )
 BLOCK_BYTES: Final = 16 << 20  # of float64 samples that are read at once, all channels together
 
-Result = dict[str, Any]  # what `write_unit` says about its unit
+Result = dict[str, Any]  # of `write_unit`
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ def write_unit(unit: Unit, work: Path) -> Result:
     ``warnings``, ``sha256`` and ``n_bytes`` of the samples, and ``key``.
     """
     store = units_in(work)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with unit.recording.open_recording() as recording, store.file(f"{unit.slug}.npy") as temporary:
             result = _write_samples(unit, recording, temporary)
     _refuse_changed(unit)
     # Warnings of other libraries may quote a header or a path; ours never do.
     result["warnings"] = sorted(
-        {str(item.message) for item in told if issubclass(item.category, RAxSSWarning)}
+        {str(item.message) for item in caught if issubclass(item.category, RAxSSWarning)}
     )
     return store.write(unit.slug, unit.key, result)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raxss.data.labels import poles_of
+from raxss.data.contacts import poles_of
 from raxss.data.montage import bipolar, channel_of
 from raxss.data.names import canonical
 from raxss.data.series import Series

@@ -1,4 +1,4 @@
-"""What do real series look like? 400 short ECGs that come with the package.
+"""Sample dataset: 400 short ECGs that come with the package.
 
     cinc2017.npz -> 400 Series: (1, n_samples) in mV at 300 Hz, label "AF" or "normal"
 
