@@ -17,7 +17,7 @@ from raxss.benchmark.pages.files import read_table
 from raxss.benchmark.pages.markdown import plain
 from raxss.benchmark.pages.page import make_page
 from raxss.benchmark.pages.report import plot_systems, tables_of, write_report
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import COMPARED, paired_bootstrap
 from raxss.errors import OutputError
 from raxss.metrics import METRICS, score
@@ -45,7 +45,7 @@ def cell(rng, system="sss", *, strength=1.0, seed=SEEDS[0], tested=None, classes
         "probabilities": probabilities,
         "split": {"description": "pair", "leaky": False, "balance": "none"},
     }
-    return CellResult(**facts | changes)
+    return RunResult(**facts | changes)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import friedmanchisquare, norm
 
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import (
     COMPARED,
     critical_difference,
@@ -27,7 +27,7 @@ from raxss.metrics import score
 
 def cell(system, labels, p, groups, *, seed=1, fold=None, names=None, dataset="toy"):
     p = np.asarray(p, dtype=float)
-    return CellResult(
+    return RunResult(
         dataset=dataset,
         system=system,
         seed=seed,
@@ -74,7 +74,7 @@ def correlated_cells(rng, right, n_groups=60, n_tested=40, same=0.9):
 def apart(cells):
     """The same results, as if every series were a group of its own."""
     return [
-        CellResult(
+        RunResult(
             **{name: getattr(item, name) for name in item.__dataclass_fields__} | {"groups": item.names}
         )
         for item in cells

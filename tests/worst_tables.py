@@ -583,9 +583,9 @@ def _prepared_table() -> Callable[[Path], object]:
 
 
 def _cell() -> Callable[[Path], object]:
-    from raxss.benchmark.result import CellResult
+    from raxss.benchmark.result import RunResult
 
-    return CellResult.read
+    return RunResult.read
 
 
 def _verdict() -> Callable[[Path], object]:

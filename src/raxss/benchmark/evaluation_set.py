@@ -25,7 +25,7 @@ from raxss._core.atomic import canonical_hash, make_folder, write_text
 from raxss.benchmark.dataset import Source, StudyDataset
 from raxss.benchmark.study import Study
 from raxss.benchmark.systems import System
-from raxss.benchmark.transforms import is_changed, plan_changes, told_changes
+from raxss.benchmark.transforms import described_changes, is_changed, plan_changes
 from raxss.data.datasets.plans import plan_dataset
 from raxss.data.datasets.registry import DATASETS
 from raxss.data.manifests import plan_manifest
@@ -58,7 +58,7 @@ class View:
     splits
         By seed; indices into the prepared collection.
     classes, positive, f1_classes, changes
-        As in `raxss.benchmark.result.CellResult`.
+        As in `raxss.benchmark.result.RunResult`.
     headline
         As in `raxss.benchmark.dataset.StudyDataset`.
     longest
@@ -142,7 +142,7 @@ def open_dataset(
     plan, preparation = plan_changes(dataset, collections, seed=seed)
     stem = "-".join(Path(item.data).stem for item in asked)
     facts = [[item.data, list(item.classes)] for item in asked]
-    wanted = [facts, list(dataset.classes), told_changes(dataset, seed), dataset.split.by]
+    wanted = [facts, list(dataset.classes), described_changes(dataset, seed), dataset.split.by]
     home = folder / _home(f"{stem}-changed", [*wanted, str(dataset.preparation)])
     return _prepared(plan, home, preparation, scratch)
 
@@ -252,7 +252,7 @@ def _views(
                 positive=positive,
                 longest=max(series[int(entry)].n_samples for entry in np.unique(np.concatenate(parts))),
                 f1_classes=f1_classes,
-                changes=told_changes(dataset, seeds[0]),
+                changes=described_changes(dataset, seeds[0]),
                 headline=dataset.headline,
             )
         )

@@ -27,12 +27,12 @@ class _Row:
 
 
 class LiveTable:
-    """One line a system: how many cells are done, failed and left; below it, how long the rest may take.
+    """One line a system: how many runs are done, failed and left; below it, how long the rest may take.
 
     Parameters
     ----------
     totals, done
-        Cells of each system in this run, and those of them that earlier runs have done.
+        Runs of each system in this run, and those of them that earlier runs have done.
     n_workers
         How many are worked on at once.
 
@@ -73,7 +73,7 @@ class LiveTable:
             self._live.stop()
 
     def tell(self, name: str, *, failed: bool = False) -> None:
-        """One more cell of a system is done, or failed."""
+        """One more run of a system is done, or failed."""
         row = self._rows[name]
         row.done, row.failed = row.done + (not failed), row.failed + failed
 

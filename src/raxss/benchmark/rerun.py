@@ -3,7 +3,7 @@
     a folder of `raxss table`, system, seed -> the same fit once more -> Rerun: both figures
 
 Data, split and seed are those of the study, a copy of which lies in the folder; settings and choices are those that
-the committed cell wrote down, whatever presets say today. The folder itself is only read.
+the committed run wrote down, whatever presets say today. The folder itself is only read.
 Next: collect.py reads whole folders, for a page about all of them.
 """
 
@@ -23,10 +23,10 @@ from raxss._core.bounded import read_json
 from raxss._core.renames import SETTING, current_names, current_settings
 from raxss.benchmark.dataset import HEADLINES
 from raxss.benchmark.evaluation_set import View, is_view_of, views_of
-from raxss.benchmark.packed import facts_of, read_cell
+from raxss.benchmark.packed import facts_of, read_run
 from raxss.benchmark.pages.files import csv_of, read_table
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import cell_of, place_of, run_cell
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import execute, place_of, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.table import STUDY_FILE
 from raxss.errors import ConfigError, DataError, RAxSSError, did_you_mean
@@ -52,7 +52,7 @@ WRITTEN = 1e-9  # tables have ten digits
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rerun:
-    """A committed cell and its repetition.
+    """A committed run and its repetition.
 
     Attributes
     ----------
@@ -160,14 +160,14 @@ def rerun(
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         for row in rows:
-            old, facts = committed_cell(folder, row)
+            old, facts = committed_run(folder, row)
             view, read_now = _view(read, str(row["dataset"]), system, Path(scratch), root)
             found.append(_again(old, facts, table, view, read_now, Path(scratch), device))
     return found
 
 
 def committed_table(folder: Path) -> pd.DataFrame:
-    """The rows of ``results.csv``, a cell each."""
+    """The rows of ``results.csv``, a run each."""
     try:
         return read_table(csv_of(folder / "results.csv"))
     except OSError as error:
@@ -177,11 +177,11 @@ def committed_table(folder: Path) -> pd.DataFrame:
         ) from error
 
 
-def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, dict[str, Any]]:
+def committed_run(folder: Path, row: Mapping[Any, Any]) -> tuple[RunResult, dict[str, Any]]:
     """The result behind a row, and what was noted beside it; a row that says something else is refused."""
     dataset, system, seed = str(row["dataset"]), str(row["system"]), int(row["seed"])
     place = place_of(folder / "cells", dataset, system, seed, str(row["config_hash"]))
-    result = read_cell(place, CellResult)
+    result = read_run(place, RunResult)
     for name, value in _figures(result).items():
         if not np.isclose(value, row[name], rtol=WRITTEN, atol=0, equal_nan=True):
             raise DataError(
@@ -193,7 +193,7 @@ def committed_cell(folder: Path, row: Mapping[Any, Any]) -> tuple[CellResult, di
 
 
 def _rows(table: pd.DataFrame, system: str, seed: int, dataset: str | None) -> list[dict[Any, Any]]:
-    """What is asked for, each a cell that is done."""
+    """What is asked for, each a run that is done."""
     done = table[table["error"] == ""]
     asked = (("system", system), ("seed", seed), *((("dataset", dataset),) if dataset is not None else ()))
     for name, value in asked:
@@ -236,7 +236,7 @@ def _view(study: Study, name: str, system: str, scratch: Path, root: Path | str 
 
 
 def _again(
-    old: CellResult,
+    old: RunResult,
     facts: Mapping[str, Any],
     table: pd.DataFrame,
     view: View,
@@ -253,12 +253,12 @@ def _again(
     today = system.parameters(
         view.windows, training=study.training, choice=choice, longest=view.longest, positive=view.positive
     )
-    neutral = {name: value for name, value in ADDED_LATER.items() if name in today}  # where the cell is older
+    neutral = {name: value for name, value in ADDED_LATER.items() if name in today}  # where the run is older
     kept = neutral | {name: committed[name] for name in today if name in committed}
     pinned = replace(system, settings={**system.settings, **kept})
-    cell = cell_of(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
-    new = run_cell(cell)
-    assert isinstance(new, CellResult), "it asks nothing more"
+    run = plan_run(study, view, pinned, old.seed, scratch, device=str(pick_device(device)), choice=choice)
+    new = execute(run)
+    assert isinstance(new, RunResult), "it asks nothing more"
     if (new.names, new.labels, new.classes) != (old.names, old.labels, old.classes):
         raise DataError(
             f"{old.dataset}, {old.system}, seed {old.seed} was tested on {len(old.names)} series, and now on "
@@ -268,7 +268,7 @@ def _again(
     before, now = _figures(old), _figures(new)
     own = table[(table["dataset"] == old.dataset) & (table["system"] == old.system) & (table["error"] == "")]
     metrics = dict.fromkeys([view.headline, *HEADLINES])
-    noted = read_json(cell.facts_place)
+    noted = read_json(run.facts_place)
     return Rerun(
         dataset=old.dataset,
         system=old.system,
@@ -289,7 +289,7 @@ def _again(
     )
 
 
-def _figures(result: CellResult) -> dict[str, float]:
+def _figures(result: RunResult) -> dict[str, float]:
     found = score(
         result.labels,
         result.probabilities,

@@ -1,8 +1,8 @@
-"""What does one cell of a comparison leave behind?
+"""What does one run of a comparison leave behind?
 
-    one fit of one system on one split -> CellResult -> a JSON file that appears whole, and says when it is not
+    one fit of one system on one split -> RunResult -> a JSON file that appears whole, and says when it is not
 
-The file holds what the numbers of the table come from: the probability of every test series. The same cell on
+The file holds what the numbers of the table come from: the probability of every test series. The same run on
 the same device gives the same bytes; how long it took, and where, lies in a file beside it.
 Next: runs.py makes them; pages/report.py puts them into a table.
 """
@@ -29,13 +29,13 @@ ADDED = frozenset({"f1_classes", "changes"})  # later than the format: written w
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CellResult:
+class RunResult:
     """How one system, trained with one seed on one split, did on the test part.
 
     Attributes
     ----------
     dataset, system, seed, fold
-        Which cell it is. ``fold`` is None for a single split, else the fold or the group left out.
+        Which run it is. ``fold`` is None for a single split, else the fold or the group left out.
     config_hash
         Of everything that decides the numbers: data, split, settings.
     classes, positive
@@ -64,12 +64,12 @@ class CellResult:
     Examples
     --------
     >>> import tempfile
-    >>> result = CellResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
+    >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
     ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
     ...                     probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]))
     >>> place = Path(tempfile.mkdtemp()) / "cell.json"
     >>> result.write(place)
-    >>> CellResult.read(place).probabilities
+    >>> RunResult.read(place).probabilities
     array([[0.9, 0.1],
            [0.2, 0.8]])
     """
@@ -99,7 +99,7 @@ class CellResult:
         return {name: value for name, value in content.items() if value or name not in ADDED}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> CellResult:
+    def from_json(cls, content: Mapping[str, Any]) -> RunResult:
         """Read `to_json`."""
         known = dict(content)
         for name in ("classes", "names", "labels", "groups", "f1_classes"):
@@ -112,13 +112,13 @@ class CellResult:
         write_sealed(path, {"format": FORMAT, **self.to_json()})
 
     @classmethod
-    def read(cls, path: Path | str) -> CellResult:
+    def read(cls, path: Path | str) -> RunResult:
         """Read what `write` wrote; refuse a file that was cut short or changed."""
-        with damage_told(path):
+        with damage_reported(path):
             return cls.from_sealed(read_json(path))
 
     @classmethod
-    def from_sealed(cls, content: Mapping[str, Any]) -> CellResult:
+    def from_sealed(cls, content: Mapping[str, Any]) -> RunResult:
         """Read the content of a file; ValueError where it was changed."""
         known = unsealed(content, FORMAT)
         return cls.from_json({name: value for name, value in known.items() if name != "format"})
@@ -128,12 +128,12 @@ class CellResult:
 
 
 @contextmanager
-def damage_told(path: Path | str) -> Iterator[None]:
+def damage_reported(path: Path | str) -> Iterator[None]:
     """Whatever goes wrong in reading a result means that the file is not what was written."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{Path(path).name!r} cannot be read as the result of a cell ({error}); it was cut short or changed. "
+            f"{Path(path).name!r} cannot be read as the result of a run ({error}); it was cut short or changed. "
             "Remove it and run the study again: what is missing is computed anew."
         ) from error

@@ -31,12 +31,12 @@ import numpy as np
 from raxss._core.atomic import output_lock, write_json, write_text
 from raxss._core.jobs import check_engine, each_result
 from raxss._core.jobs.outcome import Failure
-from raxss.benchmark.analyses.probe import Probe
+from raxss.benchmark.analyses.evaluation import Probe
 from raxss.benchmark.evaluation_set import View, slug, views_of
 from raxss.benchmark.live_table import LiveTable
-from raxss.benchmark.packed import facts_of, pack_cells, read_facts
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import Cell, cell_of, done, is_done, run_cell
+from raxss.benchmark.packed import facts_of, pack_runs, read_facts
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import Run, done, execute, is_done, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.data.prepare.folder import read_prepared
@@ -56,7 +56,7 @@ class Work:
     engine, n_workers, address
         See `raxss._core.jobs.each_result`.
     device
-        ``auto``, ``cpu`` or ``cuda``; ``auto`` is decided here, once for all cells.
+        ``auto``, ``cpu`` or ``cuda``; ``auto`` is decided here, once for all runs.
     """
 
     engine: str = "local"
@@ -72,18 +72,18 @@ class Outcome:
     Attributes
     ----------
     results
-        Of every cell that is done, by this run or an earlier one.
+        Of every run that is done, by this run or an earlier one.
     errors
-        One for each cell that failed: ``dataset, system, seed, fold, type, message``.
+        One for each run that failed: ``dataset, system, seed, fold, type, message``.
     n_run, n_failed
-        Cells and trials of this run.
+        Runs and trials of this run.
     n_missing
-        Cells of the study that are neither done nor failed; a narrower run leaves some.
+        Runs of the study that are neither done nor failed; a narrower run leaves some.
     files
         What the report consists of.
     """
 
-    results: list[CellResult]
+    results: list[RunResult]
     errors: list[dict[str, Any]]
     n_run: int = 0
     n_failed: int = 0
@@ -132,12 +132,12 @@ def run_table(
         try:
             table.run("trials", table.trials(names))
             table.write_choices(names)
-            table.run("cells", table.cells(names, chosen))
+            table.run("cells", table.runs(names, chosen))
         except KeyboardInterrupt:
             table.outcome()  # of what is done so far
             raise
         outcome = table.outcome()
-        pack_cells(table.out)
+        pack_runs(table.out)
         return outcome
 
 
@@ -156,8 +156,8 @@ def list_table(
     """
     with listed(study, out, work or Work(), root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
-        fits = [(str(cell), state_of(cell)) for cell in table.trials(names)]
-        fits += [(str(cell), state_of(cell)) for cell in table.cells(names, chosen)]
+        fits = [(str(run), state_of(run)) for run in table.trials(names)]
+        fits += [(str(run), state_of(run)) for run in table.runs(names, chosen)]
         waiting = [row for row in table.rows(names) if table.choice_of(*row) is None]
         return fits + [
             (f"{view.name}, {system.name}, seed {seed}", "waits for its choice")
@@ -166,9 +166,9 @@ def list_table(
         ]
 
 
-def state_of(cell: Cell) -> str:
+def state_of(run: Run) -> str:
     """How a list of what is to do calls it."""
-    return "done" if is_done(cell) else "failed before" if cell.error_place.exists() else "to do"
+    return "done" if is_done(run) else "failed before" if run.error_place.exists() else "to do"
 
 
 class OpenedStudy:
@@ -179,7 +179,7 @@ class OpenedStudy:
     out
         The folder.
     n_run, n_failed
-        Cells and trials of this run, so far.
+        Runs and trials of this run, so far.
     """
 
     def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
@@ -195,16 +195,16 @@ class OpenedStudy:
 
     # Choices: made on the first seed's validation part, kept for all seeds
 
-    def trials(self, names: Sequence[str]) -> list[Cell]:
+    def trials(self, names: Sequence[str]) -> list[Run]:
         """A trial for each thing that a system may choose."""
         return [trial for row in self.rows(names) for trial in self._trials_of(*row)]
 
-    def _trials_of(self, view: View, system: System) -> list[Cell]:
+    def _trials_of(self, view: View, system: System) -> list[Run]:
         choices = system.choices_for(view.longest)
         if len(choices) == 1:
             return []
         first = self._study.seeds[0]
-        return [self._cell(view, system, first, choice=item, trial=True) for item in choices]
+        return [self._run(view, system, first, choice=item, trial=True) for item in choices]
 
     def choice_of(self, view: View, system: System) -> Choice | None:
         """What was chosen; None while a trial is missing."""
@@ -239,37 +239,37 @@ class OpenedStudy:
             }
             write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
 
-    # Cells
+    # Runs
 
-    def cells(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Cell]:
+    def runs(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Run]:
         """Those whose choice is made, one seed after the other: a table of few seeds comes first."""
         rows = [(*row, self.choice_of(*row)) for row in self.rows(names)]
         return [
-            self._cell(view, system, seed, choice=choice)
+            self._run(view, system, seed, choice=choice)
             for seed in seeds
             for view, system, choice in rows
             if choice is not None
         ]
 
-    def _cell(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Cell:
-        return cell_of(
+    def _run(self, view: View, system: System, seed: int, *, choice: Choice, trial: bool = False) -> Run:
+        return plan_run(
             self._study, view, system, seed, self.out, device=self._device, choice=choice, trial=trial
         )
 
-    def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Cell:
+    def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Run:
         """A fit that is asked what a probe asks; it lies in a part of the folder of its own."""
-        return cell_of(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
+        return plan_run(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
 
-    def run(self, title: str, cells: Sequence[Cell]) -> None:
-        """Do what is not done; a cell that fails leaves its error, and the others go on."""
-        todo = [item for item in cells if not is_done(item)]
+    def run(self, title: str, runs: Sequence[Run]) -> None:
+        """Do what is not done; a run that fails leaves its error, and the others go on."""
+        todo = [item for item in runs if not is_done(item)]
         if not todo:
             return
-        totals = Counter(item.system.name for item in cells)
+        totals = Counter(item.system.name for item in runs)
         before = totals - Counter(entry.system.name for entry in todo)
         work = self._work
         running = each_result(
-            run_cell,
+            execute,
             todo,
             engine=work.engine,
             n_workers=work.n_workers,
@@ -280,13 +280,13 @@ class OpenedStudy:
         board = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
         with board, closing(running):  # whatever ends this early ends the workers
             for position, result in running:
-                cell = todo[position]
+                run = todo[position]
                 failed = isinstance(result, Failure)
                 if isinstance(result, Failure):
-                    write_json(cell.error_place, _error_of(cell, result))
+                    write_json(run.error_place, _error_of(run, result))
                 self.n_run += 1
                 self.n_failed += failed
-                board.tell(cell.system.name, failed=failed)
+                board.tell(run.system.name, failed=failed)
 
     # What there is
 
@@ -294,17 +294,17 @@ class OpenedStudy:
         """Everything that is done, of the whole study, and its report."""
         from raxss.benchmark.pages.report import write_report  # matplotlib takes a while to import
 
-        results: list[CellResult] = []
+        results: list[RunResult] = []
         errors: list[dict[str, Any]] = []
         facts: dict[tuple[str, str, int], dict[str, Any]] = {}
         n_missing = 0
-        for cell in self.cells(None, self._study.seeds):
-            found = done(cell)
+        for run in self.runs(None, self._study.seeds):
+            found = done(run)
             if found is not None:
                 results.append(found)
-                facts[(cell.view.name, cell.system.name, cell.seed)] = self._facts(cell)
-            elif cell.error_place.exists():
-                errors.append(read_facts(cell.error_place))
+                facts[(run.view.name, run.system.name, run.seed)] = self._facts(run)
+            elif run.error_place.exists():
+                errors.append(read_facts(run.error_place))
             else:
                 n_missing += 1
         for row in self.rows():
@@ -312,7 +312,7 @@ class OpenedStudy:
                 told = [self._without_choice(*row, seed) for seed in self._study.seeds]
                 errors += [entry for entry in told if entry is not None]
                 n_missing += sum(entry is None for entry in told)
-        tell_sources(facts.values(), self.out)
+        warn_of_sources(facts.values(), self.out)
         files: list[Path] = []
         if results or errors:
             files = write_report(
@@ -326,14 +326,14 @@ class OpenedStudy:
             )
         return Outcome(results, errors, self.n_run, self.n_failed, n_missing, files)
 
-    def _facts(self, cell: Cell) -> dict[str, Any]:
-        """Of a cell, with the time that went into its choice."""
-        trials = [facts_of(trial.place) for trial in self._trials_of(cell.view, cell.system)]
+    def _facts(self, run: Run) -> dict[str, Any]:
+        """Of a run, with the time that went into its choice."""
+        trials = [facts_of(trial.place) for trial in self._trials_of(run.view, run.system)]
         seconds = sum(float(trial.get("seconds", 0.0)) for trial in trials)
-        return facts_of(cell.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
+        return facts_of(run.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
-        """The error of a cell whose choice cannot be made, because a trial failed."""
+        """The error of a run whose choice cannot be made, because a trial failed."""
         for trial in self._trials_of(view, system):
             if done(trial) is None and trial.error_place.exists():
                 error = read_facts(trial.error_place)
@@ -359,21 +359,21 @@ def best_of(figures: Sequence[Mapping[str, float]]) -> int:
     return max(range(len(figures)), key=rank)
 
 
-def _error_of(cell: Cell, failure: Failure) -> dict[str, Any]:
+def _error_of(run: Run, failure: Failure) -> dict[str, Any]:
     return {
-        "dataset": cell.view.name,
-        "system": cell.system.name,
-        "seed": cell.seed,
-        "fold": cell.split.fold,
-        "split": cell.split.description,
-        "config_hash": cell.config_hash,
+        "dataset": run.view.name,
+        "system": run.system.name,
+        "seed": run.seed,
+        "fold": run.split.fold,
+        "split": run.split.description,
+        "config_hash": run.config_hash,
         "type": failure.kind,
         "message": failure.message,
         "frames": failure.details.splitlines(),
     }
 
 
-def tell_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
+def warn_of_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
     """Warn where results come from several states of the code."""
     sources = {str(fact.get("source", "unknown")) for fact in facts}
     if len(sources) > 1:

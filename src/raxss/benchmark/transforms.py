@@ -35,12 +35,12 @@ def is_changed(dataset: StudyDataset) -> bool:
     return bool(dataset.sources) or dataset.crop is not None or dataset.shuffled
 
 
-def told_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
+def described_changes(dataset: StudyDataset, seed: int) -> dict[str, Any]:
     """What a reader of the table should know about it; empty where nothing is changed.
 
     Examples
     --------
-    >>> told_changes(StudyDataset(name="toy", data="bonn", crop=(0.2, 1.0)), seed=7)
+    >>> described_changes(StudyDataset(name="toy", data="bonn", crop=(0.2, 1.0)), seed=7)
     {'crop': [0.2, 1.0], 'seed': 7}
     """
     told: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def plan_changes(
             "made_from": [
                 [collection.facts["source"], str(collection.preparation)] for collection in collections
             ],
-            "changes": told_changes(dataset, seed),
+            "changes": described_changes(dataset, seed),
         },
     )
     return plan, Preparation(scaling="series" if scaled else "none")

@@ -30,8 +30,8 @@ from raxss.benchmark.analyses.mil_adapter import MILModelAdapter
 from raxss.benchmark.baselines.mil import MILClassifier
 from raxss.benchmark.evaluation_set import View, slug
 from raxss.benchmark.pages.tidy import tidy
-from raxss.benchmark.result import CellResult
-from raxss.benchmark.runs import Cell, cell_of, fit_cell
+from raxss.benchmark.result import RunResult
+from raxss.benchmark.runs import Run, fit_run, plan_run
 from raxss.benchmark.study import Study, load_extensions
 from raxss.benchmark.systems import System
 from raxss.benchmark.table import OpenedStudy, Work, listed, opened
@@ -142,8 +142,8 @@ class Faithfulness(Analysis):
                 home = table.out / slug(view.name)
                 fits = [_Fit.of(study, view, item, seed, home, self.plan, work.device) for item in systems]
                 n_run += sum(not fit.place.exists() for fit in fits)
-                found = {fit.cell.system.name: fit.parts() for fit in fits}
-                results += [fit.result(found[fit.cell.system.name]) for fit in fits]
+                found = {fit.run.system.name: fit.parts() for fit in fits}
+                results += [fit.result(found[fit.run.system.name]) for fit in fits]
                 beside = {}
                 if self.controls:
                     beside = run_controls(table.out / "controls", plan=self.plan, device=work.device)
@@ -175,7 +175,7 @@ class Faithfulness(Analysis):
                 for view, systems in _by_view(table, names)
                 for system in systems
             ]
-            return [(str(fit.cell), "done" if fit.place.exists() else "to do") for fit in fits]
+            return [(str(fit.run), "done" if fit.place.exists() else "to do") for fit in fits]
 
 
 def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
@@ -234,19 +234,19 @@ def another_seed(study: Study, seed: int) -> int:
     return seeds[(seeds.index(seed) + 1) % len(seeds)] if len(seeds) > 1 else seed + 1
 
 
-def with_seed(cell: Cell, seed: int) -> Cell:
+def with_seed(run: Run, seed: int) -> Run:
     """The same fit, on the same split, with other initial weights and another order of batches.
 
-    It is no cell of the table, where a seed has a split of its own; nothing is kept of it.
+    It is no run of the table, where a seed has a split of its own; nothing is kept of it.
     """
-    return replace(cell, seed=seed, view=replace(cell.view, splits={seed: cell.split}))
+    return replace(run, seed=seed, view=replace(run.view, splits={seed: run.split}))
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
     """One system of one dataset, and the file with all that its probes found."""
 
-    cell: Cell
+    run: Run
     second: int | None  # seed of the fit for stability
     plan: Plan
     home: Path
@@ -258,28 +258,28 @@ class _Fit:
         cls, study: Study, view: View, system: System, seed: int, home: Path, plan: Plan, device: str
     ) -> _Fit:
         """Named after all that decides what is found."""
-        cell = cell_of(study, view, system, seed, home, device=str(pick_device(device)))
+        run = plan_run(study, view, system, seed, home, device=str(pick_device(device)))
         second = another_seed(study, seed) if STABILITY in plan.probes else None
-        digest = canonical_hash(json_ready([REVISION, cell.config_hash, asdict(plan), second]))[:12]
+        digest = canonical_hash(json_ready([REVISION, run.config_hash, asdict(plan), second]))[:12]
         place = home / "models" / f"{slug(system.name)}-{digest}.json"
-        return cls(cell, second, plan, home, place, digest)
+        return cls(run, second, plan, home, place, digest)
 
     def parts(self) -> Parts:
         """What was found before, or what is found now."""
         write_text(self.place.parent / ".gitignore", "*\n")  # like the parts that they hold
         return Parts(**computed_once(self.place, self.key, self._compute))
 
-    def result(self, parts: Parts) -> CellResult:
+    def result(self, parts: Parts) -> RunResult:
         """What the model says of the series that were probed."""
-        cell = self.cell
-        return CellResult(
-            dataset=cell.view.name,
-            system=cell.system.name,
-            seed=cell.seed,
-            fold=cell.split.fold,
-            config_hash=cell.config_hash,
-            classes=cell.view.classes,
-            positive=cell.view.positive,
+        run = self.run
+        return RunResult(
+            dataset=run.view.name,
+            system=run.system.name,
+            seed=run.seed,
+            fold=run.split.fold,
+            config_hash=run.config_hash,
+            classes=run.view.classes,
+            positive=run.view.positive,
             names=tuple(item["name"] for item in parts.series),
             labels=tuple(item["label"] for item in parts.series),
             groups=tuple(item["group"] for item in parts.series),
@@ -287,15 +287,15 @@ class _Fit:
         )
 
     def _compute(self) -> dict[str, Any]:
-        cell = self.cell
-        model, test = fit_cell(cell)
-        other = None if self.second is None else subject_of(fit_cell(with_seed(cell, self.second))[0])
+        run = self.run
+        model, test = fit_run(run)
+        other = None if self.second is None else subject_of(fit_run(with_seed(run, self.second))[0])
         about = {
-            "model": cell.system.name,
-            "dataset": cell.view.name,
-            "seed": cell.seed,
+            "model": run.system.name,
+            "dataset": run.view.name,
+            "seed": run.seed,
             "other_seed": self.second,
-            "settings": json_ready(cell.settings),
+            "settings": json_ready(run.settings),
         }
         found = run_probes(subject_of(model), test, self.home, plan=self.plan, other=other, about=about)
         return asdict(found)

@@ -51,7 +51,7 @@ def plot_name(dataset: str) -> str:
 
 
 def in_words(changes: Mapping[str, Any]) -> str:
-    """What was done to data beyond its preparation, as the table says it; see `raxss.benchmark.result.CellResult`.
+    """What was done to data beyond its preparation, as the table says it; see `raxss.benchmark.result.RunResult`.
 
     Examples
     --------
@@ -96,10 +96,10 @@ def make_page(
     ranks, unranked
         Of the systems that have all blocks; the names of those that have not.
     """
-    cells = tables["results"]
-    failed = cells[cells["error"] != ""]
-    done = cells[cells["error"] == ""]
-    names = [name for name in cells["dataset"].unique() if name]
+    runs = tables["results"]
+    failed = runs[runs["error"] != ""]
+    done = runs[runs["error"] == ""]
+    names = [name for name in runs["dataset"].unique() if name]
     datasets = [
         _dataset(name, {key: entry[entry["dataset"] == name] for key, entry in tables.items()}, plots)
         for name in names
@@ -124,8 +124,8 @@ def make_page(
 
 def _dataset(name: str, tables: Mapping[str, Frame], plots: Sequence[str]) -> dict[str, Any]:
     """What the page says about one dataset."""
-    cells, compared, pooled = tables["results"], tables["comparisons"], tables["pooled"]
-    done = cells[cells["error"] == ""]
+    runs, compared, pooled = tables["results"], tables["comparisons"], tables["pooled"]
+    done = runs[runs["error"] == ""]
     told: dict[str, Any] = {"name": name, "any": not done.empty, "n_seeds": done["seed"].nunique()}
     if done.empty:
         return told

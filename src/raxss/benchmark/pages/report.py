@@ -1,6 +1,6 @@
 """What does a comparison say, in tables that a reader can check and a page that says no more than they do?
 
-    CellResults, facts, errors -> results.csv      a row for each cell
+    RunResults, facts, errors -> results.csv      a row for each run
                                -> summary.csv      mean, deviation and interval of each system
                                -> pooled.csv       all test predictions of a system together
                                -> comparisons.csv  differences from the references
@@ -29,7 +29,7 @@ from raxss.benchmark.pages.files import FIGURES, csv_text, read_table, write_all
 from raxss.benchmark.pages.markdown import TITLES
 from raxss.benchmark.pages.page import SHOWN, in_words, make_page, plot_name
 from raxss.benchmark.pages.tidy import Row, figures_of, fit_of, over_seeds, tidy, wide
-from raxss.benchmark.result import CellResult
+from raxss.benchmark.result import RunResult
 from raxss.benchmark.statistics import (
     CHANCE,
     COMPARED,
@@ -59,7 +59,7 @@ Frame = pd.DataFrame
 
 
 def write_report(
-    results: Sequence[CellResult],
+    results: Sequence[RunResult],
     *,
     facts: Mapping[Any, Mapping[str, Any]],
     errors: Sequence[Mapping[str, Any]],
@@ -75,7 +75,7 @@ def write_report(
         What was noted beside a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``
         where a choice was made), by ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
     errors
-        One for each cell that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
+        One for each run that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
     settings
         Of `tables_of`.
 
@@ -86,7 +86,7 @@ def write_report(
     Examples
     --------
     >>> import tempfile
-    >>> result = CellResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
+    >>> result = RunResult(dataset="toy", system="sss", seed=1, config_hash="ab12", classes=("a", "b"),
     ...                     positive="b", names=("s1", "s2"), labels=("a", "b"), groups=("g1", "g2"),
     ...                     probabilities=np.array([[0.9, 0.1], [0.2, 0.8]]))
     >>> files = write_report([result], facts={}, errors=[], out=tempfile.mkdtemp(), study_name="toy")
@@ -105,7 +105,7 @@ def write_report(
 
 
 def tables_of(
-    results: Sequence[CellResult],
+    results: Sequence[RunResult],
     *,
     facts: Mapping[Any, Mapping[str, Any]],
     errors: Sequence[Mapping[str, Any]],
@@ -132,27 +132,27 @@ def tables_of(
             usable.append(item)
         except DataError as error:  # a table with a hole is better than none
             found.append(failed_row({**fit_of(item), "type": type(error).__name__, "message": str(error)}))
-    cells = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
-    cells = _in_order(cells, cells)
-    rows = rows_of(cells, usable, references=references, variants=variants, n_resamples=n_resamples)
+    runs = pd.DataFrame([*found, *map(failed_row, errors)], columns=_fit_columns())
+    runs = _in_order(runs, runs)
+    rows = rows_of(runs, usable, references=references, variants=variants, n_resamples=n_resamples)
     means, compared = (over_seeds(rows, differences=entry) for entry in (False, True))
     compared = compared.rename(columns={"value": "difference"}).assign(
         metric=pd.Categorical(compared["metric"], COMPARED),
         reference=pd.Categorical(compared["reference"], [*references, *_bases(references, variants), CHANCE]),
     )
     return {
-        "results": cells,
-        "summary": _summary(means[means["part"].isna()], cells, headlines or {}, variants),
+        "results": runs,
+        "summary": _summary(means[means["part"].isna()], runs, headlines or {}, variants),
         "pooled": _in_order(
-            _beside(means[means["part"] == POOLED], ("", "_low", "_high"), METRICS, COUNTS), cells
+            _beside(means[means["part"] == POOLED], ("", "_low", "_high"), METRICS, COUNTS), runs
         ),
-        "comparisons": _in_order(compared[DIFFERENCES], cells, between=["metric", "reference"]),
+        "comparisons": _in_order(compared[DIFFERENCES], runs, between=["metric", "reference"]),
     }
 
 
 def rows_of(
-    cells: Frame,
-    results: Sequence[CellResult],
+    runs: Frame,
+    results: Sequence[RunResult],
     *,
     references: Sequence[str],
     variants: Mapping[str, System],
@@ -164,7 +164,7 @@ def rows_of(
     of a system together, whose ``part`` is `POOLED`; differences from references, bases and chance.
     """
     fits = (
-        cells[cells["error"].isna()]
+        runs[runs["error"].isna()]
         .melt(["dataset", "system", "seed", "fold"], list(FIGURES), var_name="metric")
         .astype({"value": np.float64})
     )
@@ -209,7 +209,7 @@ def _fit_columns() -> list[str]:
     return [*CELL, *SHOWN, "fold", *FIGURES[3:], *told, *about]
 
 
-def _fit(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _fit(result: RunResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     """One row of ``results``."""
     counts = {str(item): sum(label == item for label in result.labels) for item in result.classes}
     positive = (
@@ -237,7 +237,7 @@ def _fit(result: CellResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts_of(result: CellResult, facts: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _facts_of(result: RunResult, facts: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
     key = (result.dataset, result.system, result.seed)
     return facts.get((*key, result.fold), facts.get(key, {}))
 
@@ -249,11 +249,11 @@ def failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
     return {name: error.get(name) for name in (*CELL, "fold", "config_hash")} | {"error": told[:600]}
 
 
-def _in_order(table: Frame, cells: Frame, between: Iterable[str] = ()) -> Frame:
-    """Datasets and systems as the cells name them first, seeds ascending."""
+def _in_order(table: Frame, runs: Frame, between: Iterable[str] = ()) -> Frame:
+    """Datasets and systems as the runs name them first, seeds ascending."""
     table = table.copy()
     for name in ("dataset", "system"):
-        table[name] = pd.Categorical(table[name].fillna(""), cells[name].fillna("").unique())
+        table[name] = pd.Categorical(table[name].fillna(""), runs[name].fillna("").unique())
     keys = [item for item in ("dataset", *between, "system", "seed", "fold") if item in table]
     return table.sort_values(keys, kind="stable").reset_index(drop=True)
 
@@ -270,12 +270,12 @@ def _beside(means: Frame, parts: Sequence[str], metrics: Sequence[str], others: 
 
 
 def _summary(
-    means: Frame, cells: Frame, headlines: Mapping[str, str], variants: Mapping[str, System]
+    means: Frame, runs: Frame, headlines: Mapping[str, str], variants: Mapping[str, System]
 ) -> Frame:
     """Mean, deviation and interval of every metric, and what is known of each system."""
     figures = _beside(means, ("_mean", "_sd", "_low", "_high"), FIGURES)
     counts = dict(zip(zip(means["dataset"], means["system"], strict=True), means["n_seeds"], strict=True))
-    done = cells[cells["error"].isna()]
+    done = runs[runs["error"].isna()]
     rows = []
     for (dataset, system), own in done.groupby(["dataset", "system"], observed=True, sort=True):
         variant = variants.get(str(system))
@@ -299,7 +299,7 @@ def _summary(
     return table[[*about[:3], *figures.columns[2:], *about[3:]]]
 
 
-def _pooled_rows(results: Sequence[CellResult], n_resamples: int) -> list[Row]:
+def _pooled_rows(results: Sequence[RunResult], n_resamples: int) -> list[Row]:
     """Figures of all predictions of a system in one heap; ``each_once`` tells whether no series is in it twice."""
     rows: list[Row] = []
     for dataset, system in dict.fromkeys((entry.dataset, entry.system) for entry in results):
@@ -325,12 +325,12 @@ def _pooled_rows(results: Sequence[CellResult], n_resamples: int) -> list[Row]:
 # Plots --------------------------------------------------------------------------------------------------------
 
 
-def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes | None = None) -> Axes:
+def plot_systems(runs: Frame, summary: Frame, metric: str = "auc", *, ax: Axes | None = None) -> Axes:
     """One dataset: each system's seeds as points, their mean, and its interval as a line.
 
     Parameters
     ----------
-    cells, summary
+    runs, summary
         Rows of ``results`` and ``summary`` of `tables_of`, of this dataset.
     """
     if ax is None:
@@ -339,7 +339,7 @@ def plot_systems(cells: Frame, summary: Frame, metric: str = "auc", *, ax: Axes 
     if len(reference):
         ax.axvline(reference.iloc[0], color=FAINT, lw=0.8, ls=":")
     for row, item in enumerate(summary.to_dict("records")):
-        seeds = cells.loc[cells["system"] == item["system"], metric].dropna()
+        seeds = runs.loc[runs["system"] == item["system"], metric].dropna()
         ax.plot(seeds, np.full(len(seeds), row), "o", ms=4.5, mfc="none", mec=FAINT, mew=0.9, zorder=2)
         if f"{metric}_low" in item:
             ax.plot([item[f"{metric}_low"], item[f"{metric}_high"]], [row, row], color=STEP, lw=2, zorder=1)
@@ -357,19 +357,19 @@ def _plots(tables: Mapping[str, Frame], ranks: CriticalDifference | None) -> dic
     found = {}
     for dataset, summary in tables["summary"].groupby("dataset", sort=False):
         if summary["auc_mean"].notna().any():
-            cells = tables["results"][tables["results"]["dataset"] == dataset]
-            found[plot_name(str(dataset))] = png(plot_systems, cells, summary)
+            runs = tables["results"][tables["results"]["dataset"] == dataset]
+            found[plot_name(str(dataset))] = png(plot_systems, runs, summary)
     if ranks is not None:
         found["plots/critical-difference.png"] = png(plot_critical_difference, ranks)
     return found
 
 
-def _ranks(cells: Frame) -> tuple[CriticalDifference | None, list[str]]:
+def _ranks(runs: Frame) -> tuple[CriticalDifference | None, list[str]]:
     """Ranks over (dataset, seed), of the systems that are in every block; and those that are not.
 
     Shuffled labels rank nobody.
     """
-    done = cells[cells[RANKED].notna() & (cells["shuffled"] != 1)]
+    done = runs[runs[RANKED].notna() & (runs["shuffled"] != 1)]
     if done.empty:
         return None, []
     scores = done.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
