@@ -596,7 +596,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, rng):
 
 def test_the_board_shows_names_as_they_are():
     board = LiveTable("a [/x] b :smile:", {"[red]sss[/]": 2, "c [/y]": 1})
-    board.tell("c [/y]", failed=True)
+    board.count("c [/y]", failed=True)
     console = Console(width=100)
     with console.capture() as drawn:
         console.print(board._drawn())

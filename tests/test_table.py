@@ -518,18 +518,18 @@ def test_the_board_counts_and_guesses_the_time_left():
     times = iter([0.0, 30.0])
     told = LiveTable("cells", {"sss": 4, "gru": 2}, {"sss": 1}, n_workers=2, now=lambda: next(times))
     assert told.summary() == "1 of 6 done, 2 running, 0 failed"
-    told.tell("sss")
-    told.tell("gru", failed=True)
+    told.count("sss")
+    told.count("gru", failed=True)
     assert told.summary() == "2 of 6 done, 2 running, 1 failed, about 0:00:45 left"  # 3 more, 15 s each
 
 
 def test_the_board_is_drawn_on_a_terminal_and_nowhere_else(monkeypatch, capsys):
     with LiveTable("cells", {"sss": 1}) as quiet:
-        quiet.tell("sss")
+        quiet.count("sss")
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(board.sys.stderr, "isatty", lambda: True, raising=False)
     with LiveTable("cells", {"sss [b]": 1}) as drawn:
-        drawn.tell("sss [b]", failed=True)
+        drawn.count("sss [b]", failed=True)
     told = capsys.readouterr()
     assert told.out == ""
     assert "0 of 1 done, 0 running, 1 failed" in told.err

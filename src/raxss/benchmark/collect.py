@@ -3,8 +3,7 @@
     DIR/*/ as `raxss table` wrote them       -> Folder: blocks (a dataset each), facts of the fits, missing fits
     DIR/*/README.md and DIR/*/*/README.md    -> Quote: the summary of another page
 
-The tidy table of a study is read back from the tables that are views of it; no number is computed again.
-Next: pages/overview.py renders one page of all studies.
+The tidy table of a study is read back from its CSV tables; nothing is computed again.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ SUMMARY = re.compile(r"## +(summary|in short)\s*$", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Missing:
-    """Fits of one dataset that a study requires and that have no result, for one reason.
-
-    Attributes
-    ----------
-    systems
-        Names; empty stands for every system of the study.
-    """
+    """Fits of one dataset without a result, for one reason; no systems stands for every system of the study."""
 
     dataset: str
     systems: tuple[str, ...]
@@ -64,16 +57,16 @@ class Block:
     Attributes
     ----------
     kind
-        ``shuffled``: labels mean nothing. ``variants``: most of its systems are variants of others. ``changed``:
-        the data was joined or cut. ``main``: anything else.
+        ``shuffled``: shuffled labels. ``variants``: most of its systems are variants of others. ``changed``: the
+        data was joined or cut. ``main``: anything else.
     headline
-        The metric that its systems are judged by.
+        The metric that its systems are ordered by.
     data
         Description of what was done to the data.
     rows
-        Its rows of the tidy table: fits, means over seeds, differences from references.
+        Of the tidy table.
     fits
-        Its rows of ``results.csv``, failed fits left out: what is known of a fit beside its figures.
+        Rows of ``results.csv`` without failed fits.
     systems
         System -> base and description of a variant (empty for others), in the order of the study's tables.
     failed
@@ -119,17 +112,7 @@ def _only(rows: Frame) -> Row | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Folder:
-    """Results of one run of `raxss table`.
-
-    Attributes
-    ----------
-    name, title
-        Of the folder, and of its page.
-    facts
-        Recorded with every fit, validation fits included.
-    seeds
-        With results; ``all_seeds``: whether these are all seeds of the study.
-    """
+    """Results of one call of `raxss table`; ``facts`` are of every fit, ``seeds`` those with results."""
 
     name: str
     title: str

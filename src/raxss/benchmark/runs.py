@@ -1,11 +1,10 @@
-"""How does one system, with one seed on one split, get its numbers, and are they there already?
+"""Runs: one system with one seed on one split, fitted, scored and kept.
 
-    View, System, seed, choice -> Run -> execute -> RunResult, a file named after all that decides it
-    the same with a Probe                          -> EvaluatedRun, likewise
+    View, System, seed, choice -> plan_run -> Run -> execute -> RunResult, a file named after the hash of its setup
+    the same with a Probe                                    -> EvaluatedRun
 
-The test part is opened once, by a model that is final, and without its labels. A trial is a run that never opens
-it: it scores the validation part, by which a system's choice is made. A run with a probe asks its model more.
-Next: table.py runs them all; pages/report.py makes the table.
+The final model predicts the test series once, without their labels. A trial is a run that predicts the validation
+series only, by which the settings of a system are chosen. A run with a probe has further evaluations of its model.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from raxss.metrics import score
 #: numbers for many systems, so that all runs are computed anew; for one system, raise its `System.revision`. A new
 #: version of the package, or a new setting with a neutral value (`ADDED_LATER`), is no reason.
 RESULTS_VERSION = 1
-FIRST_VERSION = "0.1"  # stands for 1 in hashes, which were made of the version of the package then
+FIRST_VERSION = "0.1"  # written for 1: hashes had the version of the package then
 
 Kept = TypeVar("Kept", RunResult, EvaluatedRun)
 logger = logging.getLogger("raxss")
@@ -61,22 +60,20 @@ logger = logging.getLogger("raxss")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
-    """One fit, with everything that a worker must know about it; can be sent to another process.
+    """One fit, as it is sent to a worker.
 
     Attributes
     ----------
     choice
-        What was chosen for this system on the first seed's validation part.
+        Settings chosen for this system on the validation series of the first seed.
     settings
-        Every parameter of the estimator, as resolved.
+        Every parameter of the estimator.
     config_hash
         Of data, split, settings, seed, threads, device and `RESULTS_VERSION`.
     place
-        The file that its result goes to, until it is packed with others.
+        File of its result, until it is packed with others.
     trial
-        Whether only the validation part is scored.
-    probe
-        What else is asked of the fitted model; None: nothing.
+        Whether only the validation series are predicted.
     """
 
     view: View
@@ -95,24 +92,23 @@ class Run:
 
     @property
     def split(self) -> Split:
-        """Of this seed."""
+        """Split of this seed."""
         return self.view.splits[self.seed]
 
     @property
     def facts_place(self) -> Path:
-        """How long it took, and where."""
+        """File with duration and hardware."""
         return self.place.with_suffix(".facts.json")
 
     @property
     def error_place(self) -> Path:
-        """Why it has no result."""
+        """File with its error."""
         return self.place.with_suffix(".error.json")
 
     def __str__(self) -> str:
-        told = "".join(f", {name} {value}" for name, value in self.choice.items())
-        return (
-            f"{self.view.name}, {self.system.name}, seed {self.seed}{told}{' (trial)' if self.trial else ''}"
-        )
+        choice = "".join(f", {name} {value}" for name, value in self.choice.items())
+        trial = " (trial)" if self.trial else ""
+        return f"{self.view.name}, {self.system.name}, seed {self.seed}{choice}{trial}"
 
 
 def plan_run(
@@ -127,7 +123,7 @@ def plan_run(
     trial: bool = False,
     probe: Probe | None = None,
 ) -> Run:
-    """The run of one system and seed; trials lie in ``choices``, results in ``cells``."""
+    """The run of one system and seed; its file is in ``choices`` for trials, else in ``cells``."""
     choice = dict(choice or {})
     device = device if system.uses_device else "cpu"  # the others know no GPU: theirs are the same numbers
     settings = system.parameters(
@@ -156,7 +152,7 @@ def plan_run(
         **({"probe": json_ready(probe.decides())} if probe is not None else {}),
     }
     digest = canonical_hash(decides)[:12]
-    told = "".join(f"-{value}" for value in choice.values()) if trial else ""
+    chosen = "".join(f"-{value}" for value in choice.values()) if trial else ""
     folder = out / ("choices" if trial else "cells")
     return Run(
         view=view,
@@ -169,7 +165,7 @@ def plan_run(
         n_threads=study.n_threads,
         device=device,
         extensions=extensions,
-        place=place_of(folder, view.name, system.name, f"{seed}{told}", digest),
+        place=place_of(folder, view.name, system.name, f"{seed}{chosen}", digest),
         trial=trial,
         probe=probe,
     )
@@ -185,17 +181,17 @@ def place_of(folder: Path, dataset: str, system: str, seed: int | str, config_ha
 
 
 def done(run: Run) -> RunResult | None:
-    """The result of an earlier run, if it is there and whole."""
+    """The kept result of a run; None if there is none, or a damaged one."""
     return _kept(run, RunResult)
 
 
 def evaluated(run: Run) -> EvaluatedRun | None:
-    """The same of a run with a probe."""
+    """The kept result of a run with a probe."""
     return _kept(run, EvaluatedRun)
 
 
 def is_done(run: Run) -> bool:
-    """Whether there is nothing left to do for a run, with a probe or without."""
+    """Whether a run, with a probe or without, has a kept result."""
     return (done(run) if run.probe is None else evaluated(run)) is not None
 
 
@@ -214,14 +210,14 @@ def _kept(run: Run, kind: type[Kept]) -> Kept | None:
 
 
 def execute(run: Run) -> RunResult | EvaluatedRun:
-    """Fit on training and validation, score the test part once, ask what the probe asks, and write the result.
+    """Fit, predict the test series, evaluate the probe, and write the result; deterministic.
 
-    The same run gives the same bytes. What a reader should know of time, place and warnings lies beside it.
+    Duration, hardware and warnings go into a file beside it.
     """
     clock = _Clock()
     with (
         threads_limited(run.n_threads),
-        warnings.catch_warnings(record=True) as told,
+        warnings.catch_warnings(record=True) as caught,
         _seeded(run.seed),
         reproducible(
             torch.device(run.device)
@@ -261,18 +257,18 @@ def execute(run: Run) -> RunResult | EvaluatedRun:
         if run.probe is not None:
             judges = collection[[] if "validation" in weak else run.split.validation]
             result = EvaluatedRun(
-                result=tested, evaluations=_answers(run, run.probe, collection, judges, model)
+                result=tested, evaluations=_evaluations(run, run.probe, collection, judges, model)
             )
             clock.lap("probe")
     # Facts first: a result that is there has its facts.
-    write_json(run.facts_place, _facts(run, clock, [str(item.message) for item in told]))
+    write_json(run.facts_place, _facts(run, clock, [str(item.message) for item in caught]))
     result.write(run.place)
     run.error_place.unlink(missing_ok=True)
     return result
 
 
 def fit_run(run: Run) -> tuple[Any, SeriesCollection]:
-    """The model of a run, fitted as `execute` fits it, and its test series, in groups that a bootstrap draws."""
+    """The model of a run, fitted as in `execute`, and its test series with the groups of a bootstrap."""
     with threads_limited(run.n_threads), _seeded(run.seed), reproducible(torch.device(run.device)):
         _load_extensions(run)
         collection = read_prepared(run.view.folder)
@@ -296,9 +292,9 @@ def _load_extensions(run: Run) -> None:
 
 
 def _fitted(run: Run, collection: SeriesCollection) -> tuple[Any, NDArray[np.float64]]:
-    """The final model, and its probabilities of the validation series. The test part is not in sight here."""
+    """The final model, and its probabilities of the validation series."""
     train, validation = collection[run.split.train], collection[run.split.validation]
-    judged = run.trial or run.probe is not None  # by validation series, which it must not have learned from
+    judged = run.trial or run.probe is not None  # on validation series, so not trained on them
     if run.system.learns_from_all(run.settings) and not judged:
         return _learned(run, SeriesCollection([*train, *validation]), validation=[]), np.zeros((0, 0))
     model = _learned(run, train, validation)
@@ -306,7 +302,6 @@ def _fitted(run: Run, collection: SeriesCollection) -> tuple[Any, NDArray[np.flo
 
 
 def _learned(run: Run, train: SeriesCollection, validation: Sequence[Series]) -> Any:
-    """The system of a run, fitted."""
     model = run.system.make(
         run.view.windows,
         seed=run.seed,
@@ -329,7 +324,7 @@ def _learned(run: Run, train: SeriesCollection, validation: Sequence[Series]) ->
 
 
 def _probabilities(run: Run, model: Any, series: SeriesCollection) -> NDArray[np.float64]:
-    """``(n_series, C)`` of series whose labels are taken off."""
+    """``(n_series, C)``; the model does not see the labels."""
     bare = SeriesCollection(replace(item, label=None) for item in series)
     probabilities = np.asarray(model.predict_proba(bare), dtype=np.float64)
     expected = len(series), len(run.view.classes)
@@ -342,7 +337,6 @@ def _probabilities(run: Run, model: Any, series: SeriesCollection) -> NDArray[np
 
 
 def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping[str, float]) -> RunResult:
-    """Open the test part, unless this is a trial."""
     split = run.split
     test = collection[[] if run.trial else split.test]
     network = getattr(model, "backbone_", None) or getattr(model, "network_", None)
@@ -357,7 +351,7 @@ def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping
         f1_classes=run.view.f1_classes,
         changes=dict(run.view.changes),
         settings={**json_ready(run.settings), "n_threads": run.n_threads, "choice": dict(run.choice)},
-        split=_told(split),
+        split=_described(split),
         names=tuple(test.names),
         labels=tuple(item.label for item in test),
         groups=() if run.trial else tuple(bootstrap_groups(collection, split)),
@@ -368,11 +362,10 @@ def _result(run: Run, collection: SeriesCollection, model: Any, figures: Mapping
     )
 
 
-def _answers(
+def _evaluations(
     run: Run, probe: Probe, collection: SeriesCollection, validation: SeriesCollection, model: Any
 ) -> tuple[Evaluation, ...]:
-    """Ask a model that is final, about test series without their labels."""
-    asked = FittedModel(
+    fitted = FittedModel(
         model=model,
         test=SeriesCollection(replace(item, label=None) for item in collection[run.split.test]),
         validation=validation,
@@ -380,11 +373,10 @@ def _answers(
         f1_classes=run.view.f1_classes,
         window_length=run.view.windows.window_length,
     )
-    return tuple(probe.evaluate(asked))
+    return tuple(probe.evaluate(fitted))
 
 
-def _told(split: Split) -> dict[str, Any]:
-    """What a reader of the table should know about a split."""
+def _described(split: Split) -> dict[str, Any]:
     counts = {f"n_{part}": len(getattr(split, part)) for part in (*PARTS, "dropped")}
     return {
         "description": split.description,
@@ -415,7 +407,7 @@ def _window_accuracy(model: Any, test: SeriesCollection) -> float | None:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Global generators too, for whatever draws from them; set back, because the caller may use them."""
+    """Seed the global generators, and restore them afterwards."""
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -436,14 +428,14 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
-        """What went by since the last call was this part."""
+        """Record the time since the last call as that of this part."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.synchronize()
         now = self._now()
         self.seconds[part], self._last = now - self._last, now
 
 
-def _facts(run: Run, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
+def _facts(run: Run, clock: _Clock, messages: Sequence[str]) -> dict[str, Any]:
     """Durations, hardware and versions; nothing that names the host."""
     device = pick_device(run.device)
     return {
@@ -461,13 +453,13 @@ def _facts(run: Run, clock: _Clock, told: Sequence[str]) -> dict[str, Any]:
         "scikit-learn": version("scikit-learn"),
         "raxss": __version__,
         "source": source_digest(),
-        "warnings": sorted(set(told)),
+        "warnings": sorted(set(messages)),
     }
 
 
 @cache
 def source_digest() -> str:
-    """Of the package's Python files: two results with the same are from the same code."""
+    """Hash of the package's Python files."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

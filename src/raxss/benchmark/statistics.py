@@ -78,14 +78,15 @@ def paired_bootstrap(
         D(c) = 1/S sum_s [ M_s(system; c) - M_s(reference; c) ]
 
     with the mean over its folds as M_s where a seed has several. A seed whose test series lose a class in a draw is
-    left out of that draw. The difference is D(1); its interval is from the 2.5th to the 97.5th percentile of D(c), and
+    left out of that draw. The difference is D(1); its interval is from the 2.5th to the 97.5th percentile of D(c),
+    and
 
         p = (1 + #{ |D(c) - D(1)| >= |D(1)| }) / (1 + n_resamples),
 
-    (Hall and Wilson, 1991). `holm` corrects over the systems that one reference is compared with in one metric on one
-    dataset. Models are not trained again: the interval is about other groups, the deviation over seeds about training.
-    Fewer than 6 groups have no interval. The expected calibration error is not compared, since a drawn sample always
-    looks less calibrated than it is.
+    (Hall and Wilson, 1991). `holm` corrects over the systems that one reference is compared with in one metric on
+    one dataset. Models are not trained again: the interval is about other groups, the deviation over seeds about
+    training. Fewer than 6 groups have no interval. The expected calibration error is not compared, since a drawn
+    sample always looks less calibrated than it is.
 
     Returns
     -------
@@ -173,7 +174,7 @@ def _corrected(family: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def intervals(draws: Sequence[Resampled], metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
-    """Mean over seeds of each system with its 95 % interval: dataset, system, metric, value, low, high, n_groups."""
+    """Means over seeds with 95 % intervals: dataset, system, metric, value, low, high, n_groups."""
     rows = []
     for draw in draws:
         n_groups = len(frozenset[str]().union(*draw.groups.values()))
@@ -362,8 +363,8 @@ def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> Critica
     n_blocks, n_systems = scores.shape
     if n_blocks < 2 or n_systems < 2:
         raise DataError(
-            f"there are {n_systems} systems and {n_blocks} blocks (a dataset and a seed) to rank; needed are at least "
-            "two of both. Add results."
+            f"there are {n_systems} systems and {n_blocks} blocks (a dataset and a seed) to rank; needed are at "
+            "least two of both. Add results."
         )
     values = scores.to_numpy(dtype=np.float64)
     if np.isnan(values).any():
@@ -385,6 +386,14 @@ def critical_difference(scores: pd.DataFrame, *, alpha: float = 0.05) -> Critica
         n_blocks=n_blocks,
         cliques=_cliques(ranks, difference),
     )
+
+
+def ranked(scores: pd.DataFrame) -> tuple[CriticalDifference | None, list[str]]:
+    """Ranks of the systems that have a score in every block, None of fewer than two; and the other systems."""
+    complete = scores.dropna(axis="columns")
+    left_out = [str(system) for system in scores if system not in complete]
+    enough = min(complete.shape) >= 2
+    return critical_difference(complete) if enough else None, left_out
 
 
 def _friedman(values: Floats) -> float:

@@ -301,7 +301,7 @@ def _system(name: str, kind: Kind, description: str, preset: str = "paper", **se
     return System(name=name, kind=kind, description=description, preset=preset, settings=settings)
 
 
-_WINDOW_LOSS = {"weighting": "uniform", "window_loss_weight": 1.0, "series_loss_weight": 0.0}
+_WINDOW_LOSS: dict[str, Any] = {"weighting": "uniform", "window_loss_weight": 1.0, "series_loss_weight": 0.0}
 
 _ALL = (
     _system("raxss-cosine", "windows", "RAxSS as in the paper, similarity: cosine", measure="cosine"),

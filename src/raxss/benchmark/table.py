@@ -1,16 +1,13 @@
-"""How is a whole study carried out, and gone on with after an end that nobody planned?
+"""Runner of studies: data, trials, runs and report; an interrupted study resumes.
 
-    Study, DIR -> data -> trials, by which choices are made -> cells -> results.csv, README.md, plots
+Study, DIR -> data -> trials, by which settings are chosen -> runs -> results.csv, README.md, plots
 
-    DIR/study.toml  a copy of the study's file
-    DIR/data/       prepared series; can be removed, and are then made again
-    DIR/splits/     who was in which part, by dataset and seed
-    DIR/choices/    what was chosen; while the study runs, trials
-    DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
-    DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
-
-What is done is not done again, and what a run left half-done never looks done. Next: pages/report.py makes the
-table from the results alone.
+DIR/study.toml  a copy of the study's file
+DIR/data/       prepared series; made again if removed
+DIR/splits/     splits, by dataset and seed
+DIR/choices/    what was chosen; while the study runs, trials
+DIR/cells/      while the study runs, one result for each system, seed and configuration; errors
+DIR/cells.parquet  at its end: results and trials, with duration and hardware of each, packed
 """
 
 from __future__ import annotations
@@ -49,15 +46,7 @@ logger = logging.getLogger("raxss")
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Who does the work.
-
-    Attributes
-    ----------
-    engine, n_workers, address
-        See `raxss._core.jobs.each_result`.
-    device
-        ``auto``, ``cpu`` or ``cuda``; ``auto`` is decided here, once for all runs.
-    """
+    """Options of `raxss._core.jobs.each_result`, and the device: ``auto``, ``cpu`` or ``cuda``."""
 
     engine: str = "local"
     n_workers: int = 1
@@ -67,20 +56,20 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What there is of a study after a run.
+    """Results of a study.
 
     Attributes
     ----------
     results
-        Of every run that is done, by this run or an earlier one.
+        Of every run that is done, now or earlier.
     errors
         One for each run that failed: ``dataset, system, seed, fold, type, message``.
     n_run, n_failed
-        Runs and trials of this run.
+        Runs and trials executed now.
     n_missing
-        Runs of the study that are neither done nor failed; a narrower run leaves some.
+        Runs of the study that are neither done nor failed.
     files
-        What the report consists of.
+        The report.
     """
 
     results: list[RunResult]
@@ -100,12 +89,12 @@ def run_table(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> Outcome:
-    """Carry a study out, as far as it is not done yet, and write its report.
+    """Run a study, as far as it is not done yet, and write its report.
 
     Parameters
     ----------
     only, seeds
-        Systems and seeds to run now; the report has whatever is done.
+        Systems and seeds to run now; the report has everything that is done.
     root
         Folder with the registered datasets; ``RAXSS_DATA`` otherwise.
 
@@ -150,9 +139,9 @@ def list_table(
     seeds: Iterable[int] = (),
     root: Path | str | None = None,
 ) -> list[tuple[str, str]]:
-    """Every fit that `run_table` would do, and whether it is done; nothing is written to ``out``.
+    """Every fit of `run_table`, and whether it is done; nothing is written to ``out``.
 
-    Data that is not prepared there is prepared in a temporary folder, because which fits there are depends on it.
+    Data that is not prepared there is prepared in a temporary folder, because the fits depend on it.
     """
     with listed(study, out, work or Work(), root) as table:
         names, chosen = study.narrowed(only=only, seeds=seeds)
@@ -167,20 +156,12 @@ def list_table(
 
 
 def state_of(run: Run) -> str:
-    """How a list of what is to do calls it."""
+    """Whether a run is done, failed or to do, as listed."""
     return "done" if is_done(run) else "failed before" if run.error_place.exists() else "to do"
 
 
 class OpenedStudy:
-    """A study whose data is open, in a folder that is ours alone.
-
-    Attributes
-    ----------
-    out
-        The folder.
-    n_run, n_failed
-        Runs and trials of this run, so far.
-    """
+    """A study with its data and a locked output folder; ``n_run`` and ``n_failed`` count runs and trials."""
 
     def __init__(self, study: Study, out: Path, work: Work, views: list[View]) -> None:
         self._study, self.out, self._work, self._views = study, out, work, views
@@ -193,10 +174,10 @@ class OpenedStudy:
         wanted = [item for name, item in self._systems.items() if names is None or name in names]
         return [(view, system) for view in self._views for system in wanted]
 
-    # Choices: made on the first seed's validation part, kept for all seeds
+    # Choices: made on the validation series of the first seed, kept for all seeds
 
     def trials(self, names: Sequence[str]) -> list[Run]:
-        """A trial for each thing that a system may choose."""
+        """A trial for each setting to choose from."""
         return [trial for row in self.rows(names) for trial in self._trials_of(*row)]
 
     def _trials_of(self, view: View, system: System) -> list[Run]:
@@ -207,7 +188,7 @@ class OpenedStudy:
         return [self._run(view, system, first, choice=item, trial=True) for item in choices]
 
     def choice_of(self, view: View, system: System) -> Choice | None:
-        """What was chosen; None while a trial is missing."""
+        """The chosen settings; None while a trial is missing."""
         trials = self._trials_of(view, system)
         if not trials:
             return system.choices_for(view.longest)[0]
@@ -218,14 +199,14 @@ class OpenedStudy:
         return dict(trials[best_of(figures)].choice)
 
     def write_choices(self, names: Sequence[str]) -> None:
-        """For readers; the choice itself is made anew from the trials, which are there."""
+        """Write the choices, for readers only: they are made again from the trials."""
         for view, system in self.rows(names):
             trials = self._trials_of(view, system)
             choice = self.choice_of(view, system) if trials else None
             if choice is None:
                 continue
             results = [done(item) for item in trials]
-            told = {
+            description = {
                 "dataset": view.name,
                 "system": system.name,
                 "choice": choice,
@@ -237,12 +218,12 @@ class OpenedStudy:
                     if entry
                 ],
             }
-            write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", told)
+            write_json(self.out / "choices" / slug(view.name) / f"{slug(system.name)}.json", description)
 
     # Runs
 
     def runs(self, names: Sequence[str] | None, seeds: Sequence[int]) -> list[Run]:
-        """Those whose choice is made, one seed after the other: a table of few seeds comes first."""
+        """Runs whose choice is made, one seed after the other."""
         rows = [(*row, self.choice_of(*row)) for row in self.rows(names)]
         return [
             self._run(view, system, seed, choice=choice)
@@ -257,11 +238,11 @@ class OpenedStudy:
         )
 
     def probing(self, view: View, system: System, seed: int, probe: Probe, part: str) -> Run:
-        """A fit that is asked what a probe asks; it lies in a part of the folder of its own."""
+        """A run with a probe, kept in a subfolder."""
         return plan_run(self._study, view, system, seed, self.out / part, device=self._device, probe=probe)
 
     def run(self, title: str, runs: Sequence[Run]) -> None:
-        """Do what is not done; a run that fails leaves its error, and the others go on."""
+        """Execute the runs that are not done; one that fails leaves its error, and the others go on."""
         todo = [item for item in runs if not is_done(item)]
         if not todo:
             return
@@ -277,8 +258,8 @@ class OpenedStudy:
             address=work.address,
             shared_folder=self.out / "data",
         )
-        board = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
-        with board, closing(running):  # whatever ends this early ends the workers
+        progress = LiveTable(f"{self._study.name}: {title}", totals, before, n_workers=work.n_workers)
+        with progress, closing(running):  # an early end ends the workers
             for position, result in running:
                 run = todo[position]
                 failed = isinstance(result, Failure)
@@ -286,12 +267,12 @@ class OpenedStudy:
                     write_json(run.error_place, _error_of(run, result))
                 self.n_run += 1
                 self.n_failed += failed
-                board.tell(run.system.name, failed=failed)
+                progress.count(run.system.name, failed=failed)
 
     # What there is
 
     def outcome(self) -> Outcome:
-        """Everything that is done, of the whole study, and its report."""
+        """Results of the whole study, and its report."""
         from raxss.benchmark.pages.report import write_report  # matplotlib takes a while to import
 
         results: list[RunResult] = []
@@ -309,9 +290,9 @@ class OpenedStudy:
                 n_missing += 1
         for row in self.rows():
             if self.choice_of(*row) is None:
-                told = [self._without_choice(*row, seed) for seed in self._study.seeds]
-                errors += [entry for entry in told if entry is not None]
-                n_missing += sum(entry is None for entry in told)
+                failed = [self._without_choice(*row, seed) for seed in self._study.seeds]
+                errors += [error for error in failed if error is not None]
+                n_missing += sum(error is None for error in failed)
         warn_of_sources(facts.values(), self.out)
         files: list[Path] = []
         if results or errors:
@@ -327,24 +308,24 @@ class OpenedStudy:
         return Outcome(results, errors, self.n_run, self.n_failed, n_missing, files)
 
     def _facts(self, run: Run) -> dict[str, Any]:
-        """Of a run, with the time that went into its choice."""
+        """Facts of a run, with the duration of its trials."""
         trials = [facts_of(trial.place) for trial in self._trials_of(run.view, run.system)]
         seconds = sum(float(trial.get("seconds", 0.0)) for trial in trials)
         return facts_of(run.place) | ({"seconds_of_choice": round(seconds, 3)} if trials else {})
 
     def _without_choice(self, view: View, system: System, seed: int) -> dict[str, Any] | None:
-        """The error of a run whose choice cannot be made, because a trial failed."""
+        """The error of a run whose choice cannot be made since a trial failed."""
         for trial in self._trials_of(view, system):
             if done(trial) is None and trial.error_place.exists():
                 error = read_facts(trial.error_place)
-                told = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
-                message = f"its trial with {told} failed: {error.get('message', '')}"
+                choice = ", ".join(f"{name} = {value}" for name, value in trial.choice.items())
+                message = f"its trial with {choice} failed: {error.get('message', '')}"
                 return {**error, "seed": seed, "fold": view.splits[seed].fold, "message": message}
         return None
 
 
 def best_of(figures: Sequence[Mapping[str, float]]) -> int:
-    """The place of the best trial: by series F1, ties by AUC, then the first.
+    """Index of the best trial: by F1 of series, ties by AUC, then the first.
 
     Examples
     --------
@@ -374,7 +355,7 @@ def _error_of(run: Run, failure: Failure) -> dict[str, Any]:
 
 
 def warn_of_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
-    """Warn where results come from several states of the code."""
+    """Warn if results come from several versions of the code."""
     sources = {str(fact.get("source", "unknown")) for fact in facts}
     if len(sources) > 1:
         logger.warning(
@@ -387,7 +368,7 @@ def warn_of_sources(facts: Iterable[Mapping[str, Any]], out: Path) -> None:
 
 @contextmanager
 def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
-    """The study with its data, in a folder that nobody else writes to meanwhile."""
+    """The study with its data, in a locked folder."""
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
@@ -399,7 +380,7 @@ def opened(study: Study, out: Path | str, work: Work, root: Path | str | None) -
 
 @contextmanager
 def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -> Iterator[OpenedStudy]:
-    """The study with its data, to look at: its folder is neither locked nor written to."""
+    """The study with its data, read-only."""
     load_extensions(study.extensions)
     study.compared()
     out = Path(os.path.abspath(out))
@@ -408,7 +389,7 @@ def listed(study: Study, out: Path | str, work: Work, root: Path | str | None) -
 
 
 def _write_splits(views: Iterable[View], folder: Path) -> None:
-    """As `raxss audit-split` reads them; what a view leaves out counts as dropped."""
+    """Write splits for `raxss audit-split`; series outside of a view count as dropped."""
     for view in views:
         names = read_prepared(view.folder).names
         for seed, split in view.splits.items():

@@ -1,13 +1,12 @@
-"""What does a comparison say, in tables that a reader can check and a page that says no more than they do?
+"""Report of a comparison: tables, plots and page of a study.
 
     RunResults, facts, errors -> results.csv      a row for each run
-                               -> summary.csv      mean, deviation and interval of each system
-                               -> pooled.csv       all test predictions of a system together
-                               -> comparisons.csv  differences from the references
-    these alone                -> plots/*.png, README.md
+                              -> summary.csv      mean, deviation and interval of each system
+                              -> pooled.csv       all test predictions of a system together
+                              -> comparisons.csv  differences from the references
+    these alone               -> plots/*.png, README.md (page.py)
 
-The same results give the same bytes. README and plots are made from the text of the tables, read back.
-Next: page.py has the words of the page.
+Deterministic: the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -37,23 +36,23 @@ from raxss.benchmark.statistics import (
     N_RESAMPLES,
     REFERENCES,
     CriticalDifference,
-    critical_difference,
     differences,
     differences_from_chance,
     intervals,
     plot_critical_difference,
+    ranked,
     resampled,
 )
 from raxss.benchmark.systems import System
 from raxss.errors import DataError, without_folders
 from raxss.metrics import METRICS
 
-CELL = ("dataset", "system", "seed")
+RUN = ("dataset", "system", "seed")
 FACTS = ("seconds", "seconds_of_choice", "n_threads", "device")
 COUNTS = ("n_predictions", "n_series", "n_groups", "each_once")
-POOLED = "pooled"  # rows of all predictions of a system together
+POOLED = "pooled"  # part of rows about all predictions of a system
 RANKED = "auc"
-DRAWS_AGAINST_CHANCE = 5  # times as many: 1 % over all systems is a small share of the draws
+DRAWS_AGAINST_CHANCE = 5  # times as many, for a corrected p of 1 %
 
 Frame = pd.DataFrame
 
@@ -67,21 +66,17 @@ def write_report(
     study_name: str,
     **settings: Any,
 ) -> list[Path]:
-    """Write the tables, plots and page of a study; each file appears whole.
+    """Write the tables, plots and page of a study; returns the files, the page last.
 
     Parameters
     ----------
     facts
-        What was noted beside a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``
-        where a choice was made), by ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
+        Recorded with a result (``seconds``, ``device``, ``n_threads``, ``warnings``; ``seconds_of_choice``), by
+        ``(dataset, system, seed)`` or ``(dataset, system, seed, fold)``.
     errors
         One for each run that failed: ``dataset``, ``system``, ``seed``, ``fold``, ``type``, ``message``.
     settings
         Of `tables_of`.
-
-    Returns
-    -------
-    What was written, the page last. Systems are listed in the order in which results and errors name them first.
 
     Examples
     --------
@@ -95,7 +90,11 @@ def write_report(
     """
     tables = tables_of(results, facts=facts, errors=errors, **settings)
     shown = {name: read_table(csv_text(table)) for name, table in tables.items()}
-    ranks, unranked = _ranks(shown["results"])
+    runs = shown["results"]
+    ranked_runs = runs[runs[RANKED].notna() & (runs["shuffled"] != 1)]  # shuffled labels rank nobody
+    ranks, unranked = ranked(
+        ranked_runs.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
+    )
     plots = _plots(shown, ranks)
     page = make_page(study_name, shown, plots=list(plots), ranks=ranks, unranked=unranked)
     return write_all(out, tables, plots, page)
@@ -114,16 +113,16 @@ def tables_of(
     variants: Mapping[str, System] | None = None,
     n_resamples: int = N_RESAMPLES,
 ) -> dict[str, Frame]:
-    """``results``, ``summary``, ``pooled`` and ``comparisons``, as `write_report` writes them: views of the rows.
+    """``results``, ``summary``, ``pooled`` and ``comparisons``: views of the tidy rows.
 
     Parameters
     ----------
     references
-        Systems that all others are compared with, as far as they are there.
+        Systems that all others are compared with, as far as they have results.
     headlines
-        Dataset -> the figure by which its systems are put in order; AUC where it is not told.
+        Dataset -> the metric that its systems are ordered by, AUC by default.
     variants
-        Systems that differ from another one in some settings; each is compared with its base.
+        Variants of other systems; each is compared with its base.
     """
     found, usable, variants = [], [], variants or {}
     for item in results:
@@ -158,10 +157,8 @@ def rows_of(
     variants: Mapping[str, System],
     n_resamples: int,
 ) -> Frame:
-    """The tidy table of a comparison.
-
-    Rows of fits; means over seeds (of a seed's folds first) with deviation and interval; figures of all predictions
-    of a system together, whose ``part`` is `POOLED`; differences from references, bases and chance.
+    """The tidy table: fits; means over seeds (over folds first); pooled predictions, whose ``part`` is `POOLED`;
+    differences from references, bases and chance.
     """
     fits = (
         runs[runs["error"].isna()]
@@ -193,25 +190,20 @@ def rows_of(
 
 
 def _bases(references: Sequence[str], variants: Mapping[str, System]) -> list[str]:
-    """Bases of variants that are no references: their variants alone are compared with them."""
-    bases = (
-        variant.base
-        for variant in variants.values()
-        if variant.base is not None and variant.base not in references
-    )
-    return list(dict.fromkeys(bases))
+    """Bases of variants that are no references: only their variants are compared with them."""
+    bases = dict.fromkeys(variant.base for variant in variants.values() if variant.base is not None)
+    return [base for base in bases if base not in references]
 
 
 def _fit_columns() -> list[str]:
     tested = ("n_test", "n_groups", "test_classes", "positive", "f1_classes")
-    told = (*tested, "shuffled", "data", "split", "leaky", "balance", "choice")
-    about = ("n_parameters", *FACTS, "n_warnings", "config_hash", "error")
-    return [*CELL, *SHOWN, "fold", *FIGURES[3:], *told, *about]
+    setup = ("shuffled", "data", "split", "leaky", "balance", "choice", "n_parameters")
+    return [*RUN, *SHOWN, "fold", *FIGURES[3:], *tested, *setup, *FACTS, "n_warnings", "config_hash", "error"]
 
 
 def _fit(result: RunResult, facts: Mapping[str, Any]) -> dict[str, Any]:
     """One row of ``results``."""
-    counts = {str(item): sum(label == item for label in result.labels) for item in result.classes}
+    counts = {str(name): result.labels.count(name) for name in result.classes}
     positive = (
         result.positive if result.positive is not None or len(result.classes) > 2 else result.classes[-1]
     )
@@ -244,9 +236,9 @@ def _facts_of(result: RunResult, facts: Mapping[Any, Mapping[str, Any]]) -> Mapp
 
 def failed_row(error: Mapping[str, Any]) -> dict[str, Any]:
     """An error as a row of ``results``, its message in one line and without folders."""
-    told = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
-    told = " ".join(without_folders(told).split())
-    return {name: error.get(name) for name in (*CELL, "fold", "config_hash")} | {"error": told[:600]}
+    message = f"{error.get('type', 'Error')}: {error.get('message') or 'no message was kept'}"
+    message = " ".join(without_folders(message).split())
+    return {name: error.get(name) for name in (*RUN, "fold", "config_hash")} | {"error": message[:600]}
 
 
 def _in_order(table: Frame, runs: Frame, between: Iterable[str] = ()) -> Frame:
@@ -286,7 +278,7 @@ def _summary(
                 "n_seeds": counts[dataset, system],
                 "n_parameters": own["n_parameters"].max(),
                 "seconds_mean": own.groupby("seed")["seconds"].mean().mean(),
-                "seconds_of_choice": own["seconds_of_choice"].max(),  # made once, told of each seed
+                "seconds_of_choice": own["seconds_of_choice"].max(),  # made once for all seeds
                 "choice": "; ".join(dict.fromkeys(item for item in own["choice"] if item)),
                 "headline": headlines.get(str(dataset), HEADLINES[0]),
                 "base": variant.base if variant else None,
@@ -326,12 +318,9 @@ def _pooled_rows(results: Sequence[RunResult], n_resamples: int) -> list[Row]:
 
 
 def plot_systems(runs: Frame, summary: Frame, metric: str = "auc", *, ax: Axes | None = None) -> Axes:
-    """One dataset: each system's seeds as points, their mean, and its interval as a line.
+    """Seeds of each system as points, their mean, and its interval as a line, of one dataset.
 
-    Parameters
-    ----------
-    runs, summary
-        Rows of ``results`` and ``summary`` of `tables_of`, of this dataset.
+    ``runs`` and ``summary`` are rows of ``results`` and ``summary`` of `tables_of`.
     """
     if ax is None:
         ax = Figure(figsize=(7.5, 1.1 + 0.27 * len(summary)), layout="constrained").subplots()
@@ -362,19 +351,3 @@ def _plots(tables: Mapping[str, Frame], ranks: CriticalDifference | None) -> dic
     if ranks is not None:
         found["plots/critical-difference.png"] = png(plot_critical_difference, ranks)
     return found
-
-
-def _ranks(runs: Frame) -> tuple[CriticalDifference | None, list[str]]:
-    """Ranks over (dataset, seed), of the systems that are in every block; and those that are not.
-
-    Shuffled labels rank nobody.
-    """
-    done = runs[runs[RANKED].notna() & (runs["shuffled"] != 1)]
-    if done.empty:
-        return None, []
-    scores = done.pivot_table(index=["dataset", "seed"], columns="system", values=RANKED, sort=False)
-    complete = scores.dropna(axis="columns")
-    missing = [str(score) for score in scores if score not in complete]
-    if len(complete) < 2 or complete.shape[1] < 2:
-        return None, missing
-    return critical_difference(complete), missing
