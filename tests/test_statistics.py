@@ -350,9 +350,9 @@ def test_systems_that_always_tie_are_one_clique():
 
 
 def test_too_little_for_ranks_is_refused_with_its_numbers():
-    with pytest.raises(DataError, match="ranks of 3 systems over 1 blocks"):
+    with pytest.raises(DataError, match="3 systems and 1 blocks"):
         critical_difference(pd.DataFrame(np.ones((1, 3))))
-    with pytest.raises(DataError, match="ranks of 1 systems over 4 blocks"):
+    with pytest.raises(DataError, match="1 systems and 4 blocks"):
         critical_difference(pd.DataFrame(np.ones((4, 1))))
     gap = pd.DataFrame({"a": [0.1, 0.2], "b": [0.2, np.nan]}, index=[("toy", 1), ("toy", 2)])
     with pytest.raises(DataError, match=r"'b' has no score in block \('toy', 2\)"):

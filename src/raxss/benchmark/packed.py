@@ -15,8 +15,7 @@ before the rows of its series:
     format, fold, ..., facts        rows without series; settings, split, facts and others are JSON text
 
 Probabilities are float64. ``seal`` is the SHA-256 of the JSON that a run was packed from; a run whose rows do not
-give back exactly that JSON is refused. Next: runs.py and table.py look runs up here; collect.py reads the facts of
-whole folders.
+give back exactly that JSON is refused.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ NESTED = (
     "split",
     "validation",
     "question",
-    "more",  # entries without a column of their own
+    "more",
     "facts",
 )
 OF_PACKING = (
@@ -98,13 +97,7 @@ Kept = TypeVar("Kept", bound=Sealed)
 
 
 def read_run(place: Path, kind: type[Kept]) -> Kept:
-    """Read the result of a run from its file, or from the packed file of its study.
-
-    Raises
-    ------
-    DataError
-        Neither has it, or its content was changed.
-    """
+    """Read the result of a run from its file, or from the packed file of its study; DataError if damaged."""
     rows = None if place.exists() else _packed(_study_folder(place)).get(_key(place))
     if rows is None:
         return kind.read(place)
@@ -127,7 +120,7 @@ def facts_of(place: Path) -> dict[str, Any]:
 
 
 def read_facts(file: Path) -> dict[str, Any]:
-    """Read a JSON file of facts or of an error; empty where that fails, because both are for readers only."""
+    """Read a JSON file of facts or of an error; empty where that fails, since both are for readers only."""
     try:
         found = read_json(file)
     except (OSError, ValueError):
@@ -383,13 +376,13 @@ def _content_of(rows: pa.Table) -> dict[str, Any]:
     sealed = {"format": _value(first, "format"), "seal": _value(first, "seal")}
     if not answers and sealed["format"] == RUN_FORMAT:
         return run | sealed
-    asked = [
+    evaluations = [
         {name: _nested(answer, name) for name in ("question", "validation")}
         | {"probabilities": _probabilities(answer, len(classes))}
         | _more(answer)
         for answer in answers
     ]
-    return {"cell": run, "answers": asked} | sealed
+    return {"cell": run, "answers": evaluations} | sealed
 
 
 def _value(rows: pa.Table, name: str) -> Any:

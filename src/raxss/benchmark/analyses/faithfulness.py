@@ -1,14 +1,13 @@
 """Analysis of faithfulness: can the explanations of a study's systems be trusted?
 
-    Study, systems, seed -> each fitted as its cell is -> probes on its test series -> DIR/<dataset>/README.md
+    Study, systems, seed -> each fitted as its run is -> probes on its test series -> DIR/<dataset>/README.md
 
     DIR/data/, DIR/splits/    as `raxss table` makes them; its own folder is refused, because its page would be lost
-    DIR/<dataset>/parts/      what each probe found, series by series
+    DIR/<dataset>/parts/      results of each probe, series by series
     DIR/<dataset>/models/     one file for each system that is done
     DIR/README.md             the verdicts of all datasets, also of earlier runs
 
-After a kill the same command goes on: what is done is not fitted again, and what was begun goes on with the next
-series. Next: faithfulness_report.py writes the page.
+An interrupted run resumes with the next series.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from raxss.method.window_scorer import pick_device
 
 
 def subject_of(model: Any) -> ModelAdapter:
-    """A fitted model as probes see it: of windows and weights, or pooled by attention.
+    """Adapter of a fitted model for probes.
 
     >>> subject_of(42)
     Traceback (most recent call last):
@@ -64,17 +63,16 @@ def subject_of(model: Any) -> ModelAdapter:
 @register_analysis("faithfulness")
 @dataclass(frozen=True, kw_only=True)
 class Faithfulness(Analysis):
-    """Probes of one fold of each system: signals changed, neighbours swapped, networks destroyed.
+    """Probes of one fold of each system: perturbed signals, swapped neighbours, randomised networks.
 
-    Each system is refitted, for stability once more on the same split with another seed. Every dataset has a page
-    of its own.
+    Each system is refitted, for stability also with another seed. Every dataset has its own page.
 
     Attributes
     ----------
     n_series, seed, probes, n_steps, n_random
-        As in `raxss.explain.faithfulness.running.Plan`; of 0 series all are taken.
+        As in `raxss.explain.faithfulness.running.Plan`; 0 series stands for all.
     controls
-        Whether planted motifs and random weights are probed too, to be shown beside.
+        Whether planted motifs and random weights are probed too.
 
     Examples
     --------
@@ -105,11 +103,11 @@ class Faithfulness(Analysis):
     controls: bool = True
 
     def __post_init__(self) -> None:
-        _ = self.plan  # refuses settings that no plan has
+        _ = self.plan  # checks the settings
 
     @property
     def plan(self) -> Plan:
-        """What is asked, of how many series."""
+        """Plan of the probes."""
         settings = {item: getattr(self, item) for item in ("seed", "probes", "n_steps", "n_random")}
         return Plan(n_series=self.n_series or None, **settings)
 
@@ -123,12 +121,7 @@ class Faithfulness(Analysis):
         seeds: Sequence[int] = (),
         root: Path | str | None = None,
     ) -> AnalysisOutcome:
-        """Refit one seed of each system, the first by default, probe it on its test series, and write the pages.
-
-        Returns
-        -------
-        The page of each dataset as ``files``; ``results`` are of the series that were probed.
-        """
+        """Refit one seed of each system, the first by default, probe it on its test series, and write the pages."""
         seed = _one_seed(study, work, seeds)
         if (Path(out) / "results.csv").exists():
             raise ConfigError(
@@ -165,7 +158,7 @@ class Faithfulness(Analysis):
         seeds: Sequence[int] = (),
         root: Path | str | None = None,
     ) -> list[tuple[str, str]]:
-        """The fits of `run_study`, and whether all is known of each."""
+        """The fits of `run_study`, and whether each is done."""
         seed = _one_seed(study, work, seeds)
         load_extensions(study.extensions)
         names = _names(study, only)
@@ -179,11 +172,11 @@ class Faithfulness(Analysis):
 
 
 def _one_seed(study: Study, work: Work, seeds: Sequence[int]) -> int:
-    """The seed whose fits are probed, here and one after the other."""
+    """The seed whose fits are probed."""
     if work.engine != "local" or work.n_workers != 1:
         raise ConfigError(
             f"faithfulness probes one fit after the other in this process, but {work.n_workers} workers of the "
-            f"engine {work.engine!r} were asked for; leave both out."
+            f"engine {work.engine!r} were given; leave both out."
         )
     _, chosen = study.narrowed(seeds=seeds)
     if len(seeds) > 1:
@@ -211,7 +204,7 @@ def _names(study: Study, systems: Iterable[str]) -> list[str]:
 
 
 def seed_of(study: Study, fold: int) -> int:
-    """The seed of a fold, which are counted from 0.
+    """The seed of a fold, counted from 0.
 
     >>> seed_of(Study.from_toml('seeds = [4, 7]\\n[dataset]\\ndata = "synthetic"'), 1)
     7
@@ -224,7 +217,7 @@ def seed_of(study: Study, fold: int) -> int:
 
 
 def another_seed(study: Study, seed: int) -> int:
-    """The study's next seed, or the next number where it has one alone.
+    """The study's next seed, or the next number if it has one.
 
     >>> study = Study.from_toml('systems = ["sss"]\\nseeds = [4, 7]\\n[dataset]\\ndata = "synthetic"')
     >>> another_seed(study, 4), another_seed(study, 7)
@@ -235,16 +228,13 @@ def another_seed(study: Study, seed: int) -> int:
 
 
 def with_seed(run: Run, seed: int) -> Run:
-    """The same fit, on the same split, with other initial weights and another order of batches.
-
-    It is no run of the table, where a seed has a split of its own; nothing is kept of it.
-    """
+    """The run with another seed on the same split; it is none of the study, and not kept."""
     return replace(run, seed=seed, view=replace(run.view, splits={seed: run.split}))
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """One system of one dataset, and the file with all that its probes found."""
+    """One system of one dataset, and the file with the results of its probes."""
 
     run: Run
     second: int | None  # seed of the fit for stability
@@ -257,7 +247,7 @@ class _Fit:
     def of(
         cls, study: Study, view: View, system: System, seed: int, home: Path, plan: Plan, device: str
     ) -> _Fit:
-        """Named after all that decides what is found."""
+        """Its file is named after the hash of run and plan."""
         run = plan_run(study, view, system, seed, home, device=str(pick_device(device)))
         second = another_seed(study, seed) if STABILITY in plan.probes else None
         digest = canonical_hash(json_ready([REVISION, run.config_hash, asdict(plan), second]))[:12]
@@ -265,12 +255,12 @@ class _Fit:
         return cls(run, second, plan, home, place, digest)
 
     def parts(self) -> Parts:
-        """What was found before, or what is found now."""
+        """Kept or new results of the probes."""
         write_text(self.place.parent / ".gitignore", "*\n")  # like the parts that they hold
         return Parts(**computed_once(self.place, self.key, self._compute))
 
     def result(self, parts: Parts) -> RunResult:
-        """What the model says of the series that were probed."""
+        """Predictions of the probed series."""
         run = self.run
         return RunResult(
             dataset=run.view.name,

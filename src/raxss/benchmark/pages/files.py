@@ -1,4 +1,4 @@
-"""Files of study pages: tables as CSV, written and read back, beside the page and its plots."""
+"""CSV tables of study pages: written beside the page and its plots, and read back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Frame = pd.DataFrame
 def write_all(
     out: Path | str, tables: Mapping[str, Frame], files: Mapping[str, bytes], page: str
 ) -> list[Path]:
-    """Write tables as CSV, other files, and the page last; each appears whole."""
+    """Write tables as CSV, other files, and the page last."""
     contents = {
         f"{name}.csv": csv_text(table).encode() for name, table in tables.items() if len(table.columns)
     }
@@ -39,7 +39,7 @@ def write_all(
 
 
 def csv_text(table: Frame) -> str:
-    """A table as its file has it: no cell that a spreadsheet would run.
+    """A table as CSV, without formulas for a spreadsheet.
 
     >>> csv_text(pd.DataFrame({"system": ["=1+1"], "auc": [1 / 3]}))
     "system,auc\\n'=1+1,0.3333333333\\n"
@@ -48,13 +48,7 @@ def csv_text(table: Frame) -> str:
 
 
 def csv_of(path: Path) -> str:
-    """The text of a table that raxss wrote, if it has no more rows and values than such a table can have.
-
-    Raises
-    ------
-    OSError
-        As the system has it.
-    """
+    """The text of a CSV table of bounded size."""
     what = f"table {display_name(path)}"
     content = read_bytes(path, what, MAX_CSV_BYTES, why="no table of results is longer")
     text = decoded(content, what)
@@ -72,7 +66,7 @@ def csv_of(path: Path) -> str:
 
 
 def read_table(text: str) -> Frame:
-    """A table as its file has it; a system called ``nan``, ``007`` or ``-x`` keeps its name.
+    """A table from CSV; a system called ``nan``, ``007`` or ``-x`` keeps its name.
 
     Examples
     --------
